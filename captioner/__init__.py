@@ -1,0 +1,1 @@
+"""Screenshots and page states turned into text that a language model can judge."""

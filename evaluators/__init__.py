@@ -1,0 +1,1 @@
+"""Judges: a trajectory in, a verdict out."""

@@ -1,0 +1,87 @@
+"""What a judge is shown of a trajectory, as text: numbered actions, states, the answer, each fenced as a quotation."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from math import dist
+
+from prill.types import Action, Observation, Platform, Trajectory
+
+# Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
+SWIPE_DISTANCE = 0.05
+_ON_ELEMENT = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
+_TYPED = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
+_DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d*\.?\d+)"] * 4))
+_ACTION_CHARS = 500
+
+
+def action_text(action: Action, platform: Platform) -> str:
+    """One action as the judge reads it, by the rules of arXiv 2404.06474.
+
+    Web: element numbers go, `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']`. Android: a DualPoint reads
+    `tap` or `swipe on screen`. iOS: anything that taps reads `tap`. All else stays as recorded.
+    """
+    text = action.text or " ".join(part for part in (action.kind, action.target, action.value) if part)
+    if platform == "web":
+        if click := _ON_ELEMENT.fullmatch(text):
+            return f"click at [{click[2]}]"
+        if typed := _TYPED.fullmatch(text):
+            return f"type [{typed[2]}] at [{typed[3]}]"
+    elif platform == "android" and (points := _DUAL_POINT.search(text)):
+        x1, y1, x2, y2 = map(float, points.groups())
+        return "swipe on screen" if dist((x1, y1), (x2, y2)) > SWIPE_DISTANCE else "tap"
+    elif platform == "ios" and "tap" in text.lower():
+        return "tap"
+    return text
+
+
+def action_history(trajectory: Trajectory) -> str:
+    """All actions as numbered lines, `1: …`."""
+    platform = trajectory.task.platform
+    lines = [
+        f"{i}: {shorten(_flat(action_text(s.action, platform)), _ACTION_CHARS)}" for i, s in enumerate(trajectory.steps, 1)
+    ]
+    return "\n".join(lines) or "(no actions)"
+
+
+def quoted(name: str, text: str) -> str:
+    """The text between `[name code]` and `[/name code]`, without control and invisible characters.
+
+    The code is drawn from the text's own hash, so a page cannot contain the line that would end its quotation, and the
+    same text always gives the same prompt.
+    """
+    text = clean(text).strip()
+    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"[{name} {code}]\n{text}\n[/{name} {code}]"
+
+
+def clean(text: str) -> str:
+    """The text without control characters (line breaks and tabs stay) and invisible format characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most about `limit` characters: the beginning and the end, with a mark where something was left out."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]} [… {len(text) - limit} characters left out …] {text[len(text) - (limit - head) :]}"
+
+
+def last_frames(trajectory: Trajectory, count: int) -> list[tuple[str, Observation]]:
+    """The last `count` states that have a screenshot, oldest first, each with words that say when it was taken."""
+    actions = len(trajectory.steps)
+    states = [
+        ("after the last action" if i == actions else f"before action {i + 1} of {actions}", observation)
+        for i, observation in enumerate(trajectory.observations)
+        if observation.screenshot
+    ]
+    return states[-count:]
+
+
+def _flat(text: str) -> str:
+    return " ".join(clean(text).split())

@@ -1,0 +1,95 @@
+"""Modular judge: a captioner turns the last states into text, a language model reasons over it (arXiv 2404.06474, 3.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import cached_property
+
+from prill.errors import NoEvidence
+from prill.evaluators.outcome import (
+    MAX_TOKENS,
+    STATE_CHARS,
+    Judgement,
+    OutcomePrompts,
+    judge_outcome,
+    outcome_messages,
+    state_block,
+    verdict_of,
+)
+from prill.models.wire import estimate_tokens
+from prill.protocols import Captioner, LanguageModel, Message
+from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+
+_PROMPTS = OutcomePrompts("text")
+_CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
+
+
+class CaptionJudge:
+    """Judges by captions of the last `frames` states (the paper: 1). The captioner never sees the goal."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        captioner: Captioner,
+        *,
+        frames: int = 1,
+        include_answer: bool = True,
+        max_tokens: int = MAX_TOKENS,
+        max_chars: int = STATE_CHARS,
+    ) -> None:
+        self.model = model
+        self.captioner = captioner
+        self.frames = frames
+        self.include_answer = include_answer
+        self.max_tokens = max_tokens
+        self.max_chars = max_chars
+
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """Changes whenever a verdict could."""
+        params = {
+            "captioner": self.captioner.name,
+            "frames": self.frames,
+            "include_answer": self.include_answer,
+            "max_tokens": self.max_tokens,
+            "max_chars": self.max_chars,
+        }
+        return EvaluatorInfo("modular", "1", self.model.name, _PROMPTS.hash, params)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """The images of the states that are captioned, where captions come from images."""
+        if self.captioner.name in ("given", "text"):
+            return []
+        return [state.screenshot for state in trajectory.observations[-self.frames :] if state.screenshot]
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` when the last states lack what the captioner reads."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """The call that would be made, with tokens guessed at four characters a token; no caption is made for it."""
+        states = trajectory.observations[-self.frames :]
+        known = {"given": [s.caption for s in states], "text": [s.text for s in states]}.get(self.captioner.name)
+        texts = ["x" * _CAPTION_CHARS] * len(states) if known is None else [text for text in known if text]
+        if not texts:
+            return Usage()
+        words = "".join(str(part) for m in self._messages(trajectory, texts, self.max_chars) for part in m.parts)
+        return Usage(1, estimate_tokens(words), self.max_tokens // 4, 0)
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        states = trajectory.observations[-self.frames :]
+        if not states:
+            raise NoEvidence("the trajectory has no states")
+        captions = await asyncio.gather(*(self.captioner(state) for state in states))
+        return await judge_outcome(
+            self.model,
+            lambda room: self._messages(trajectory, captions, room),
+            _PROMPTS.of(trajectory).hash,
+            self.max_tokens,
+            self.max_chars,
+        )
+
+    def _messages(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
+        prompt = _PROMPTS.of(trajectory)
+        return outcome_messages(prompt, trajectory, answer=self.include_answer, state=state_block(captions, room))

@@ -1,0 +1,126 @@
+"""What all judges of outcomes share: the prompt of the platform, one call, one verdict, and failures as states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from prill.errors import ContextTooLong, Unscored
+from prill.evaluators.evidence import action_history, quoted, shorten
+from prill.logprobs import choice_probability
+from prill.models.ledger import metered
+from prill.parse import ReplyFormat
+from prill.prompts import Prompt, content_hash, load_prompt
+from prill.protocols import Evaluator, Image, LanguageModel, Message
+from prill.types import StepVerdict, Trajectory, Verdict
+
+STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
+# About 6,000 tokens: every recent window holds it beside a screenshot.
+STATE_CHARS = 24_000
+MAX_TOKENS = 1024
+_DEVICES = {"android": "an Android phone", "ios": "an iPhone", "desktop": "a desktop computer", "other": "a computer or phone"}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a judge concluded; `verdict_of` makes it a verdict."""
+
+    success: bool
+    score: float
+    reason: str
+    steps: tuple[StepVerdict, ...] | None = None
+    rewards: tuple[float, ...] | None = None
+
+
+async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
+    """Runs a judgement and records it with what it cost; an Unscored error becomes an unscored verdict, here and nowhere else."""
+    start = time.perf_counter()
+    with metered() as meter:
+        try:
+            found = await judge()
+        except Unscored as failure:
+            seconds = time.perf_counter() - start
+            return Verdict(
+                id=trajectory.id,
+                unscored=failure.code,
+                reason=str(failure),
+                usage=meter.usage,
+                seconds=round(seconds, 4),
+                evaluator=evaluator.info,
+            )
+    return Verdict(
+        id=trajectory.id,
+        success=found.success,
+        score=found.score,
+        reason=found.reason,
+        steps=found.steps,
+        rewards=found.rewards,
+        usage=meter.usage,
+        seconds=round(time.perf_counter() - start, 4),
+        evaluator=evaluator.info,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomePrompts:
+    """The prompts of one kind of judge (`text` or `vision`) for every platform."""
+
+    kind: str
+
+    def of(self, trajectory: Trajectory) -> Prompt:
+        """The prompt for the trajectory's platform."""
+        platform = "web" if trajectory.task.platform == "web" else "device"
+        return load_prompt("prill.evaluators", f"{platform}_{self.kind}")
+
+    @property
+    def hash(self) -> str:
+        """One hash for all of them, with the form of reply that is asked for."""
+        texts = [load_prompt("prill.evaluators", f"{platform}_{self.kind}").text for platform in ("web", "device")]
+        return content_hash(*texts, STATUS.instructions(as_json=True), STATUS.instructions(as_json=False))
+
+
+def outcome_messages(
+    prompt: Prompt, trajectory: Trajectory, *, answer: bool, images: Sequence[Image] = (), **blocks: str
+) -> tuple[Message, ...]:
+    """The filled prompt; images come after all text, so that servers can reuse the common beginning."""
+    values = {
+        "goal": quoted("request", trajectory.task.goal),
+        "actions": quoted("actions", action_history(trajectory)),
+        "answer": quoted("answer", trajectory.answer or "(none)") if answer else "",
+        **blocks,
+    }
+    if "device" in prompt.slots:
+        values["device"] = _DEVICES[trajectory.task.platform]
+    turns = prompt.fill(values)
+    return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+
+
+async def judge_outcome(
+    model: LanguageModel,
+    messages: Callable[[int], Sequence[Message]],
+    prompt: str,
+    max_tokens: int,
+    max_chars: int = STATE_CHARS,
+) -> Judgement:
+    """One call for one verdict. `messages` gets the room for the state's text, in characters; a request that does not fit
+    the model's window is sent once more with a quarter of it."""
+    try:
+        reply = await model.complete(messages(max_chars), form=STATUS, max_tokens=max_tokens, prompt=prompt)
+    except ContextTooLong:
+        if messages(max_chars) == messages(max_chars // 4):
+            raise
+        reply = await model.complete(messages(max_chars // 4), form=STATUS, max_tokens=max_tokens, prompt=prompt)
+    success = reply.fields[STATUS.verdict] == "success"
+    score = choice_probability(reply.tokens, STATUS.verdict, STATUS.choices, "success") if reply.tokens else None
+    if score is None:
+        score = 1.0 if success else 0.0
+    return Judgement(success, round(min(1.0, max(0.0, score)), 6), reply.fields[STATUS.text])
+
+
+def state_block(texts: Sequence[str], max_chars: int) -> str:
+    """Descriptions of the last states, the latest last, sharing `max_chars`."""
+    share = max_chars // max(1, len(texts))
+    if len(texts) == 1:
+        return quoted("state", shorten(texts[0], share))
+    return "\n\n".join(quoted(f"state-{i}", shorten(text, share)) for i, text in enumerate(texts, 1))

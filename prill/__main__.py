@@ -1,0 +1,7 @@
+"""`python -m prill` is the `prill` command."""
+
+import sys
+
+from prill.cli import main
+
+sys.exit(main())

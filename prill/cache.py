@@ -1,0 +1,84 @@
+"""A small on-disk cache that several processes, threads and event loops may share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+_T = TypeVar("_T")
+
+
+def cache_folder() -> Path:
+    """Where prill keeps caches: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
+    if chosen := os.environ.get("PRILL_CACHE_DIR"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
+
+
+class DiskCache:
+    """Bytes by key in one SQLite file. Made at first use, one connection a process."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._process = 0
+
+    def get(self, key: str) -> bytes | None:
+        """The value, or None."""
+        with self._lock:
+            row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keeps a value; it is on disk when this returns."""
+        with self._lock:
+            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", (key, value))
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None or self._process != os.getpid():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = NORMAL")
+            self._connection.execute("CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+            self._process = os.getpid()
+        return self._connection
+
+
+class InFlight:
+    """Lets equal pieces of work that overlap in one event loop share one execution."""
+
+    def __init__(self) -> None:
+        self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]] = WeakKeyDictionary()
+
+    async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
+        """The result of `work`, run by the first caller; when that one is cancelled, the next runs it anew."""
+        running = self._tasks.setdefault(asyncio.get_running_loop(), {})
+        while key in running:
+            try:
+                return cast(_T, await asyncio.shield(running[key]))
+            except asyncio.CancelledError:
+                if key in running and not running[key].cancelled():
+                    raise
+        future = running[key] = asyncio.get_running_loop().create_future()
+        try:
+            result = await work()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                future.set_exception(error)
+                future.exception()  # read here, so that nobody else having waited is not reported as a lost error
+            else:
+                future.cancel()
+            raise
+        else:
+            future.set_result(result)
+            return result
+        finally:
+            running.pop(key, None)

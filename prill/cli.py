@@ -1,0 +1,52 @@
+"""The `prill` command: one verb a module of `prill.commands`, each a thin caller of public functions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from prill.errors import PrillError
+
+_COMMANDS = {
+    "score": "judge trajectories and write verdicts",
+    "agree": "compare verdicts with labels",
+    "rollout": "record trajectories: a policy in an environment",
+    "convert": "turn other tools' recordings into trajectories",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = argparse.ArgumentParser(
+        prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    verbs = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands (prill COMMAND --help tells more)")
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    for name, purpose in _COMMANDS.items():
+        verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
+        if name == chosen:
+            import_module(f"prill.commands.{name}").configure(verb)
+    args = parser.parse_args(words)
+    if args.version:
+        from prill import __version__
+
+        print(f"prill {__version__}")
+        return 0
+    if args.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(import_module(f"prill.commands.{args.command}").run(args))
+    except PrillError as error:
+        print(f"prill {args.command}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

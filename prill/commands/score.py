@@ -1,0 +1,174 @@
+"""`prill score`: judge trajectory files into a verdict file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
+
+import msgspec
+
+from prill.commands.judges import add_judge_options, make_evaluator
+from prill.errors import UsageError
+from prill.models.ledger import price_of
+from prill.protocols import Evaluator
+from prill.scoring import Estimator, Tally, plan_files, score_files
+from prill.store import read_lines
+from prill.verdict_log import RETRIED
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+_EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
+    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file; a run that broke off is taken up"
+    )
+    parser.add_argument("--concurrency", type=int, default=16, metavar="N", help="most calls at once (default 16)")
+    parser.add_argument("--limit", type=int, metavar="N", help="look at the first N trajectories only")
+    parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
+    parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak")
+    parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
+    add_judge_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Scores, or plans; see `configure` for the exit codes."""
+    if args.concurrency < 1:
+        raise UsageError(f"--concurrency is {args.concurrency}; give at least 1")
+    evaluator = make_evaluator(args)
+    if args.dry_run:
+        return _plan(args, evaluator)
+    tally = asyncio.run(_score(args, evaluator))
+    _report(args, tally, evaluator)
+    if tally.stopped:
+        return _EXIT_INTERRUPTED
+    return _EXIT_SOME_UNSCORED if tally.unscored else _EXIT_ALL
+
+
+async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
+    stop = asyncio.Event()
+    with _stopping_on_ctrl_c(stop), _progress_bar(args) as bar:
+
+        def show(tally: Tally) -> None:
+            bar.initial = tally.skipped
+            bar.n = tally.skipped + tally.made
+            bar.set_postfix_str(_costs(tally), refresh=False)
+            bar.update(0)
+
+        return await score_files(
+            evaluator,
+            args.trajectories,
+            args.output,
+            concurrency=args.concurrency,
+            limit=args.limit,
+            resume=not args.no_resume,
+            retry_unscored=args.retry_unscored,
+            stop=stop,
+            progress=show,
+        )
+
+
+@contextlib.contextmanager
+def _stopping_on_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
+    """First Ctrl-C (or TERM): finish what is under way. Second: give that up too."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def interrupt() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            return
+        stop.set()
+        print("\nprill score: finishing the calls under way; press Ctrl-C again to drop them", file=sys.stderr)
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
+    from tqdm import tqdm
+
+    total = sum(1 for path in args.trajectories for _ in read_lines(path))
+    total = total if args.limit is None else min(total, args.limit)
+    # The rate and the remaining time count what this run does, not what it skips.
+    with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1) as bar:
+        yield bar
+
+
+def _costs(tally: Tally) -> str:
+    usage = tally.usage
+    parts = [f"{(usage.prompt_tokens + usage.completion_tokens) / 1000:.1f}k tokens"]
+    parts.append("cost unknown" if usage.usd is None else f"${usage.usd:.4f}")
+    parts.append(f"{sum(tally.unscored.values())} unscored")
+    return ", ".join(parts)
+
+
+def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
+    if not isinstance(evaluator, Estimator):
+        raise UsageError(f"evaluator {args.evaluator} cannot say beforehand what it needs")
+    count, problems, usage = plan_files(evaluator, args.trajectories, args.limit)
+    price = price_of(args.model, args.prices)
+    usd = None if price is None else price.usd(usage.prompt_tokens, usage.completion_tokens)
+    if args.json:
+        plan = {"trajectories": count, "broken": len(problems), **msgspec.to_builtins(usage), "usd": usd}
+        print(json.dumps(plan))
+    else:
+        print(f"{count} trajectories, {len(problems)} that cannot be used")
+        print(
+            f"{usage.calls} calls, about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens, {usage.images} images"
+        )
+        print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
+    for problem in problems[:20]:
+        print(f"prill score: {problem}", file=sys.stderr)
+    return _EXIT_ALL
+
+
+def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> None:
+    unscored = sum(tally.unscored.values())
+    if args.json:
+        summary = {
+            "read": tally.read,
+            "skipped": tally.skipped,
+            "success": tally.succeeded,
+            "failure": tally.failed,
+            "unscored": dict(tally.unscored),
+            "usage": msgspec.to_builtins(tally.usage),
+            "seconds": round(tally.seconds, 3),
+            "stopped": tally.stopped,
+            "evaluator": msgspec.to_builtins(evaluator.info),
+            "output": args.output,
+        }
+        print(json.dumps(summary))
+    say = partial(print, file=sys.stderr)
+    say(
+        f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there -> {args.output}"
+    )
+    if unscored:
+        say("unscored: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
+        for problem in tally.problems[:10]:
+            say(f"  {problem}")
+        if unscored > 10:
+            say(f"  … and {unscored - 10} more, with their reasons, in {args.output}")
+    if tally.stopped:
+        say("stopped; the same command takes up where this run ended")
+    elif tally.unscored.keys() - set(RETRIED):
+        say("the same command with --retry-unscored tries those again")

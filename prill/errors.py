@@ -1,0 +1,108 @@
+"""Everything prill raises on purpose, named by the boundary that broke.
+
+PrillError
+├── UsageError             the call is wrong: unknown evaluator, missing prompt value, budget without a price
+│   └── MissingExtra       an optional package is not installed
+├── EndpointError          no call can succeed: unreachable server, refused key, unknown model, no vision
+├── EnvironmentFailure     a browser, phone or simulator broke
+└── Unscored               one trajectory cannot be judged; `.code` is the reason that its verdict carries
+    ├── InputError            input: the trajectory or a file it names is broken
+    ├── NoEvidence            no_evidence: what the evaluator needs was not recorded
+    ├── TransportFailure      transport: errors or silence after every retry
+    ├── CallTimeout           timeout
+    ├── Refusal               refusal
+    ├── Truncated             truncated
+    ├── Unparsable            parse
+    ├── ContextTooLong        context
+    └── BudgetSpent           budget
+
+An Unscored error becomes a verdict in one place (`prill.evaluators.outcome.verdict_of`). UsageError and EndpointError
+are about the run, not about a trajectory: they end it, and what was already judged stays on disk.
+"""
+
+from __future__ import annotations
+
+from prill.types import UnscoredReason
+
+
+class PrillError(Exception):
+    """Base of all errors raised on purpose; the message is written for the user."""
+
+
+class UsageError(PrillError):
+    """The call cannot be carried out as asked."""
+
+
+class MissingExtra(UsageError, ImportError):
+    """An optional package is missing; the message names the `pip install` to run."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'prill[{extra}]'")
+
+
+class EndpointError(PrillError):
+    """The model endpoint cannot serve this run at all, so trying further trajectories is pointless."""
+
+
+class EnvironmentFailure(PrillError):
+    """An environment broke; the episode ends with this on its record."""
+
+
+class Unscored(PrillError):
+    """This trajectory cannot be judged. Never a failure of the agent."""
+
+    code: UnscoredReason = "parse"
+
+
+class InputError(Unscored):
+    """A trajectory, or a file that it names, is broken. The message says where and what to do."""
+
+    code = "input"
+
+
+class NoEvidence(Unscored):
+    """The trajectory does not hold what this evaluator looks at."""
+
+    code = "no_evidence"
+
+
+class TransportFailure(Unscored):
+    """The endpoint gave errors, or dropped the connection, on every attempt."""
+
+    code = "transport"
+
+
+class CallTimeout(Unscored):
+    """The endpoint did not answer in time on any attempt."""
+
+    code = "timeout"
+
+
+class Refusal(Unscored):
+    """The model, or its content filter, declined."""
+
+    code = "refusal"
+
+
+class Truncated(Unscored):
+    """The reply hit its token limit, also with twice the limit."""
+
+    code = "truncated"
+
+
+class Unparsable(Unscored):
+    """The reply holds no answer among those offered."""
+
+    code = "parse"
+
+
+class ContextTooLong(Unscored):
+    """The request does not fit the model's window."""
+
+    code = "context"
+
+
+class BudgetSpent(Unscored):
+    """The money limit is reached; the call was not made."""
+
+    code = "budget"

@@ -1,0 +1,1 @@
+"""Language models: one OpenAI-compatible client, and llama.cpp in process."""

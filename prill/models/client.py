@@ -1,0 +1,163 @@
+"""The client for every OpenAI-compatible endpoint: text and images in, one validated answer out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import msgspec
+
+from prill.cache import DiskCache, InFlight
+from prill.errors import EndpointError, Refusal, Truncated, Unparsable
+from prill.models.dialect import Dialect
+from prill.models.images import EncodedImage, ImageEncoder
+from prill.models.ledger import Ledger, price_of
+from prill.models.transport import Endpoint, Rejected
+from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, estimate_tokens, lacks_vision, rejection
+from prill.parse import ReplyFormat, excerpt
+from prill.prompts import content_hash
+from prill.protocols import Image, Message, Reply
+from prill.types import Usage
+
+# A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.
+PIXEL_BUDGET = 1_500_000
+_CACHE_FORMAT = "1"  # raise it when the reading of replies changes
+
+
+class OpenAIModel:
+    """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one after another or at once.
+
+    base_url     default: $OPENAI_BASE_URL, else OpenAI's own service
+    api_key_env  the environment variable that holds the key; endpoints other than OpenAI's may do without
+    concurrency  most calls at once; rate-limit answers lower it for a while
+    timeout      seconds for one attempt; total_timeout: for all attempts of one call; retries: attempts after the first
+    max_pixels   larger screenshots are scaled down to this many pixels
+    prices       a price table in TOML, looked at before the built-in one; budget_usd: no call starts beyond it
+    cache        keeps answers by model, endpoint, prompt and content (calls are made at temperature 0)
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key_env: str = "OPENAI_API_KEY",
+        concurrency: int = 16,
+        timeout: float = 120.0,
+        total_timeout: float = 600.0,
+        retries: int = 5,
+        max_pixels: int = PIXEL_BUDGET,
+        prices: str | None = None,
+        budget_usd: float | None = None,
+        cache: DiskCache | None = None,
+    ) -> None:
+        self.model = model
+        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries)
+        self.ledger = Ledger(price_of(model, prices), budget_usd)
+        self.cache = cache
+        self.dialect = Dialect()
+        self._encode = ImageEncoder(max_pixels)
+        self._in_flight = InFlight()
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.model
+
+    async def complete(
+        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> Reply:
+        """One answer at temperature 0, read by `form`; see `prill.protocols.LanguageModel`.
+
+        An answer without an offered verdict is asked for once more. What was spent is in `reply.usage`; inside
+        `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
+        """
+        paths = sorted({part.path for message in messages for part in message.parts if isinstance(part, Image)})
+        images = {path: await asyncio.to_thread(self._encode, path) for path in paths}
+        cache = self.cache
+        if cache is None:
+            return await self._answer(messages, images, form, max_tokens)
+        key = self._key(messages, images, form, max_tokens, prompt)
+        if (kept := cache.get(key)) is not None:
+            return msgspec.json.decode(kept, type=Reply)
+
+        async def ask() -> Reply:
+            reply = await self._answer(messages, images, form, max_tokens)
+            cache.put(key, msgspec.json.encode(replace(reply, usage=Usage())))
+            return reply
+
+        return await self._in_flight.once(key, ask)
+
+    async def _answer(
+        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: ReplyFormat | None, max_tokens: int
+    ) -> Reply:
+        spent = Usage()
+        for last_try in (False, True):
+            completion, usage = await self._ask(messages, images, form, max_tokens)
+            spent += usage
+            text = completion.choices[0].message.content or ""
+            try:
+                fields = form.parse(text) if form else {}
+                if not text.strip():
+                    raise Unparsable("the reply is empty")
+            except Unparsable:
+                if last_try:
+                    raise
+            else:
+                break
+        return Reply(text, spent, fields, completion.tokens)
+
+    async def _ask(
+        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: ReplyFormat | None, max_tokens: int
+    ) -> tuple[Completion, Usage]:
+        """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
+        spent, doubled = Usage(), False
+        while True:
+            asked = self.dialect.fields(form, max_tokens)
+            ending = form.instructions(as_json="response_format" in asked) if form else ""
+            rows = chat_messages(messages, images, ending)
+            body = encode_body({"model": self.model, "messages": rows, **asked})
+            try:
+                completion = await self.endpoint.send(body, self.ledger)
+            except Rejected as refusal:
+                if images and lacks_vision(refusal.message):
+                    raise EndpointError(
+                        f"model {self.model} takes no images ({refusal.message}); "
+                        "use --evaluator modular, or a model with vision"
+                    ) from None
+                if refusal.status == 500 and "response_format" in asked:
+                    # Some servers fail on a response format that they do not know instead of refusing it.
+                    self.dialect.step_down(asked)
+                elif not self.dialect.adapt(refusal.message, asked):
+                    raise rejection(refusal.status, refusal.message, bool(images)) from None
+                continue
+            choice = completion.choices[0]
+            words = "".join(part for message in messages for part in message.parts if isinstance(part, str)) + ending
+            counts = completion.usage or TokenCounts(estimate_tokens(words), estimate_tokens(choice.message.content or ""))
+            spent += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
+            if choice.message.refusal or choice.finish_reason == "content_filter":
+                raise Refusal(f"the model declined: {excerpt(choice.message.refusal or choice.message.content or '')}")
+            if choice.finish_reason != "length":
+                return completion, spent
+            if doubled:
+                raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
+            max_tokens, doubled = 2 * max_tokens, True
+
+    def _key(
+        self,
+        messages: Sequence[Message],
+        images: Mapping[str, EncodedImage],
+        form: ReplyFormat | None,
+        max_tokens: int,
+        prompt: str,
+    ) -> str:
+        parts = [
+            f"{message.role} {'image ' + images[part.path].sha256 if isinstance(part, Image) else 'text ' + part}"
+            for message in messages
+            for part in message.parts
+        ]
+        settings = (
+            f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form} {self._encode.max_pixels}"
+        )
+        return content_hash(settings, *parts)

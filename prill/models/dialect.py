@@ -1,0 +1,62 @@
+"""What an endpoint turned out to understand: learnt from its refusals, remembered for the rest of the process."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from prill.parse import ReplyFormat
+
+_WORDS = {
+    "format": r"response_format|json_schema|json_object|json schema|structured|grammar|guided",
+    "temperature": r"temperature",
+    "logprobs": r"logprob",
+    "max_completion_tokens": r"max_completion_tokens",
+}
+
+
+@dataclass(slots=True)
+class Dialect:
+    """The request fields to use with one endpoint and model. Starts with the best and steps down when refused."""
+
+    structured: Literal["json_schema", "json_object", "text"] = "json_schema"
+    temperature: bool = True
+    logprobs: bool = True
+    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+
+    def fields(self, form: ReplyFormat | None, max_tokens: int) -> dict[str, Any]:
+        """Everything of a request body but the model and the messages. Ten alternatives: hosted services allow 20 at most."""
+        fields: dict[str, Any] = {self.token_limit: max_tokens}
+        if self.temperature:
+            fields["temperature"] = 0
+        if form is not None and self.logprobs:
+            fields |= {"logprobs": True, "top_logprobs": 10}
+        if form is not None and self.structured == "json_schema":
+            schema = {"name": "verdict", "strict": True, "schema": form.json_schema()}
+            fields["response_format"] = {"type": "json_schema", "json_schema": schema}
+        elif form is not None and self.structured == "json_object":
+            fields["response_format"] = {"type": "json_object"}
+        return fields
+
+    def adapt(self, refusal: str, sent: dict[str, Any]) -> bool:
+        """Take a step down after an error message about a field that was sent. False: it was about something else."""
+
+        def about(what: str) -> bool:
+            return re.search(_WORDS[what], refusal, re.IGNORECASE) is not None
+
+        if "max_tokens" in sent and about("max_completion_tokens"):
+            self.token_limit = "max_completion_tokens"
+        elif "logprobs" in sent and about("logprobs"):
+            self.logprobs = False
+        elif "temperature" in sent and about("temperature"):
+            self.temperature = False
+        elif "response_format" in sent and about("format"):
+            self.step_down(sent)
+        else:
+            return False
+        return True
+
+    def step_down(self, sent: dict[str, Any]) -> None:
+        """Use the next simpler way of asking for structure than the one that was sent."""
+        self.structured = "json_object" if sent["response_format"]["type"] == "json_schema" else "text"

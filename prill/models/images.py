@@ -1,0 +1,150 @@
+"""Screenshots made ready for a model: checked, scaled down to a pixel budget, encoded once."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from prill.errors import InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+# Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take gigabytes.
+MAX_PIXELS = 64_000_000
+# Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
+_MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+_KEEP_BYTES = 32_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedImage:
+    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes, `sha256` the hash of the file."""
+
+    url: str
+    sha256: str
+    width: int
+    height: int
+
+
+def read_image(path: str) -> bytes:
+    """The bytes of an image file. Raises InputError when it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise InputError(f"image {path} is missing") from None
+    except OSError as error:
+        raise InputError(f"image {path} cannot be read: {error.strerror}") from None
+
+
+def open_checked(path: str) -> Image.Image:
+    """The image as RGB. Raises InputError when it is missing, no image, truncated, or over MAX_PIXELS."""
+    return _decoded(_opened(read_image(path), path), path)
+
+
+def image_size(path: str) -> tuple[int, int]:
+    """Width and height in pixels, from the file's header. Raises InputError."""
+    return _opened(read_image(path), path).size
+
+
+def file_hash(path: str) -> str:
+    """sha256 of an image file. Raises InputError when it cannot be read."""
+    return hashlib.sha256(read_image(path)).hexdigest()
+
+
+def encode_image(data: bytes, path: str, max_pixels: int) -> EncodedImage:
+    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are."""
+    image = _opened(data, path)
+    digest = hashlib.sha256(data).hexdigest()
+    width, height = image.size
+    mime = _MIME.get(image.format or "")
+    if mime and width * height <= max_pixels and not getattr(image, "is_animated", False):
+        if not _ends_well(data, image.format or ""):
+            _decoded(image, path)
+        return EncodedImage(_data_url(mime, data), digest, width, height)
+    picture = _decoded(image, path)
+    scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
+    size = max(1, int(width * scale)), max(1, int(height * scale))
+    out = BytesIO()
+    (picture.resize(size) if scale < 1 else picture).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
+    return EncodedImage(_data_url("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), digest, *size)
+
+
+class ImageEncoder:
+    """Encodes each image once: the latest are kept, by file, modification time and size. Safe across threads."""
+
+    def __init__(self, max_pixels: int) -> None:
+        self.max_pixels = max_pixels
+        self._kept: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, path: str) -> EncodedImage:
+        """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
+        try:
+            stat = os.stat(path)
+        except OSError:
+            read_image(path)
+            raise
+        key = (path, stat.st_mtime_ns, stat.st_size)
+        with self._lock:
+            if (known := self._kept.get(key)) is not None:
+                self._kept.move_to_end(key)
+                return known
+        image = encode_image(read_image(path), path, self.max_pixels)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = image
+                self._bytes += len(image.url)
+            while self._bytes > _KEEP_BYTES and len(self._kept) > 1:
+                self._bytes -= len(self._kept.popitem(last=False)[1].url)
+        return image
+
+
+def _opened(data: bytes, path: str) -> Image.Image:
+    import warnings
+
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(BytesIO(data))
+    except UnidentifiedImageError:
+        what = "is empty" if not data else "is not an image, or is damaged"
+        raise InputError(f"image {path} {what}") from None
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise InputError(f"image {path} cannot be used: {error}") from None
+    if image.width * image.height > MAX_PIXELS:
+        size = f"{image.width}x{image.height} ({image.width * image.height / 1e6:.0f} megapixels)"
+        raise InputError(f"image {path} is {size}; the limit is {MAX_PIXELS / 1e6:.0f}: scale it down")
+    return image
+
+
+def _decoded(image: Image.Image, path: str) -> Image.Image:
+    try:
+        return image.convert("RGB")
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise InputError(f"image {path} is truncated or damaged ({error})") from None
+
+
+def _ends_well(data: bytes, format: str) -> bool:
+    """Cheap sign of a whole file; when it is absent the image is decoded to find out."""
+    if format == "PNG":
+        return data[-8:-4] == b"IEND"
+    if format == "JPEG":
+        return data.endswith(b"\xff\xd9")
+    if format == "WEBP":
+        return int.from_bytes(data[4:8], "little") + 8 <= len(data)
+    return False
+
+
+def _data_url(mime: str, data: bytes) -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"

@@ -1,0 +1,113 @@
+"""What calls cost: prices, the running total of a model, the money limit, and the share of each piece of work."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from prill.errors import BudgetSpent, UsageError
+from prill.types import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens."""
+
+    prompt: float
+    completion: float
+
+    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        """The cost of one call."""
+        return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
+
+
+def price_of(model: str, path: str | None = None) -> Price | None:
+    """The price of a model: the longest name of the table that it starts with; None when the table has no such name.
+
+    `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it is not in that form.
+    """
+    for table in (_table(path) if path else {}, _table(None)):
+        for name in sorted(table, key=len, reverse=True):
+            # "gpt-5" prices "gpt-5-2025-08-07" but not "gpt-5.2" or "gpt-50": another number is another model.
+            if any(re.match(rf"{re.escape(name)}(?![.\w])", form) for form in (model, model.rsplit("/", 1)[-1])):
+                return table[name]
+    return None
+
+
+@cache
+def _table(path: str | None) -> dict[str, Price]:
+    import tomllib
+
+    try:
+        text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(encoding="utf-8")
+        return {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in tomllib.loads(text).items()}
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(f'{path}: not a price table ({error}); give [model] sections with "prompt" and "completion"') from None
+
+
+class Ledger:
+    """The running total of everything a model was asked, with an optional limit in US dollars. Safe across threads."""
+
+    def __init__(self, price: Price | None, budget_usd: float | None = None) -> None:
+        if budget_usd is not None and price is None:
+            raise UsageError("a budget needs a price for this model: give a price table (--prices FILE)")
+        self.price = price
+        self.budget_usd = budget_usd
+        self.total = Usage()
+        self.open_calls = 0
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        """Announce a call. Raises BudgetSpent when the calls made and under way would use up the limit."""
+        with self._lock:
+            if self.budget_usd is not None:
+                spent = self.total.usd or 0.0
+                expected = self.open_calls * spent / self.total.calls if self.total.calls else 0.0
+                if spent + expected >= self.budget_usd:
+                    raise BudgetSpent(f"the budget of ${self.budget_usd:g} is used up")
+            self.open_calls += 1
+
+    def end(self) -> None:
+        """The announced call is over, whatever came of it."""
+        with self._lock:
+            self.open_calls -= 1
+
+    def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
+        """Book one answered call, here and on the work it was made for."""
+        usd = None if self.price is None else self.price.usd(prompt_tokens, completion_tokens)
+        usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
+        with self._lock:
+            self.total += usage
+        if (meter := _meter.get()) is not None:
+            meter.usage += usage
+        return usage
+
+
+class Meter:
+    """Collects the usage of one piece of work."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+
+
+_meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """Counts every call made inside, in tasks started inside too, also when they fail."""
+    meter = Meter()
+    token = _meter.set(meter)
+    try:
+        yield meter
+    finally:
+        _meter.reset(token)

@@ -1,0 +1,190 @@
+"""One endpoint: a connection per event loop, retries with jittered back-off, and a limit on calls that adapts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
+from prill.models.ledger import Ledger
+from prill.models.limiter import AdaptiveLimiter
+from prill.models.wire import Completion, decode_completion, error_message, lacks_vision, retry_after
+
+if TYPE_CHECKING:
+    import openai
+
+OPENAI_URL = "https://api.openai.com/v1"
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
+UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
+
+
+class Rejected(Exception):
+    """The endpoint will not take this request as it is; another form of it may pass."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class _Again(Exception):
+    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for."""
+
+    def __init__(
+        self, problem: str, *, status: int = 0, wait: float | None = None, timeout: bool = False, refused: bool = False
+    ) -> None:
+        super().__init__(problem)
+        self.status, self.wait, self.timeout, self.refused = status, wait, timeout, refused
+
+
+@dataclass(slots=True)
+class _Connection:
+    """What belongs to one event loop. `closing` ends with the loop and closes the client."""
+
+    client: openai.AsyncOpenAI
+    limiter: AdaptiveLimiter
+    closing: AsyncGenerator[None, None]
+
+
+class Endpoint:
+    """Sends request bodies to `/chat/completions`. Made of settings only: connections are opened inside each event loop.
+
+    `timeout` bounds one attempt and `total_timeout` all attempts, in seconds; `retries` are attempts after the first.
+    """
+
+    def __init__(
+        self, base_url: str | None, api_key_env: str, concurrency: int, timeout: float, total_timeout: float, retries: int
+    ) -> None:
+        self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        self.api_key_env = api_key_env
+        self.concurrency = concurrency
+        self.timeout, self.total_timeout, self.retries = timeout, total_timeout, retries
+        self.answered = False
+        if not re.match(r"https?://[^/]", self.base_url):
+            raise UsageError(f"base URL {self.base_url!r} does not begin with http:// or https:// and a host")
+        if concurrency < 1:
+            raise UsageError(f"concurrency is {concurrency}; give at least 1")
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = WeakKeyDictionary()
+
+    @property
+    def place(self) -> str:
+        """The URL without user name and password, for messages."""
+        parts = urlsplit(self.base_url)
+        return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
+
+    async def send(self, body: bytes, ledger: Ledger) -> Completion:
+        """The answer to one request, after retries.
+
+        Raises Rejected for what retries cannot mend, TransportFailure or CallTimeout when they are used up, BudgetSpent
+        before a call that the budget does not cover, EndpointError when no request can succeed.
+        """
+        loop = asyncio.get_running_loop()
+        connection = self._connections.get(loop) or await self._connect(loop)
+        deadline = loop.time() + self.total_timeout
+        for attempt in range(self.retries + 1):
+            try:
+                async with connection.limiter:
+                    ledger.begin()
+                    try:
+                        completion = await self._attempt(connection, body)
+                    finally:
+                        ledger.end()
+                connection.limiter.succeeded()
+                return completion
+            except _Again as failure:
+                last = failure
+            if last.refused and not self.answered and attempt + 1 >= UNREACHABLE_AFTER:
+                raise EndpointError(f"cannot reach {self.place} ({last}): is the server running, and the URL right?")
+            wait = random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)) if last.wait is None else last.wait
+            if attempt == self.retries or loop.time() + wait > deadline:
+                break
+            await asyncio.sleep(wait)
+        raise self._failure(last, attempt + 1)
+
+    async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
+        import httpx2
+        import openai
+
+        headers = {"Content-Type": "application/json"}
+        try:
+            async with asyncio.timeout(self.timeout):
+                response = await connection.client.post(
+                    "/chat/completions", cast_to=httpx2.Response, content=body, options={"headers": headers}
+                )
+        except (TimeoutError, openai.APITimeoutError):
+            raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
+        except openai.APIStatusError as error:
+            self.answered = self.answered or error.status_code < 500 and error.status_code not in (401, 403, 404)
+            raise self._status(error, connection.limiter) from None
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            refused = isinstance(cause, httpx2.ConnectError)
+            raise _Again(f"connection failed: {cause or type(cause).__name__}", refused=refused) from None
+        completion = decode_completion(response.content)
+        if completion is None:
+            raise _Again("the endpoint answered with something that is no chat completion")
+        self.answered = True
+        return completion
+
+    def _status(self, error: openai.APIStatusError, limiter: AdaptiveLimiter) -> Exception:
+        status = error.status_code
+        message = self._without_key(error_message(error.body, error.response.reason_phrase))
+        wait = retry_after(error.response.headers)
+        if status == 429 and "insufficient_quota" in message:
+            return EndpointError(f"{self.place}: the account's quota is used up ({message})")
+        if status == 429 or (status in (503, 529) and wait is not None):
+            limiter.rate_limited(wait)
+        if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
+            return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
+        if status == 401 or (status == 403 and not self.answered):
+            return EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
+        if status == 404 and not self.answered:
+            return EndpointError(
+                f"{self.place} does not know this model or path (HTTP 404: {message}); check --model and --base-url"
+            )
+        return Rejected(status, message)
+
+    def _failure(self, last: _Again, attempts: int) -> Exception:
+        if last.status == 500 and not self.answered:
+            return Rejected(500, str(last))
+        kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure
+        return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> _Connection:
+        import httpx2
+        import openai
+
+        limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
+        timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
+        http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout)
+        client = openai.AsyncOpenAI(
+            base_url=self.base_url, api_key=self._key(), max_retries=0, http_client=http, timeout=timeout
+        )
+        # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
+        closing = _close_with_loop(client)
+        connection = self._connections[loop] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
+        await anext(closing)
+        return connection
+
+    def _key(self) -> str:
+        key = os.environ.get(self.api_key_env)
+        if not key and self.base_url == OPENAI_URL:
+            raise UsageError(f"${self.api_key_env} is not set; set it, or point --base-url at another endpoint")
+        return key or "none"
+
+    def _without_key(self, message: str) -> str:
+        key = os.environ.get(self.api_key_env)
+        return message.replace(key, "***") if key else message
+
+
+async def _close_with_loop(client: openai.AsyncOpenAI) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        await client.close()

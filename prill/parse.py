@@ -1,0 +1,115 @@
+"""Reading a model's answer: the last verdict wins, and only answers that were offered count.
+
+One `ReplyFormat` says what is asked for; it is sent as a JSON schema or as tagged lines, whatever the endpoint can do,
+and read back from either. Rules of reading: arXiv 2404.06474 asks for "Thoughts:" and "Status:" lines; quotes, asterisks,
+final punctuation and line breaks around a verdict are tolerated, words such as "unsuccessful" are no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from prill.errors import Unparsable
+
+_DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
+_FENCE = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFormat:
+    """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
+
+    `max_chars` bounds the free text where the endpoint enforces schemas; some hosted services refuse such bounds.
+    """
+
+    text: str
+    verdict: str
+    choices: tuple[str, ...]
+    max_chars: int | None = None
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema for structured output. The text comes first, so that the verdict follows from it."""
+        text: dict[str, Any] = {"type": "string"}
+        if self.max_chars is not None:
+            text["maxLength"] = self.max_chars
+        return {
+            "type": "object",
+            "properties": {
+                self.text: text,
+                self.verdict: {"type": "string", "enum": list(self.choices)},
+            },
+            "required": [self.text, self.verdict],
+            "additionalProperties": False,
+        }
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer."""
+        if as_json:
+            choices = " or ".join(f'"{choice}"' for choice in self.choices)
+            return f'Reply with one JSON object and nothing else: {{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}}}'
+        choices = " or ".join(self.choices)
+        return (
+            f"Reply in this form:\n{self.text.capitalize()}: <your reasoning>\n"
+            f"{self.verdict.capitalize()}: <one word: {choices}>"
+        )
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
+        fenced = _FENCE.match(text)
+        body = fenced[1] if fenced else text
+        found: tuple[str, str, int] | None = None
+        as_json = body.lstrip().startswith(("{", "["))
+        for start, record in _objects(body, from_the_start=as_json):
+            if isinstance(record.get(self.verdict), str):
+                reasoning = record.get(self.text)
+                found = (record[self.verdict], reasoning if isinstance(reasoning, str) else "", start)
+        # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
+        if not as_json and (tagged := self._tagged(body)) and (not found or tagged[2] > found[2]):
+            found = tagged
+        if found is None:
+            raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
+        word = found[0].strip(_DECORATION).lower()
+        for choice in self.choices:
+            if word == choice.lower():
+                return {self.text: found[1].strip(), self.verdict: choice}
+        raise Unparsable(f"{self.verdict} {excerpt(found[0])} is none of {', '.join(self.choices)}")
+
+    def _tagged(self, text: str) -> tuple[str, str, int] | None:
+        tags = list(
+            re.finditer(rf"^[ \t>#*_\"'-]*{re.escape(self.verdict)}[ \t*_\"']*[:：]", text, re.IGNORECASE | re.MULTILINE)
+        )
+        if not tags:
+            return None
+        last = tags[-1]
+        lines = [line for line in text[last.end() :].splitlines() if line.strip(_DECORATION)]
+        value = lines[0] if lines else ""
+        before = text[: last.start()]
+        opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
+        return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), last.start()
+
+
+def excerpt(text: str, limit: int = 120) -> str:
+    """A short quotation for messages."""
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
+
+
+def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for inside a broken object."""
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    while at >= 0:
+        try:
+            record, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            if from_the_start:
+                return
+            at = text.find("{", at + 1)
+            continue
+        if isinstance(record, dict):
+            yield at, record
+        at = text.find("{", end)

@@ -1,0 +1,69 @@
+"""Prompts are Markdown files beside the code that uses them; verdicts carry their content hash."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from prill.errors import UsageError
+
+_SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
+_TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt file. `{{ name }}` marks a place to fill; a `# system` and a `# user` heading divide it into turns."""
+
+    name: str
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """`sha256:` and the hash of the file's text."""
+        return content_hash(self.text)
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The names that must be filled."""
+        return frozenset(_SLOT.findall(self.text))
+
+    def fill(self, values: Mapping[str, str]) -> dict[str, str]:
+        """The turns (role -> text) with every place filled once: inserted text is never searched again, braces are safe.
+
+        Raises UsageError for a value that the prompt does not name, and for a name without a value.
+        """
+        if missing := self.slots - values.keys():
+            raise UsageError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+        if unknown := values.keys() - self.slots:
+            raise UsageError(f"prompt {self.name}: unknown name {', '.join(sorted(unknown))}")
+        pieces = _TURN.split(self.text)
+        if len(pieces) == 1:
+            return {"user": self._filled(pieces[0], values)}
+        return {role: self._filled(text, values) for role, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+    @staticmethod
+    def _filled(text: str, values: Mapping[str, str]) -> str:
+        return _SLOT.sub(lambda slot: values[slot[1]], text).strip()
+
+
+@cache
+def load_prompt(package: str, name: str) -> Prompt:
+    """The prompt `prompts/<name>.md` of a package, e.g. `load_prompt("prill.evaluators", "web_text")`."""
+    file = files(package) / "prompts" / f"{name}.md"
+    if not file.is_file():
+        raise UsageError(f"{package} has no prompt {name!r}")
+    return Prompt(name, file.read_text(encoding="utf-8"))
+
+
+def content_hash(*texts: str) -> str:
+    """`sha256:` and the hash of the texts, each with its length so that no two lists collide."""
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data) + data)
+    return f"sha256:{digest.hexdigest()}"

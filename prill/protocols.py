@@ -1,0 +1,141 @@
+"""What the parts of prill ask of one another. Classes satisfy these by shape; nobody inherits to belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+
+if TYPE_CHECKING:
+    from prill.parse import ReplyFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture in a message, by file path. It is checked, scaled and encoded when the message is sent."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat: who speaks, and texts and images in order."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[str | Image, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of a reply with its natural-log probability, and the likeliest tokens at the same place."""
+
+    text: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model answered. `fields` is the answer read by the asked-for format; `tokens` is None without log-probabilities."""
+
+    text: str
+    usage: Usage
+    fields: dict[str, str]
+    tokens: tuple[Token, ...] | None = None
+
+
+class LanguageModel(Protocol):
+    """A chat model that may see images."""
+
+    @property
+    def name(self) -> str:
+        """What verdicts record as the model."""
+        ...
+
+    async def complete(
+        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> Reply:
+        """One answer at temperature 0. `form` is the shape asked for and validated; `prompt` the hash of its prompt files.
+
+        Raises an `Unscored` error when there is no usable answer, `EndpointError` when no call can succeed.
+        """
+        ...
+
+
+class Captioner(Protocol):
+    """Turns one observation into text. Never sees the goal: it would describe what was hoped for."""
+
+    @property
+    def name(self) -> str:
+        """What verdicts record as the captioner, with the version of its engine."""
+        ...
+
+    async def __call__(self, observation: Observation) -> str:
+        """The text; raises NoEvidence when the observation lacks what this captioner reads."""
+        ...
+
+
+class Evaluator(Protocol):
+    """Judges one trajectory. A failed judgement is an unscored verdict, never success=False."""
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """Name, version, model, prompt hash and settings: whatever could change a verdict."""
+        ...
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """The image files that the verdict depends on."""
+        ...
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict. Raises only what ends a whole run (UsageError, EndpointError)."""
+        ...
+
+
+class Policy(Protocol):
+    """An agent: decides the next action."""
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        ...
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step: what was seen (as the agent saw it), what to do, and why."""
+        ...
+
+
+class Learner(Protocol):
+    """A policy that takes something from a judged attempt."""
+
+    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> None:
+        """Learn from the attempt before the next one."""
+        ...
+
+
+class Environment(Protocol):
+    """A browser, phone or simulator."""
+
+    async def reset(self, task: Task) -> Observation:
+        """Start the task anew and show the first state. Raises EnvironmentFailure."""
+        ...
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """Carry out an action: the state after it, and whether the environment ended the episode."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; safe to call twice."""
+        ...
+
+
+class Oracle(Protocol):
+    """Knows the truth about an episode that has just ended. Its label never reaches agents or judges."""
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        """The label, read from the state the environment is in now."""
+        ...
+
+
+RewardFunction = Callable[[Trajectory, Verdict], float | None]

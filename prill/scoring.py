@@ -1,0 +1,251 @@
+"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a clean stop."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from prill.errors import InputError
+from prill.intake import Intake, Item
+from prill.protocols import Evaluator
+from prill.store import BadLine, read_trajectories
+from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.verdict_log import VerdictLog
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(slots=True)
+class Tally:
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file."""
+
+    read: int = 0
+    skipped: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    unscored: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    stopped: bool = False
+
+    def add(self, verdict: Verdict) -> None:
+        """Counts a verdict; the first reasons for being unscored are kept for showing."""
+        if verdict.unscored is not None:
+            self.unscored[verdict.unscored] += 1
+            if len(self.problems) < 20:
+                self.problems.append(f"{verdict.id}: {verdict.unscored}: {verdict.reason}")
+        elif verdict.success:
+            self.succeeded += 1
+        else:
+            self.failed += 1
+        self.usage += verdict.usage
+
+    @property
+    def made(self) -> int:
+        """Verdicts made by this run, unscored ones included."""
+        return self.succeeded + self.failed + sum(self.unscored.values())
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """An evaluator that can say beforehand what a trajectory would cost."""
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
+        ...
+
+
+def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
+    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the bytes of `screenshots`."""
+    digest = hashlib.sha256(_encode_sorted(info))
+    record = msgspec.json.encode(trajectory)
+    for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:
+        record = record.replace(msgspec.json.encode(folder)[:-1], b'"')
+    digest.update(record)
+    for path in screenshots:
+        try:
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError:
+            digest.update(b"unreadable")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def score(
+    trajectories: Iterable[Trajectory] | str | os.PathLike[str], evaluator: Evaluator, *, concurrency: int = 16
+) -> list[Verdict]:
+    """Verdicts in the order of the trajectories (or of the lines of a file): the one synchronous door, for scripts.
+
+    Works also where an event loop is running already, in a notebook say. Raises EndpointError and UsageError.
+    """
+
+    async def run() -> list[Verdict]:
+        source: Iterable[Item] = (
+            trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
+        )
+        found = {place: verdict async for place, verdict in _stream(evaluator, enumerate(source), concurrency)}
+        return [found[place] for place in sorted(found)]
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run())
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, run()).result()
+
+
+async def score_stream(
+    evaluator: Evaluator, trajectories: Iterable[Trajectory], *, concurrency: int = 16
+) -> AsyncGenerator[Verdict]:
+    """Verdicts as they finish, at most `concurrency` trajectories at a time; `trajectories` is read only as far as needed."""
+    async with aclosing(_stream(evaluator, enumerate(trajectories), concurrency)) as verdicts:
+        async for _, verdict in verdicts:
+            yield verdict
+
+
+async def score_files(
+    evaluator: Evaluator,
+    paths: Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
+    *,
+    concurrency: int = 16,
+    limit: int | None = None,
+    resume: bool = True,
+    retry_unscored: bool = False,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[Tally], None] = lambda tally: None,
+) -> Tally:
+    """Judges trajectory files into a verdict file, skipping what it already holds.
+
+    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only. After `stop` is set
+    no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
+    prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read.
+    """
+    stop = stop or asyncio.Event()
+    tally, start = Tally(), time.monotonic()
+    with closing(Intake(paths, limit)) as intake:
+        items = iter(intake)
+        first = next(items)  # before the output is touched: raises when there is nothing to judge
+        with VerdictLog(output, evaluator.info, resume=resume, retry_unscored=retry_unscored) as log:
+
+            def known(place: str, id: str, key: str) -> bool:
+                if id != place:
+                    log.drop(place)
+                if not log.done(id, key):
+                    return False
+                tally.skipped += 1
+                tally.read = intake.read
+                progress(tally)
+                return True
+
+            def found(place: str, verdict: Verdict) -> None:
+                log.append(verdict)
+                tally.add(verdict)
+                tally.read = intake.read
+                progress(tally)
+
+            try:
+                source = chain([first], items)
+                await _judge(evaluator, source, concurrency + max(1, concurrency // 8), stop, found, known)
+            finally:
+                tally.seconds = time.monotonic() - start
+                tally.stopped = stop.is_set()
+    return tally
+
+
+def plan_files(
+    evaluator: Estimator, paths: Sequence[str | os.PathLike[str]], limit: int | None = None
+) -> tuple[int, list[str], Usage]:
+    """What scoring would need, without a single call: trajectories, problems of those that cannot be used, the usage."""
+    count, problems, usage = 0, [], Usage()
+    with closing(Intake(paths, limit)) as intake:
+        for place, item in intake:
+            try:
+                if isinstance(item, BadLine):
+                    raise InputError(item.message)
+                usage += evaluator.estimate(item)
+                count += 1
+            except InputError as error:
+                problems.append(f"{place}: {error}")
+    return count, problems, usage
+
+
+async def _judge(
+    evaluator: Evaluator,
+    source: Iterable[tuple[Any, Item]],
+    workers: int,
+    stop: asyncio.Event,
+    found: Callable[[Any, Verdict], None],
+    known: Callable[[Any, str, str], bool] = lambda place, id, key: False,
+) -> None:
+    """Hands every item's verdict to `found`, in the same breath as it is there: nothing else runs in between.
+
+    Items that are `known` by id and key are passed over. After a first error, or when `stop` is set, no item is begun;
+    those under way are finished, then the error is raised.
+    """
+    items = iter(source)
+
+    async def work() -> None:
+        try:
+            while not stop.is_set() and (following := next(items, None)) is not None:
+                place, item = following
+                if isinstance(item, BadLine):
+                    key = _bad_key(evaluator.info, item)
+                    if not known(place, item.id, key):
+                        found(place, _bad_verdict(evaluator.info, item, key))
+                    continue
+                key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
+                if known(place, item.id, key):
+                    await asyncio.sleep(0)
+                else:
+                    found(place, replace(await evaluator(item), key=key))
+        except BaseException:
+            stop.set()
+            raise
+
+    for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _stream(
+    evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int
+) -> AsyncGenerator[tuple[int, Verdict]]:
+    ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        try:
+            await _judge(evaluator, source, concurrency, stop, lambda place, verdict: ready.put_nowait((place, verdict)))
+        finally:
+            ready.put_nowait(None)
+
+    running = asyncio.create_task(run())
+    try:
+        while (following := await ready.get()) is not None:
+            yield following
+        await running
+    finally:
+        stop.set()
+        running.cancel()
+
+
+def _bad_key(info: EvaluatorInfo, line: BadLine) -> str:
+    return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"
+
+
+def _bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
+    return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)

@@ -1,0 +1,232 @@
+"""Trajectory, label and verdict files: JSON Lines, plain or gzip, read one line at a time. Formats: docs/formats.md."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar, cast
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
+
+_KNOWN: dict[type, frozenset[str]] = {
+    cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
+}
+_encoder = msgspec.json.Encoder()
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no trajectory. `id` is the trajectory's own id when that much could be read, else "file:line"."""
+
+    id: str
+    place: str
+    problem: str
+    raw: bytes
+
+    @property
+    def message(self) -> str:
+        """Where, and what is wrong."""
+        return f"{self.place}: {self.problem}"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One non-empty line of a file: its number from 1, and its bytes without the newline."""
+
+    number: int
+    data: bytes
+    complete: bool
+
+
+def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
+    """The file opened for reading bytes; gzip is recognised by its first two bytes, whatever the name."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if isinstance(file, BufferedReader) and file.peek(2)[:2] == b"\x1f\x8b":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return file
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
+    """Every non-empty line; memory does not grow with the file. A damaged archive raises InputError after its good part."""
+    number = 0
+    with open_lines(path) as file:
+        try:
+            for number, raw in enumerate(file, 1):
+                if data := raw.strip():
+                    yield Line(number, data, raw.endswith(b"\n"))
+        except (OSError, EOFError) as error:
+            raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
+
+
+def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every trajectory of a file, with screenshot paths made absolute; a broken line comes as BadLine and reading goes on.
+
+    Screenshots must lie in the file's folder or below it. Whether they exist is found out by whoever opens them.
+    """
+    for _, item in numbered_trajectories(path):
+        yield item
+
+
+def numbered_trajectories(path: str | os.PathLike[str]) -> Iterator[tuple[str, Trajectory | BadLine]]:
+    """Like `read_trajectories`, each with its place, `file:line`."""
+    root = Path(path).resolve().parent
+    for line in read_lines(path):
+        place = f"{os.fspath(path)}:{line.number}"
+        try:
+            yield place, decode_trajectory(line.data, root)
+        except InputError as error:
+            yield place, BadLine(_id_of(line.data) or place, place, str(error), line.data)
+
+
+def decode_trajectory(data: bytes, root: Path) -> Trajectory:
+    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises InputError with the field's path."""
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"not valid JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise InputError(f"expected a JSON object, got {type(record).__name__}")
+    unknown: dict[str, Any] = {}
+    _move_unknown(record, Trajectory, "", unknown)
+    try:
+        trajectory = msgspec.convert(record, Trajectory)
+    except msgspec.ValidationError as error:
+        raise InputError(_readable(error)) from None
+    if not trajectory.id:
+        raise InputError("id is empty - at `$.id`")
+    metadata = {**unknown, **trajectory.metadata} if unknown else trajectory.metadata
+    return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata)
+
+
+def encode(record: object) -> bytes:
+    """One line: the record as JSON, with the newline."""
+    return _encoder.encode(record) + b"\n"
+
+
+def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
+    """One line of a trajectory file in folder `root`; screenshots below it are written as relative paths.
+
+    Raises InputError when a screenshot lies elsewhere: the file could not be read back.
+    """
+    return encode(_plain(_with_screenshots(trajectory, lambda path, at: _relative(path, root, at))))
+
+
+def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
+    """Every verdict of a file in order. An incomplete last line, left by a crash, is skipped with a warning."""
+    yield from _records(path, Verdict)
+
+
+def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
+    """Every label of a file in order."""
+    yield from _records(path, LabelRecord)
+
+
+def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
+    decoder = msgspec.json.Decoder(type_)
+    count = 0
+    for line in read_lines(path):
+        try:
+            record = decoder.decode(line.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if not line.complete:
+                print(f"prill: {path}:{line.number}: incomplete last line skipped", file=sys.stderr)
+                return
+            raise InputError(f"{path}:{line.number}: {_readable(error)}") from None
+        count += 1
+        yield record
+    if count == 0:
+        raise UsageError(f"{path}: the file is empty")
+
+
+def _readable(error: Exception) -> str:
+    return str(error).replace("Object missing required field", "missing field")
+
+
+def _id_of(data: bytes) -> str | None:
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    found = record.get("id") if isinstance(record, dict) else None
+    return found if isinstance(found, str) and found else None
+
+
+def _move_unknown(record: object, cls: type, at: str, unknown: dict[str, Any]) -> None:
+    if not isinstance(record, dict):
+        return
+    for key in [k for k in record if k not in _KNOWN[cls]]:
+        unknown[f"{at}{key}"] = record.pop(key)
+    if cls is Trajectory:
+        _move_unknown(record.get("task"), Task, f"{at}task.", unknown)
+        _move_unknown(record.get("final"), Observation, f"{at}final.", unknown)
+        steps = record.get("steps")
+        for i, step in enumerate(steps if isinstance(steps, list) else ()):
+            _move_unknown(step, Step, f"{at}steps[{i}].", unknown)
+    elif cls is Task:
+        earlier = record.get("earlier")
+        for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
+            _move_unknown(turn, Trajectory, f"{at}earlier[{i}].", unknown)
+    elif cls is Step:
+        _move_unknown(record.get("observation"), Observation, f"{at}observation.", unknown)
+        _move_unknown(record.get("action"), Action, f"{at}action.", unknown)
+
+
+def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
+    def observed(observation: Observation, where: str) -> Observation:
+        if not observation.screenshot:
+            return observation
+        return replace(observation, screenshot=change(observation.screenshot, f"{where}.screenshot"))
+
+    steps = tuple(
+        step
+        if not step.observation.screenshot
+        else replace(step, observation=observed(step.observation, f"{at}.steps[{i}].observation"))
+        for i, step in enumerate(trajectory.steps)
+    )
+    task = trajectory.task
+    if task.earlier:
+        turns = (_with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
+        task = replace(task, earlier=tuple(turns))
+    final = trajectory.final and observed(trajectory.final, f"{at}.final")
+    return replace(trajectory, task=task, steps=steps, final=final)
+
+
+def _inside(path: str, root: Path, at: str) -> str:
+    joined = os.path.join(root, path)
+    resolved = os.path.realpath(joined)
+    if os.path.isabs(path) or os.path.commonpath((resolved, root)) != str(root):
+        raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
+    return joined
+
+
+def _relative(path: str, root: Path, at: str) -> str:
+    relative = os.path.relpath(os.path.realpath(path), os.path.realpath(root))
+    if relative.startswith(".."):
+        raise InputError(f"image {path!r} is not below {root} - at `{at}`")
+    return relative.replace(os.sep, "/")
+
+
+def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
+    """Built-in types for JSON; `error` and `task.earlier` are left out when empty, as in the format's description."""
+    record = cast("dict[str, Any]", msgspec.to_builtins(trajectory))
+    if trajectory.error is None:
+        del record["error"]
+    if trajectory.task.earlier:
+        record["task"]["earlier"] = [_plain(turn) for turn in trajectory.task.earlier]
+    else:
+        del record["task"]["earlier"]
+    return record

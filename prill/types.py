@@ -1,0 +1,189 @@
+"""The records that every part of prill shares: read this page first.
+
+All are frozen and hold no behaviour. File formats built from them: docs/formats.md.
+Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bottom right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+Platform = Literal["web", "android", "ios", "desktop", "other"]
+UnscoredReason = Literal[
+    "transport",  # the endpoint answered with errors, or not at all
+    "timeout",  # no answer within the time limit
+    "refusal",  # the model declined to judge
+    "truncated",  # the reply was cut by its token limit, twice
+    "parse",  # the reply holds no verdict that was offered
+    "context",  # the evidence does not fit the model's window
+    "budget",  # the money limit was reached before the call
+    "no_evidence",  # the evaluator needs something the trajectory lacks
+    "input",  # the trajectory, or a file it names, is broken
+]
+UNSCORED_REASONS: tuple[UnscoredReason, ...] = get_args(UnscoredReason)
+Label = Literal["towards", "not_sure", "reached", "away"]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What the agent was asked to do. `earlier` holds the finished turns of the same conversation."""
+
+    id: str = ""
+    goal: str
+    platform: Platform = "other"
+    site: str | None = None
+    start_url: str | None = None
+    earlier: tuple[Trajectory, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What could be seen at one moment; every part is optional.
+
+    `screenshot` is a file path, `text` the accessibility tree or page text, `caption` a description of the screen.
+    """
+
+    screenshot: str | None = None
+    text: str | None = None
+    url: str | None = None
+    caption: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing the agent did. `kind` is a word such as click, type, press, scroll, swipe, goto, answer, stop or other.
+
+    `text` is the readable (or raw) form, `target` names the element, `value` is what was typed, chosen or said.
+    """
+
+    kind: str
+    text: str = ""
+    target: str | None = None
+    point: Point | None = None
+    end_point: Point | None = None
+    value: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("point", "end_point"):
+            point = getattr(self, name)
+            if point is not None and not all(0.0 <= c <= 1.0 for c in point):
+                raise ValueError(f"{name} {list(point)} is outside the screen: give fractions between 0 and 1")
+
+    @property
+    def is_final(self) -> bool:
+        """True when the agent ends the episode with this action."""
+        return self.kind in ("stop", "answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was seen, what was then done, and what the agent said it was thinking."""
+
+    observation: Observation
+    action: Action
+    thought: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One attempt at a task. `final` is the state after the last action; None when it was not recorded.
+
+    `error` says why the episode broke off when the environment failed; it says nothing about success.
+    """
+
+    id: str
+    task: Task
+    agent: str | None = None
+    steps: tuple[Step, ...] = ()
+    final: Observation | None = None
+    answer: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    @property
+    def observations(self) -> tuple[Observation, ...]:
+        """Every recorded state, oldest first; the final one last."""
+        states = tuple(step.observation for step in self.steps)
+        return states if self.final is None else (*states, self.final)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What was spent. `usd` is None when the price of any part is unknown; tokens and calls are then still right."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    images: int = 0
+    usd: float | None = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.images + other.images,
+            None if self.usd is None or other.usd is None else self.usd + other.usd,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatorInfo:
+    """Who judged: enough to tell two verdicts of different judges apart. `prompt` is a content hash."""
+
+    name: str
+    version: str
+    model: str | None = None
+    prompt: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepVerdict:
+    """The judgement of one action: its place in `steps`, a label, the reward the label was mapped to, and why."""
+
+    index: int
+    label: Label
+    reward: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The judgement of one trajectory. `success` is None exactly when `unscored` says why there is none.
+
+    `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input.
+    """
+
+    id: str
+    success: bool | None = None
+    score: float | None = None
+    unscored: UnscoredReason | None = None
+    reason: str = ""
+    steps: tuple[StepVerdict, ...] | None = None
+    rewards: tuple[float, ...] | None = None
+    usage: Usage = Usage()
+    seconds: float = 0.0
+    evaluator: EvaluatorInfo
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.success is None) != (self.unscored is not None):
+            raise ValueError("a verdict has either a success value or a reason why it is unscored")
+        if self.score is not None and not 0.0 <= self.score <= 1.0:
+            raise ValueError(f"score {self.score} is outside [0, 1]")
+        if self.unscored is not None and (self.score is not None or self.rewards is not None):
+            raise ValueError("an unscored verdict carries no score and no rewards")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelRecord:
+    """The truth about one trajectory from one source: a person, a rule-based oracle. None: undecided."""
+
+    id: str
+    success: bool | None
+    source: str = "human"
+    annotator: str | None = None
+    note: str | None = None

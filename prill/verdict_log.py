@@ -1,0 +1,167 @@
+"""The verdict file while it is being written: append-only, repaired after a crash, each id once when closed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.store import encode, read_lines
+from prill.types import EvaluatorInfo, UnscoredReason, Verdict
+
+# Not asked, or cheap to find again: a plain resume takes these up.
+RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    id: str
+    evaluator: EvaluatorInfo
+    key: str = ""
+    unscored: UnscoredReason | None = None
+
+
+class VerdictLog:
+    """Verdicts of one evaluator in one file.
+
+    A line is written whole, with one system call, as soon as its verdict is there, so killing the process loses nothing
+    that was finished. A new verdict for an id replaces the old line when the log is closed. What is known of each id is
+    kept in a temporary database, so that memory does not grow with the file.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], evaluator: EvaluatorInfo, *, resume: bool = True, retry_unscored: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.evaluator = evaluator
+        self._retry_unscored = retry_unscored
+        self._replaced = False
+        self._known = sqlite3.connect("", isolation_level=None)
+        self._known.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise UsageError(f"{self.path}: another process is writing this file") from None
+        try:
+            if os.fstat(self._file).st_size:
+                self._take_up() if resume else self._set_aside()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def done(self, id: str, key: str) -> bool:
+        """True when the file holds a verdict of this very content that need not be made again."""
+        row = self._known.execute("SELECT key, unscored FROM verdicts WHERE id = ?", (id,)).fetchone()
+        if row is None or row[0] != key:
+            return False
+        return row[1] is None or not (self._retry_unscored or row[1] in RETRIED)
+
+    def append(self, verdict: Verdict) -> None:
+        """Writes a verdict; it survives the process from here on."""
+        line = memoryview(encode(verdict))
+        while line:
+            line = line[os.write(self._file, line) :]
+        self._remember(verdict.id, verdict.key, verdict.unscored)
+
+    def drop(self, id: str) -> None:
+        """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
+        if self._known.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
+            self._replaced = True
+
+    def close(self) -> None:
+        """Leaves each id once, the newest line of it, and closes the file."""
+        if self._file < 0:
+            return
+        try:
+            if self._replaced:
+                self._compact()
+            else:
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
+            self._known.close()
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _remember(self, id: str, key: str, unscored: str | None) -> None:
+        before = self._known.total_changes
+        self._known.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (id, key, unscored))
+        if self._known.total_changes == before:
+            self._replaced = True
+            self._known.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
+
+    def _take_up(self) -> None:
+        decoder = msgspec.json.Decoder(_Entry)
+        end = 0
+        with open(self.path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                try:
+                    entry = decoder.decode(raw)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    if not raw.endswith(b"\n"):
+                        break
+                    raise UsageError(f"{self.path}:{number}: not a verdict ({error}); give another file with -o") from None
+                if entry.evaluator != self.evaluator:
+                    self._refuse(entry.evaluator)
+                self._remember(entry.id, entry.key, entry.unscored)
+                end += len(raw)
+                if not raw.endswith(b"\n"):
+                    os.write(self._file, b"\n")
+                    end += 1
+        os.ftruncate(self._file, end)
+
+    def _refuse(self, other: EvaluatorInfo) -> None:
+        changed = [
+            name
+            for name in ("name", "version", "model", "prompt", "params")
+            if getattr(other, name) != getattr(self.evaluator, name)
+        ]
+        shown = "; ".join(f"{name} {getattr(other, name)} there, {getattr(self.evaluator, name)} now" for name in changed)
+        raise UsageError(
+            f"{self.path} holds verdicts of another evaluator ({shown}); choose another file, or begin anew with --no-resume"
+        )
+
+    def _set_aside(self) -> None:
+        os.replace(self.path, self.path.with_name(self.path.name + ".bak"))
+        os.close(self._file)
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def _compact(self) -> None:
+        self._known.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+        ids = msgspec.json.Decoder(_Entry)
+        for line in read_lines(self.path):
+            self._known.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
+        self._known.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
+        self._known.execute("CREATE INDEX by_number ON lines (number)")
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
+            try:
+                for line in read_lines(self.path):
+                    if self._known.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
+                        file.write(line.data + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                os.chmod(file.name, os.fstat(self._file).st_mode & 0o777)
+                os.replace(file.name, self.path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
