@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from io import BufferedReader
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -50,14 +49,13 @@ class Line:
 def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
     """The file opened for reading bytes; gzip is recognised by its first two bytes, whatever the name."""
     try:
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        return cast(BinaryIO, gzip.open(path)) if packed else open(path, "rb")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    if isinstance(file, BufferedReader) and file.peek(2)[:2] == b"\x1f\x8b":
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    return file
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:

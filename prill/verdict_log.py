@@ -17,6 +17,7 @@ from prill.errors import UsageError
 from prill.store import encode, read_lines
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
+_BEGINNING = b'{"id":"'
 # Not asked, or cheap to find again: a plain resume takes these up.
 RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
@@ -111,23 +112,27 @@ class VerdictLog:
 
     def _take_up(self) -> None:
         decoder = msgspec.json.Decoder(_Entry)
-        end = 0
+        end, whole = 0, True
         with open(self.path, "rb") as file:
             for number, raw in enumerate(file, 1):
+                if raw == b"\n":
+                    end += 1
+                    continue
                 try:
                     entry = decoder.decode(raw)
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    if not raw.endswith(b"\n"):
+                    # A torn line of ours begins like a verdict; a file of something else must not be cut.
+                    if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
                         break
                     raise UsageError(f"{self.path}:{number}: not a verdict ({error}); give another file with -o") from None
                 if entry.evaluator != self.evaluator:
                     self._refuse(entry.evaluator)
                 self._remember(entry.id, entry.key, entry.unscored)
                 end += len(raw)
-                if not raw.endswith(b"\n"):
-                    os.write(self._file, b"\n")
-                    end += 1
+                whole = raw.endswith(b"\n")
         os.ftruncate(self._file, end)
+        if not whole:
+            os.write(self._file, b"\n")
 
     def _refuse(self, other: EvaluatorInfo) -> None:
         changed = [

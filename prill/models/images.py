@@ -121,7 +121,7 @@ def _opened(data: bytes, path: str) -> Image.Image:
         what = "is empty" if not data else "is not an image, or is damaged"
         raise InputError(f"image {path} {what}") from None
     except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
-        raise InputError(f"image {path} cannot be used: {error}") from None
+        raise InputError(f"image {path} is truncated, or cannot be used: {error}") from None
     if image.width * image.height > MAX_PIXELS:
         size = f"{image.width}x{image.height} ({image.width * image.height / 1e6:.0f} megapixels)"
         raise InputError(f"image {path} is {size}; the limit is {MAX_PIXELS / 1e6:.0f}: scale it down")

@@ -65,7 +65,7 @@ class Endpoint:
         self.api_key_env = api_key_env
         self.concurrency = concurrency
         self.timeout, self.total_timeout, self.retries = timeout, total_timeout, retries
-        self.answered = False
+        self.reached = self.answered = False
         if not re.match(r"https?://[^/]", self.base_url):
             raise UsageError(f"base URL {self.base_url!r} does not begin with http:// or https:// and a host")
         if concurrency < 1:
@@ -99,7 +99,7 @@ class Endpoint:
                 return completion
             except _Again as failure:
                 last = failure
-            if last.refused and not self.answered and attempt + 1 >= UNREACHABLE_AFTER:
+            if last.refused and not self.reached and attempt + 1 >= UNREACHABLE_AFTER:
                 raise EndpointError(f"cannot reach {self.place} ({last}): is the server running, and the URL right?")
             wait = random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)) if last.wait is None else last.wait
             if attempt == self.retries or loop.time() + wait > deadline:
@@ -117,19 +117,22 @@ class Endpoint:
                 response = await connection.client.post(
                     "/chat/completions", cast_to=httpx2.Response, content=body, options={"headers": headers}
                 )
-        except (TimeoutError, openai.APITimeoutError):
+        except TimeoutError:
             raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
         except openai.APIStatusError as error:
-            self.answered = self.answered or error.status_code < 500 and error.status_code not in (401, 403, 404)
+            self.reached = True
             raise self._status(error, connection.limiter) from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            refused = isinstance(cause, httpx2.ConnectError)
+            # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
+            refused = isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if isinstance(error, openai.APITimeoutError) and not refused:
+                raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
             raise _Again(f"connection failed: {cause or type(cause).__name__}", refused=refused) from None
         completion = decode_completion(response.content)
         if completion is None:
             raise _Again("the endpoint answered with something that is no chat completion")
-        self.answered = True
+        self.reached = self.answered = True
         return completion
 
     def _status(self, error: openai.APIStatusError, limiter: AdaptiveLimiter) -> Exception:

@@ -1,0 +1,217 @@
+"""How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways of asking.
+
+Run:   .venv/bin/python benchmarks/throughput.py [--seconds 6] [--memory] [--out FILE.json]
+Shows: verdicts a second, client CPU a verdict and peak memory; text only, and with a 1280x720 screenshot each; for prill,
+       a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker processes (how the original
+       code did it). The server has one core and the client another. `ideal` is concurrency / latency.
+       --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes more).
+Every row is measured in a process of its own, all in one run; on a busy machine only the ratios mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+LATENCY = 0.2
+MODEL = "mock"
+
+
+def write_input(folder: Path, count: int, images: bool) -> Path:
+    """A trajectory file; each trajectory has a screenshot file of its own name (all are links to one picture)."""
+    picture = folder / "page.png"
+    if images and not picture.exists():
+        draw_page(picture)
+    path = folder / "trajectories.jsonl"
+    with path.open("w") as file:
+        for i in range(count):
+            final = {"caption": f"Page {i}: the order was placed. " * 8}
+            if images:
+                link = folder / f"{i}.png"
+                if not link.exists():
+                    os.link(picture, link)
+                final["screenshot"] = link.name
+            steps = [{"observation": {}, "action": {"kind": "click", "text": f"click button {k}"}} for k in range(5)]
+            task = {"id": f"task-{i % 100}", "goal": f"Place order number {i}", "platform": "web"}
+            file.write(json.dumps({"id": str(i), "task": task, "steps": steps, "final": final, "answer": "Done"}) + "\n")
+    return path
+
+
+def draw_page(path: Path) -> None:
+    """A 1280x720 page with text and photographs' noise, about 300 kB as PNG."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    page = Image.new("RGB", (1280, 720), "white")
+    page.paste(Image.effect_noise((400, 500), 60).convert("RGB"), (860, 100))
+    draw = ImageDraw.Draw(page)
+    for line in range(34):
+        draw.text((20, 10 + 21 * line), f"{line}: a line of an order page, with words and numbers 12{line}.5", "black", ImageFont.load_default(16))
+    page.save(path)
+
+
+def judge(base_url: str, concurrency: int, images: bool) -> object:
+    """prill's evaluator on the mock endpoint."""
+    from prill.captioner.given import GivenCaption
+    from prill.evaluators.modular import CaptionJudge
+    from prill.evaluators.vlm import VLMJudge
+    from prill.models.client import OpenAIModel
+
+    model = OpenAIModel(MODEL, base_url=base_url, concurrency=concurrency)
+    return VLMJudge(model) if images else CaptionJudge(model, GivenCaption())
+
+
+def requests(path: Path, images: bool) -> list[dict[str, object]]:
+    """What the other ways send: the same words and pictures, encoded beforehand and outside the measured time."""
+    import base64
+
+    rows = []
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        words = f"Judge this.\n{record['task']['goal']}\n" + "x" * 2200 + record["final"]["caption"]
+        content: object = words
+        if images:
+            data = base64.b64encode((path.parent / record["final"]["screenshot"]).read_bytes()).decode()
+            url = {"url": f"data:image/png;base64,{data}"}
+            content = [{"type": "text", "text": words}, {"type": "image_url", "image_url": url}]
+        rows.append({"model": MODEL, "temperature": 0, "max_tokens": 1024, "messages": [{"role": "user", "content": content}]})
+    return rows
+
+
+def with_prill(base_url: str, path: Path, concurrency: int, images: bool) -> None:
+    from prill.scoring import score_files
+
+    with tempfile.TemporaryDirectory() as out:
+        evaluator = judge(base_url, concurrency, images)
+        tally = asyncio.run(score_files(evaluator, [path], Path(out) / "v.jsonl", concurrency=concurrency))
+        assert not tally.unscored, tally.unscored
+
+
+def with_bare_sdk(base_url: str, rows: list[dict[str, object]], concurrency: int) -> None:
+    import openai
+
+    async def run() -> None:
+        client = openai.AsyncOpenAI(base_url=base_url, api_key="x", http_client=openai.DefaultAioHttpClient())
+        queue = iter(rows)
+
+        async def work() -> None:
+            for row in queue:
+                reply = await client.chat.completions.create(**row)
+                assert "tatus" in reply.choices[0].message.content
+
+        await asyncio.gather(*(work() for _ in range(concurrency)))
+        await client.close()
+
+    asyncio.run(run())
+
+
+def with_plain_loop(base_url: str, rows: list[dict[str, object]]) -> None:
+    import openai
+
+    client = openai.OpenAI(base_url=base_url, api_key="x")
+    for row in rows:
+        assert "tatus" in client.chat.completions.create(**row).choices[0].message.content
+    client.close()
+
+
+def with_pool(base_url: str, rows: list[dict[str, object]]) -> None:
+    with ProcessPoolExecutor(10) as pool:
+        list(pool.map(with_plain_loop, [base_url] * 10, [rows[i::10] for i in range(10)]))
+
+
+def cpu_seconds() -> float:
+    """User and system time of this process and of its finished children."""
+    return sum(u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
+def measure(args: argparse.Namespace) -> None:
+    """One row, in this process; prints it as JSON."""
+    os.sched_setaffinity(0, {0})
+    import openai  # noqa: F401 (loaded outside the measured time, for all ways alike)
+
+    path = Path(args.input)
+    rows = [] if args.way == "prill" else requests(path, args.images)
+    count = len(rows) or sum(1 for _ in path.open())
+    ways = {
+        "prill": lambda: with_prill(args.base_url, path, args.concurrency, args.images),
+        "bare SDK": lambda: with_bare_sdk(args.base_url, rows, args.concurrency),
+        "plain loop": lambda: with_plain_loop(args.base_url, rows),
+        "pool of 10": lambda: with_pool(args.base_url, rows),
+    }
+    cpu, start = cpu_seconds(), time.perf_counter()
+    ways[args.way]()
+    seconds, cpu = time.perf_counter() - start, cpu_seconds() - cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"count": count, "per_second": count / seconds, "cpu_ms": 1000 * cpu / count, "peak_mb": peak}))
+
+
+def row(way: str, concurrency: int, images: bool, count: int, latency: float = LATENCY) -> dict[str, object]:
+    """One row, in a process of its own, against a server of its own."""
+    from prill.fakes import MockServer
+
+    with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
+        os.sched_setaffinity(server.pid, {1})
+        path = write_input(Path(folder), count, images)
+        command = [sys.executable, __file__, "--way", way, "--concurrency", str(concurrency), "--input", str(path)]
+        command += ["--base-url", server.base_url] + (["--images"] if images else [])
+        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return {"way": way, "concurrency": concurrency, "images": images, **result}
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """The rows for reading."""
+    lines = [f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} {'CPU ms':>7} {'peak MB':>8}"]
+    for r in rows:
+        ideal = r["per_second"] / (r["concurrency"] / LATENCY)
+        kind = "image" if r["images"] else "text"
+        numbers = f"{r['per_second']:>11.1f} {ideal:>9.1%} {r['cpu_ms']:>7.2f} {r['peak_mb']:>8.0f}"
+        lines.append(f"{r['way']:12} {r['concurrency']:>5} {kind:>6} {r['count']:>7} {numbers}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of a row at the ideal rate")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--out")
+    for hidden in ("--way", "--input", "--base-url"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--concurrency", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--images", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.way:
+        measure(args)
+        return
+    rows = []
+    for images in (False, True):
+        for way, concurrency in [
+            ("plain loop", 1),
+            ("pool of 10", 10),
+            ("bare SDK", 64),
+            ("bare SDK", 256),
+            ("prill", 1),
+            ("prill", 16),
+            ("prill", 64),
+            ("prill", 256),
+        ]:
+            rows.append(row(way, concurrency, images, round(args.seconds * concurrency / LATENCY)))
+            print(table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).splitlines()[1], flush=True)
+    if args.memory:
+        print("\nprill, text only, no latency, concurrency 64: peak memory by the length of the input")
+        for count in (1_000, 10_000, 100_000):
+            rows.append(row("prill", 64, False, count, latency=0.0))
+            print(f"{count:>8} trajectories: {rows[-1]['peak_mb']:.1f} MB, {rows[-1]['per_second']:.0f} verdicts/s", flush=True)
+    if args.out:
+        Path(args.out).write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""The accessibility tree or page text in place of a description. It changes what is measured: verdicts name it."""
+
+from __future__ import annotations
+
+from prill.errors import NoEvidence
+from prill.types import Observation
+
+
+class TextState:
+    """The recorded text of the state, with its address on top."""
+
+    name = "text"
+
+    async def __call__(self, observation: Observation) -> str:
+        """Address and text; raises NoEvidence when no text was recorded."""
+        if not observation.text:
+            raise NoEvidence("the state has no text; use --captioner ocr for its screenshot")
+        return f"{observation.url}\n{observation.text}" if observation.url else observation.text

@@ -1,0 +1,220 @@
+"""`prill score` as a user meets it: exit codes, messages, resume, and one clear error for each kind of bad input."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from prill.fakes import MockServer
+from prill.store import read_verdicts
+
+from .conftest import Prill, environment, write_trajectories
+
+
+@pytest.fixture(scope="module")
+def server() -> object:
+    with MockServer() as running:
+        yield running
+
+
+def words(server: MockServer, *more: object, evaluator: str = "modular") -> tuple[object, ...]:
+    return ("-o", "v.jsonl", "--evaluator", evaluator, "--model", "mock", "--base-url", server.base_url, *more)
+
+
+def one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Exit code 2, nothing on stdout, and a single line of message that holds all parts."""
+    assert result.returncode == 2, result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("prill score:")]
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    for part in parts:
+        assert part in lines[0]
+
+
+def test_all_scored_is_0_and_the_verdicts_are_right(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 30)
+    result = prill("score", "t.jsonl", *words(server, "--json"))
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["success"], summary["failure"], summary["unscored"]) == (10, 20, {})
+    assert "10 success, 20 failure, 0 unscored" in result.stderr
+    verdicts = {v.id: v for v in read_verdicts(tmp_path / "v.jsonl")}
+    assert all(verdicts[f"t{i}"].success == (i % 3 == 0) for i in range(30))
+    again = json.loads(prill("score", "t.jsonl", *words(server, "--json")).stdout)
+    assert (again["skipped"], again["usage"]["calls"]) == (30, 0)
+
+
+def test_some_unscored_is_3_with_counts_by_reason(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 3)
+    with path.open("a") as file:
+        file.write('{"id": "x", "task": {"goal": "g"}}\n{"id": "y", "task": {"goal": 1}}\n')
+    result = prill("score", "t.jsonl", *words(server, "--captioner", "given"))
+    assert result.returncode == 3, result.stderr
+    assert "no_evidence 1" in result.stderr
+    assert "t.jsonl:5: Expected `str`, got `int` - at `$.task.goal`" in result.stderr
+
+
+def test_a_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 10)
+    plan = ("--evaluator", "modular", "--model", "gpt-4o-mini", "--dry-run", "-o", "v.jsonl")
+    result = prill("score", "t.jsonl", *plan, "--json")
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["calls"], found["trajectories"]) == (0, 10, 10)
+    assert found["usd"] == pytest.approx(found["prompt_tokens"] * 0.15e-6 + found["completion_tokens"] * 0.6e-6)
+    assert not (tmp_path / "v.jsonl").exists()
+    assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
+
+
+def test_the_budget_stops_calls_and_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 20)
+    (tmp_path / "p.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
+    common = ("--prices", "p.toml", "--concurrency", "1")
+    result = prill("score", "t.jsonl", *words(server, *common, "--budget-usd", "1"))
+    assert result.returncode == 3
+    rows = list(read_verdicts(tmp_path / "v.jsonl"))
+    assert {v.unscored for v in rows} == {None, "budget"}
+    assert 1.0 <= sum(v.usage.usd or 0 for v in rows) < 2.0
+    assert prill("score", "t.jsonl", *words(server, *common, "--budget-usd", "99")).returncode == 0
+    assert [v.unscored for v in read_verdicts(tmp_path / "v.jsonl")] == [None] * 20
+
+
+def test_ctrl_c_finishes_what_is_under_way_and_says_how_to_go_on(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 400)
+    with MockServer(latency=0.3) as slow:
+        command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(slow, "--concurrency", 8))]
+        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+        while not (tmp_path / "v.jsonl").exists() or (tmp_path / "v.jsonl").read_bytes().count(b"\n") < 10:
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+        asked = slow.stats().requests
+    assert running.returncode == 130
+    assert "finishing the calls under way" in err
+    assert "the same command takes up where this run ended" in err
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
+
+
+def test_several_files_and_packed_ones_are_read(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    import gzip
+
+    write_trajectories(tmp_path / "a.jsonl", 2)
+    other = (tmp_path / "a.jsonl").read_text().replace('"id": "t', '"id": "u')
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(other.encode()))
+    assert prill("score", "a.jsonl", "b.jsonl.gz", *words(server)).returncode == 0
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 4
+
+
+class TestBadInput:
+    def test_missing_file(self, prill: Prill, server: MockServer) -> None:
+        one_error(prill("score", "none.jsonl", *words(server)), "none.jsonl: no such file")
+
+    def test_empty_file(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+        (tmp_path / "t.jsonl").write_text("")
+        one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl: the file is empty")
+
+    def test_not_json(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+        (tmp_path / "t.jsonl").write_text("id,goal\n1,buy\n")
+        one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl:1: not valid JSON", "1 more broken line")
+
+    def test_unknown_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
+        one_error(result, "unknown evaluator 'vml'", "vlm, modular")
+
+    def test_unreachable_server(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 5)
+        endpoint = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", *endpoint)
+        one_error(result, "cannot reach http://127.0.0.1:9/v1")
+
+    def test_no_key_for_the_hosted_service(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--model", "gpt-4o")
+        one_error(result, "$OPENAI_API_KEY is not set")
+
+    def test_wrong_key(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 5)
+        with MockServer(refuse_key=True) as strict:
+            result = prill("score", "t.jsonl", *words(strict, "--concurrency", 1), OPENAI_API_KEY="sk-very-secret")
+            asked = strict.stats().requests
+        one_error(result, "refused the key in $OPENAI_API_KEY")
+        assert "very-secret" not in result.stderr
+        assert asked <= 2, "every trajectory was tried with a key that is refused"
+
+    def test_model_without_vision(self, prill: Prill, tmp_path: Path) -> None:
+        Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+        write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
+        with MockServer(no_images=True) as blind:
+            result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
+        one_error(result, "takes no images", "--evaluator modular")
+
+    def test_embedded_model_given_images(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "vlm", "--model", "embedded")
+        one_error(result, "takes no images")
+
+    def test_verdicts_of_another_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        prill("score", "t.jsonl", *words(server))
+        result = prill("score", "t.jsonl", *words(server, "--frames", 2))
+        one_error(result, "holds verdicts of another evaluator", "--no-resume")
+
+    def test_no_model(self, prill: Prill, tmp_path: Path) -> None:
+        write_trajectories(tmp_path / "t.jsonl", 1)
+        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular"), "--model is missing")
+
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("missing.png", "image {path} is missing"),
+            ("truncated.png", "image {path} is truncated"),
+            ("huge.png", "100 megapixels"),
+            ("text.png", "not an image"),
+            ("../outside.png", "leaves the folder"),
+        ],
+    )
+    def test_bad_images_are_input_failures_of_their_trajectory(
+        self, prill: Prill, server: MockServer, tmp_path: Path, name: str, reason: str
+    ) -> None:
+        folder = tmp_path / "set"
+        folder.mkdir()
+        Image.effect_noise((300, 300), 50).save(folder / "good.png")
+        (folder / "truncated.png").write_bytes((folder / "good.png").read_bytes()[:9000])
+        (folder / "text.png").write_text("hello")
+        if name == "huge.png":
+            Image.new("1", (10_000, 10_000)).save(folder / name)
+        write_trajectories(folder / "t.jsonl", 2, screenshot=name)
+        rows = [json.loads(line) for line in (folder / "t.jsonl").read_text().splitlines()]
+        rows[0]["final"]["screenshot"] = "good.png"
+        (folder / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        result = prill("score", "set/t.jsonl", *words(server, evaluator="vlm"))
+        assert result.returncode == 3, result.stderr
+        good, bad = sorted(read_verdicts(tmp_path / "v.jsonl"), key=lambda verdict: verdict.id)
+        assert good.success
+        assert bad.unscored == "input"
+        assert reason.format(path=folder / name) in bad.reason
+        assert bad.usage.calls == 0
+
+
+def test_secrets_never_reach_files_or_messages(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    result = prill("score", "t.jsonl", *words(server, "--api-key-env", "JUDGE_KEY", "--json"), JUDGE_KEY="sk-hush")
+    written = "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())
+    assert "sk-hush" not in result.stdout + result.stderr + written
+    assert result.returncode == 0
+
+
+def test_help_lists_every_command(prill: Prill) -> None:
+    result = prill("--help")
+    assert result.returncode == 0
+    for verb in ("score", "agree", "rollout", "convert"):
+        assert verb in result.stdout
+        assert prill(verb, "--help").returncode == 0
+    assert prill("scoer").returncode == 2
+    assert os.linesep.join(["prill 0.1.0", ""]) == prill("--version").stdout

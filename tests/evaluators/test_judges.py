@@ -1,0 +1,129 @@
+"""The two evaluators of the paper, with a scripted model and with the mock endpoint."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image as Picture
+
+from prill.errors import ContextTooLong
+from prill.evaluators.modular import CaptionJudge
+from prill.evaluators.vlm import VLMJudge
+from prill.fakes import MockServer, ScriptedModel
+from prill.models.client import OpenAIModel
+from prill.protocols import Image, Message
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+
+SUCCESS = "Thoughts: it is there\nStatus: success"
+
+
+class Given:
+    """The caption in the record."""
+
+    name = "given"
+
+    async def __call__(self, observation: Observation) -> str:
+        return observation.caption or ""
+
+
+def trajectory(folder: Path | None = None, platform: Platform = "web", **last: str) -> Trajectory:
+    if folder:
+        last["screenshot"] = str(folder / "end.png")
+        Picture.new("RGB", (20, 10)).save(last["screenshot"])
+    steps = (Step(Observation(caption="start page"), Action("click", "click [7] where [7] is link 'Cart'"), "I am sure I did it"),)
+    task = Task(goal="Put it in the cart", platform=platform)
+    return Trajectory(id="a", task=task, steps=steps, final=Observation(**last), answer="Done!")
+
+
+def text(messages: tuple[Message, ...]) -> str:
+    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
+
+
+async def test_the_modular_judge_shows_goal_actions_caption_and_answer_but_no_thoughts() -> None:
+    model = ScriptedModel([SUCCESS])
+    verdict = await CaptionJudge(model, Given())(trajectory(caption="The cart holds 1 item"))
+    assert (verdict.success, verdict.score, verdict.reason) == (True, 1.0, "it is there")
+    shown = text(model.seen[0])
+    for words in ("Put it in the cart", "1: click at [link 'Cart']", "The cart holds 1 item", "Done!"):
+        assert words in shown
+    assert "I am sure" not in shown
+    assert "start page" not in shown
+
+
+async def test_the_vision_judge_sees_the_last_frames_after_the_text(tmp_path: Path) -> None:
+    model = ScriptedModel([SUCCESS])
+    verdict = await VLMJudge(model)(trajectory(tmp_path))
+    assert verdict.success
+    system, user = model.seen[0]
+    assert system.role == "system"
+    assert user.parts[-1] == Image(str(tmp_path / "end.png"))
+    assert "Image 1: the state after the last action." in text((user,))
+
+
+async def test_the_answer_can_be_left_out() -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given(), include_answer=False)(trajectory(caption="x"))
+    assert "Done!" not in text(model.seen[0])
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [("web", "web sites"), ("android", "Android phone"), ("ios", "iPhone"), ("desktop", "desktop computer")],
+)
+async def test_the_prompt_follows_the_platform(platform: Platform, words: str) -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given())(trajectory(platform=platform, caption="x"))
+    assert words in text(model.seen[0])
+
+
+async def test_without_evidence_there_is_no_verdict_and_no_call() -> None:
+    model = ScriptedModel([])
+    assert (await VLMJudge(model)(trajectory(caption="x"))).unscored == "no_evidence"
+    assert (await CaptionJudge(model, Given())(Trajectory(id="a", task=Task(goal="g")))).unscored == "no_evidence"
+
+
+async def test_a_prompt_that_does_not_fit_is_sent_once_more_with_less_of_the_state() -> None:
+    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    verdict = await CaptionJudge(model, Given(), max_chars=4000)(trajectory(caption="x" * 9000))
+    assert verdict.success
+    first, second = (text(messages).count("x") for messages in model.seen)
+    assert 4000 <= first < 4100
+    assert 1000 <= second < 1100
+    model = ScriptedModel([ContextTooLong("too long")])
+    assert (await CaptionJudge(model, Given())(trajectory(caption="short"))).unscored == "context"
+
+
+async def test_the_score_is_the_probability_of_success_where_the_endpoint_gives_it() -> None:
+    with MockServer() as server:
+        judge = CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())
+        good = await judge(trajectory(caption="truth=success"))
+        bad = await judge(trajectory(caption="truth=failure"))
+    assert (good.success, bad.success) == (True, False)
+    assert good.score is not None
+    assert bad.score is not None
+    assert 0.5 < good.score < 1.0
+    assert 0.0 < bad.score < 0.5
+    with MockServer(no_logprobs=True) as server:
+        plain = await CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())(trajectory(caption="truth=failure"))
+    assert (plain.success, plain.score) == (False, 0.0)
+
+
+def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
+    model = ScriptedModel([])
+    infos = [
+        VLMJudge(model).info,
+        VLMJudge(model, frames=2).info,
+        VLMJudge(model, include_answer=False).info,
+        CaptionJudge(model, Given()).info,
+        CaptionJudge(model, Given(), max_tokens=9).info,
+        CaptionJudge(model, Given(), max_chars=9).info,
+    ]
+    assert len({str(info) for info in infos}) == len(infos)
+    assert VLMJudge(model).info == VLMJudge(model).info
+    assert all(info.prompt and info.prompt.startswith("sha256:") for info in infos)
+
+
+async def test_a_missing_screenshot_is_an_input_failure_of_that_trajectory() -> None:
+    with MockServer() as server:
+        verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(trajectory(screenshot="/nowhere/x.png"))
+    assert verdict.unscored == "input"
+    assert "image /nowhere/x.png is missing" in verdict.reason

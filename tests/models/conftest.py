@@ -1,0 +1,77 @@
+"""A scripted OpenAI-compatible endpoint: each request is answered by the next entry of a list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
+
+
+def said(text: str | None, finish: str = "stop", **message: Any) -> Answer:
+    """A normal answer of 10 + 5 tokens."""
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": text, **message}}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return lambda body: web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+def failed(status: int, message: str = "no", code: str | None = None, **headers: str) -> Answer:
+    """An error in OpenAI's form."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return lambda body: web.json_response({"error": {"message": message, "code": code}}, status=status, headers=named)
+
+
+GOOD = said('{"thoughts": "fine", "status": "success"}')
+
+
+class ScriptedEndpoint:
+    """Answers in order, the last one for ever; an answer that is a number is a delay of so many seconds."""
+
+    def __init__(self) -> None:
+        self.script: list[Answer | float | str] = [GOOD]
+        self.bodies: list[dict[str, Any]] = []
+        self.times: list[float] = []
+        self.keys: list[str | None] = []
+        self.in_flight = self.peak = 0
+        self.base_url = ""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(json.loads(await request.read()))
+        self.keys.append(request.headers.get("Authorization"))
+        self.times.append(asyncio.get_running_loop().time())
+        answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            if answer == "drop":
+                assert request.transport is not None
+                request.transport.abort()
+                raise ConnectionResetError
+            if isinstance(answer, float):
+                await asyncio.sleep(answer)
+                answer = GOOD
+            assert callable(answer)
+            response = answer(self.bodies[-1])
+            assert isinstance(response, web.StreamResponse)
+            return response
+        finally:
+            self.in_flight -= 1
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
+    scripted = ScriptedEndpoint()
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/chat/completions", scripted.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    scripted.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    yield scripted
+    await runner.cleanup()

@@ -1,0 +1,328 @@
+"""The model client against a scripted endpoint: every way in which a call can go wrong."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from PIL import Image as Picture
+
+from prill.cache import DiskCache
+from prill.errors import (
+    BudgetSpent,
+    CallTimeout,
+    ContextTooLong,
+    EndpointError,
+    InputError,
+    Refusal,
+    TransportFailure,
+    Truncated,
+    Unparsable,
+    UsageError,
+)
+from prill.models import transport
+from prill.models.client import OpenAIModel
+from prill.models.ledger import metered
+from prill.parse import ReplyFormat
+from prill.protocols import Image, Message
+from prill.types import Usage
+
+from .conftest import GOOD, ScriptedEndpoint, failed, said
+
+FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
+ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work?",)))
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def model(endpoint: ScriptedEndpoint, **settings: Any) -> OpenAIModel:
+    return OpenAIModel("m", base_url=endpoint.base_url, **settings)
+
+
+async def status(asked: OpenAIModel) -> str:
+    return (await asked.complete(ASK, form=FORM)).fields["status"]
+
+
+async def test_one_call_gives_the_fields_and_the_usage(endpoint: ScriptedEndpoint) -> None:
+    reply = await model(endpoint).complete(ASK, form=FORM)
+    assert reply.fields == {"thoughts": "fine", "status": "success"}
+    assert reply.usage == Usage(1, 10, 5, 0, None)
+    body = endpoint.bodies[0]
+    assert body["response_format"]["type"] == "json_schema"
+    assert (body["temperature"], body["model"], body["messages"][0]) == (0, "m", {"role": "system", "content": "Judge."})
+
+
+@pytest.mark.parametrize("fault", [failed(408), failed(409), failed(429), failed(500), failed(502), failed(503), failed(529), "drop"])
+async def test_what_may_pass_later_is_tried_again(endpoint: ScriptedEndpoint, fault: Any) -> None:
+    endpoint.script = [fault, fault, GOOD]
+    assert await status(model(endpoint)) == "success"
+    assert len(endpoint.bodies) == 3
+
+
+async def test_a_proxy_page_with_status_200_is_a_failure_of_transport(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")]
+    with pytest.raises(TransportFailure, match=r"no chat completion .*3 attempts"):
+        await status(model(endpoint, retries=2))
+
+
+async def test_retry_after_is_obeyed_by_every_call(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(429, retry_after="0.4"), GOOD]
+    asked = model(endpoint, concurrency=1)
+    await asyncio.gather(status(asked), status(asked))
+    first, *others = endpoint.times
+    assert len(others) == 2
+    assert min(others) - first >= 0.4
+
+
+async def test_only_rate_limits_shrink_the_concurrency(endpoint: ScriptedEndpoint) -> None:
+    asked = model(endpoint, concurrency=10)
+    endpoint.script = [failed(500), failed(503), "drop", GOOD]
+    await status(asked)
+    limiter = next(iter(asked.endpoint._connections.values())).limiter
+    assert limiter.limit == 10
+    endpoint.script = [failed(429), GOOD]
+    await status(asked)
+    assert limiter.limit == 8
+    for _ in range(8):
+        await status(asked)
+    assert limiter.limit == 9
+
+
+async def test_never_more_calls_at_once_than_asked_for(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [0.02]
+    asked = model(endpoint, concurrency=4)
+    await asyncio.gather(*(status(asked) for _ in range(20)))
+    assert endpoint.peak == 4
+
+
+async def test_silence_is_a_timeout_with_its_own_reason(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [5.0]
+    with pytest.raises(CallTimeout, match=r"no answer within 0\.05 s \(2 attempts\)"):
+        await status(model(endpoint, timeout=0.05, retries=1))
+
+
+async def test_a_refused_key_ends_the_run_without_retries_and_is_not_shown(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-1")
+    endpoint.script = [failed(401, "Incorrect API key provided: sk-secret-1")]
+    with pytest.raises(EndpointError, match="MY_KEY") as caught:
+        await status(model(endpoint, api_key_env="MY_KEY"))
+    assert "sk-secret-1" not in str(caught.value)
+    assert endpoint.keys == ["Bearer sk-secret-1"]
+
+
+async def test_an_unknown_model_ends_the_run(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(404, "The model `m` does not exist")]
+    with pytest.raises(EndpointError, match="does not exist"):
+        await status(model(endpoint))
+
+
+async def test_a_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(429, "You exceeded your current quota", "insufficient_quota")]
+    with pytest.raises(EndpointError, match="quota"):
+        await status(model(endpoint))
+    assert len(endpoint.bodies) == 1
+
+
+async def test_an_unreachable_server_ends_the_run() -> None:
+    with pytest.raises(EndpointError, match=r"cannot reach http://127\.0\.0\.1:9/v1"):
+        await OpenAIModel("m", base_url="http://127.0.0.1:9/v1").complete(ASK, form=FORM)
+
+
+async def test_structure_steps_down_once_and_is_remembered(endpoint: ScriptedEndpoint) -> None:
+    def strict(body: dict[str, Any]) -> web.StreamResponse:
+        kind = body.get("response_format", {}).get("type")
+        answer = said("Thoughts: fine\nStatus: success") if kind is None else failed(400, f"response_format {kind} is not supported")
+        return answer(body)  # type: ignore[return-value]
+
+    endpoint.script = [strict]
+    asked = model(endpoint)
+    assert [await status(asked), await status(asked)] == ["success", "success"]
+    kinds = [body.get("response_format", {}).get("type") for body in endpoint.bodies]
+    assert kinds == ["json_schema", "json_object", None, None]
+    assert "Status: <one word: success or failure>" in endpoint.bodies[-1]["messages"][-1]["content"]
+
+
+async def test_a_server_that_fails_on_schemas_is_asked_without(endpoint: ScriptedEndpoint) -> None:
+    def llama_cpp_python(body: dict[str, Any]) -> web.StreamResponse:
+        broken = body.get("response_format", {}).get("type") == "json_schema"
+        return (failed(500, "Internal Server Error") if broken else GOOD)(body)  # type: ignore[return-value]
+
+    endpoint.script = [llama_cpp_python]
+    assert await status(model(endpoint, retries=1)) == "success"
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("Unsupported value: 'temperature' does not support 0 with this model", "temperature"),
+        ("logprobs are not supported with reasoning models", "logprobs"),
+        ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
+    ],
+)
+async def test_a_refused_parameter_is_left_out_from_then_on(endpoint: ScriptedEndpoint, message: str, field: str) -> None:
+    endpoint.script = [failed(400, message), GOOD]
+    asked = model(endpoint)
+    await status(asked)
+    await status(asked)
+    assert [field in body for body in endpoint.bodies] == [True, False, False]
+
+
+async def test_a_cut_reply_gets_twice_the_tokens_once(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [said('{"thoughts": "Status: success', "length"), GOOD]
+    reply = await model(endpoint).complete(ASK, form=FORM, max_tokens=50)
+    assert [body["max_tokens"] for body in endpoint.bodies] == [50, 100]
+    assert reply.usage.calls == 2
+    endpoint.script = [said("Status: success", "length")]
+    with pytest.raises(Truncated):
+        await status(model(endpoint))
+
+
+async def test_a_reply_without_a_verdict_is_asked_for_once_more_and_paid_for(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [said("I cannot say"), GOOD]
+    assert await status(model(endpoint)) == "success"
+    endpoint.script = [said("unsuccessful")]
+    with metered() as meter, pytest.raises(Unparsable):
+        await status(model(endpoint))
+    assert meter.usage == Usage(2, 20, 10, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (said(None, refusal="I will not"), Refusal),
+        (said("x", "content_filter"), Refusal),
+        (failed(400, "The response was filtered due to the content management policy", "content_filter"), Refusal),
+        (failed(400, "This model's maximum context length is 8192 tokens", "context_length_exceeded"), ContextTooLong),
+        (failed(400, "the request exceeds the available context size, try increasing it"), ContextTooLong),
+        (failed(400, "something else"), TransportFailure),
+        (said(""), Unparsable),
+    ],
+)
+async def test_what_will_not_pass_later_has_its_reason(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]) -> None:
+    endpoint.script = [answer]
+    with pytest.raises(error):
+        await status(model(endpoint))
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "shot.png"
+    Picture.new("RGB", (40, 30), "red").save(path, "JPEG")  # the name lies about the type
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("status_code", "message"),
+    [
+        (400, "Invalid content type. image_url is only supported by certain models."),
+        (400, "At most 0 image(s) may be provided in one prompt."),
+        (400, "m is not a multimodal model"),
+        (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
+    ],
+)
+async def test_a_model_without_vision_ends_the_run(endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str) -> None:
+    endpoint.script = [failed(status_code, message)]
+    with pytest.raises(EndpointError, match="takes no images"):
+        await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
+    assert len(endpoint.bodies) == 1
+
+
+async def test_one_bad_image_is_an_input_error_of_its_trajectory(endpoint: ScriptedEndpoint, picture: str) -> None:
+    endpoint.script = [failed(400, "Could not process image")]
+    with pytest.raises(InputError):
+        await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
+
+
+async def test_images_go_after_the_text_with_the_type_of_their_bytes(endpoint: ScriptedEndpoint, picture: str) -> None:
+    reply = await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
+    text, image = endpoint.bodies[0]["messages"][0]["content"]
+    assert text["text"].startswith("Look.\n\nReply with one JSON object")
+    assert image["image_url"]["url"].startswith("data:image/jpeg;base64,")
+    assert reply.usage.images == 1
+
+
+async def test_missing_counts_are_estimated_so_that_a_budget_still_works(endpoint: ScriptedEndpoint) -> None:
+    choice = {"message": {"content": '{"thoughts": "", "status": "failure"}'}, "finish_reason": "stop"}
+    endpoint.script = [lambda body: web.json_response({"choices": [choice]})]
+    reply = await model(endpoint).complete(ASK, form=FORM)
+    assert (reply.usage.prompt_tokens > 10, reply.usage.completion_tokens) == (True, 10)
+
+
+async def test_no_call_starts_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[m]\nprompt = 100000\ncompletion = 0\n")  # 10 tokens = $1
+    asked = model(endpoint, prices=str(prices), budget_usd=2.5)
+    results = [await asyncio.gather(status(asked), return_exceptions=True) for _ in range(5)]
+    assert sum(isinstance(row[0], BudgetSpent) for row in results) == 2
+    assert asked.ledger.total.usd == pytest.approx(3.0)
+
+
+async def test_a_budget_without_a_price_is_refused(endpoint: ScriptedEndpoint) -> None:
+    with pytest.raises(UsageError, match="price"):
+        model(endpoint, budget_usd=1)
+
+
+async def test_the_cache_answers_equal_requests_and_only_those(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
+    asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
+    with_image = (Message("user", ("Look.", Image(picture))),)
+    first = await asked.complete(ASK, form=FORM)
+    again = await asked.complete(ASK, form=FORM)
+    assert (again.fields, again.usage) == (first.fields, Usage())
+    await asked.complete(ASK, form=FORM, prompt="sha256:other")
+    await asked.complete(with_image, form=FORM)
+    Picture.new("RGB", (40, 30), "blue").save(picture, "JPEG")
+    await asked.complete(with_image, form=FORM)
+    assert len(endpoint.bodies) == 4
+
+
+async def test_equal_requests_at_the_same_time_are_one_call(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    endpoint.script = [0.05]
+    asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
+    assert await asyncio.gather(*(status(asked) for _ in range(5))) == ["success"] * 5
+    assert len(endpoint.bodies) == 1
+
+
+async def test_a_failed_call_is_not_cached(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    endpoint.script = [said("?"), said("?"), GOOD]
+    asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
+    with pytest.raises(Unparsable):
+        await status(asked)
+    assert await status(asked) == "success"
+
+
+def test_one_client_serves_many_event_loops_in_turn_and_at_once(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from prill.fakes import MockServer
+
+    with MockServer(latency=0.01) as server:
+        asked = OpenAIModel("m", base_url=server.base_url, concurrency=2)
+
+        async def several() -> list[str]:
+            return await asyncio.gather(*(status(asked) for _ in range(5)))
+
+        for _ in range(3):
+            assert len(asyncio.run(several())) == 5
+        with ThreadPoolExecutor(4) as threads:
+            runs = [threads.submit(asyncio.run, several()) for _ in range(4)]
+            assert all(len(run.result()) == 5 for run in runs)
+    assert not [w for w in recwarn if issubclass(w.category, ResourceWarning)]
+
+
+def test_log_probabilities_reach_the_reply() -> None:
+    entry = {"token": "success", "logprob": -0.1, "top_logprobs": [{"token": "success", "logprob": -0.1}]}
+    from prill.models.wire import decode_completion
+
+    data = {"choices": [{"message": {"content": "success"}, "logprobs": {"content": [entry]}}]}
+    completion = decode_completion(json.dumps(data).encode())
+    assert completion is not None
+    assert completion.tokens is not None
+    assert completion.tokens[0].top == (("success", -0.1),)

@@ -1,0 +1,56 @@
+"""Prices and totals."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from prill.errors import UsageError
+from prill.models.ledger import Ledger, Price, metered, price_of
+from prill.types import Usage
+
+
+@pytest.mark.parametrize(
+    ("model", "same_as"),
+    [("gpt-4o-2024-11-20", "gpt-4o"), ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"), ("openai/gpt-4.1-mini", "gpt-4.1-mini")],
+)
+def test_a_dated_name_has_the_price_of_its_longest_known_beginning(model: str, same_as: str) -> None:
+    assert price_of(model) == price_of(same_as) is not None
+
+
+@pytest.mark.parametrize("model", ["gpt-5.2", "gpt-50", "llama-3", "my-gpt-4o"])
+def test_another_model_has_no_price(model: str) -> None:
+    assert price_of(model) is None
+
+
+def test_the_users_table_goes_first(tmp_path: Path) -> None:
+    table = tmp_path / "p.toml"
+    table.write_text('["gpt-4o"]\nprompt = 1\ncompletion = 2\n[mine]\nprompt = 3\ncompletion = 4\n')
+    assert price_of("gpt-4o", str(table)) == Price(1, 2)
+    assert price_of("mine", str(table)) == Price(3, 4)
+    assert Price(1, 2).usd(1_000_000, 500_000) == 2.0
+
+
+@pytest.mark.parametrize("text", ["[m]\nprompt = 1", "not toml", "m = 3"])
+def test_a_table_in_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    table = tmp_path / "p.toml"
+    table.write_text(text)
+    with pytest.raises(UsageError, match="not a price table"):
+        price_of("m", str(table))
+
+
+def test_an_unknown_price_makes_the_sum_unknown_but_not_the_counts() -> None:
+    assert Usage(1, 10, 5, 0, 0.5) + Usage(1, 10, 5, 1, None) == Usage(2, 20, 10, 1, None)
+
+
+async def test_each_piece_of_work_gets_its_own_share() -> None:
+    ledger = Ledger(Price(1e6, 1e6))
+
+    async def work(tokens: int) -> Usage:
+        with metered() as meter:
+            await asyncio.gather(*(asyncio.to_thread(ledger.record, tokens, 0, 0) for _ in range(3)))
+            return meter.usage
+
+    shares = await asyncio.gather(work(1), work(10))
+    assert [share.prompt_tokens for share in shares] == [3, 30]
+    assert ledger.total == Usage(6, 33, 0, 0, 33.0)

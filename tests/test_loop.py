@@ -1,0 +1,72 @@
+"""The one loop: what ends an episode, and what its record says."""
+
+import asyncio
+
+from prill.errors import EnvironmentFailure
+from prill.loop import rollout
+from prill.types import Action, Observation, Step, Task
+
+TASK = Task(id="t", goal="count")
+
+
+class Counter:
+    """An environment that shows how many actions it has seen."""
+
+    def __init__(self, ends_after: int = 99, breaks_after: int = 99, slow: float = 0.0) -> None:
+        self.seen, self.ends_after, self.breaks_after, self.slow = 0, ends_after, breaks_after, slow
+
+    async def reset(self, task: Task) -> Observation:
+        self.seen = 0
+        return Observation(text="0")
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        await asyncio.sleep(self.slow)
+        self.seen += 1
+        if self.seen > self.breaks_after:
+            raise EnvironmentFailure("the browser is gone")
+        return Observation(text=str(self.seen)), self.seen >= self.ends_after
+
+    async def close(self) -> None:
+        pass
+
+
+class Clicker:
+    """A policy that clicks until it has seen enough, then answers."""
+
+    def __init__(self, stops_at: int = 99) -> None:
+        self.stops_at = stops_at
+
+    def reset(self, task: Task) -> None:
+        self.goal = task.goal
+
+    async def act(self, observation: Observation) -> Step:
+        done = int(observation.text or 0) >= self.stops_at
+        return Step(observation, Action("answer", value="there") if done else Action("click"), self.goal)
+
+
+async def test_a_final_action_ends_the_episode_with_its_answer_and_is_not_executed() -> None:
+    environment = Counter()
+    trajectory = await rollout(Clicker(stops_at=2), environment, TASK, id="a")
+    assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
+    assert (trajectory.answer, environment.seen, trajectory.final) == ("there", 2, Observation(text="2"))
+    assert trajectory.metadata == {"ended_by": "agent"}
+
+
+async def test_the_environment_may_end_the_episode() -> None:
+    trajectory = await rollout(Clicker(), Counter(ends_after=3), TASK, id="a")
+    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (3, Observation(text="3"), "environment")
+
+
+async def test_the_number_of_actions_is_bounded() -> None:
+    trajectory = await rollout(Clicker(), Counter(), TASK, id="a", max_steps=4)
+    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (4, Observation(text="4"), "max_steps")
+
+
+async def test_a_broken_environment_leaves_the_steps_so_far_and_an_error() -> None:
+    trajectory = await rollout(Clicker(), Counter(breaks_after=1), TASK, id="a")
+    assert (len(trajectory.steps), trajectory.final, trajectory.error) == (2, None, "the browser is gone")
+
+
+async def test_an_episode_out_of_time_is_an_error_not_a_verdict() -> None:
+    trajectory = await rollout(Clicker(), Counter(slow=5), TASK, id="a", timeout=0.05)
+    assert trajectory.error == "the episode took more than 0.05 s"

@@ -1,0 +1,75 @@
+"""Verdict parsing: spec test T3 and the ways in which replies go wrong."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prill.errors import Unparsable
+from prill.parse import ReplyFormat
+
+FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
+
+READ = [
+    ('Status: "success"', "success", "quotes"),
+    ("Status: Success.", "success", "capital and full stop"),
+    ("**Status:** failure", "failure", "bold tag"),
+    ("Thoughts: a\nStatus:\n\n*success*\n", "success", "status on a later line, asterisks"),
+    ("Status: success\nno, wait\nStatus: failure", "failure", "the last verdict wins"),
+    ("Thoughts: the page says\nStatus: success\n\nStatus: failure", "failure", "a quoted verdict comes first"),
+    ('{"thoughts": "Status: failure", "status": "success"}', "success", "a tag inside a JSON string is no tag"),
+    ('```json\n{"thoughts": "x", "status": "failure"}\n```', "failure", "fenced JSON"),
+    ('Here it is: {"thoughts": "x", "status": "failure"} I hope it helps', "failure", "JSON inside prose"),
+    ('{"thoughts": "x", "status": "success"}\n{"thoughts": "y", "status": "failure"}', "failure", "the last object wins"),
+    ("Thoughts: I see {braces} and {more\nStatus: success", "success", "braces in prose are not JSON"),
+    ("<think>Status: failure?</think>\nStatus: success", "success", "text of a reasoning model before the verdict"),
+]
+REFUSED = [
+    ("Status: unsuccessful", "a word that contains success"),
+    ("Status: not success", "a negation"),
+    ('Status: "success" or "failure"', "the format repeated"),
+    ("success", "no tag"),
+    ("", "nothing"),
+    ("Status:", "tag without a word"),
+    ("Status: success\nStatus: unclear", "the last verdict counts, also when it is none"),
+    ('{"thoughts": "cut in the middle, Status: success', "cut JSON with a verdict in its string"),
+    ('{"thoughts": "x\nStatus: success', "cut JSON whose string has a line that looks like a verdict"),
+    ('{"thoughts": {"status": "success"}, "sta', "cut JSON with an inner object"),
+    ('{"thoughts": "x", "status": "maybe"}', "a word that was not offered"),
+    ('{"thoughts": "x", "status": true}', "a value that is no word"),
+]
+
+
+@pytest.mark.parametrize(("text", "verdict", "why"), READ, ids=[row[2] for row in READ])
+def test_a_verdict_is_read(text: str, verdict: str, why: str) -> None:
+    assert FORM.parse(text)["status"] == verdict
+
+
+@pytest.mark.parametrize(("text", "why"), REFUSED, ids=[row[1] for row in REFUSED])
+def test_anything_else_is_no_verdict(text: str, why: str) -> None:
+    with pytest.raises(Unparsable):
+        FORM.parse(text)
+
+
+def test_thoughts_may_span_lines_up_to_the_status() -> None:
+    assert FORM.parse("Thoughts: one\ntwo\nStatus: success")["thoughts"] == "one\ntwo"
+
+
+@given(st.text(), st.sampled_from(FORM.choices))
+def test_any_thoughts_survive_the_json_form(thoughts: str, verdict: str) -> None:
+    fields = FORM.parse(json.dumps({"thoughts": thoughts, "status": verdict}))
+    assert fields == {"thoughts": thoughts.strip(), "status": verdict}
+
+
+@given(st.text(max_size=80), st.sampled_from(FORM.choices), st.integers(1, 30))
+def test_json_cut_anywhere_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -> None:
+    whole = json.dumps({"thoughts": thoughts, "status": verdict})
+    with pytest.raises(Unparsable):
+        FORM.parse(whole[:-cut])
+
+
+def test_the_schema_offers_the_choices_after_the_reasoning() -> None:
+    schema = FORM.json_schema()
+    assert list(schema["properties"]) == ["thoughts", "status"]
+    assert schema["properties"]["status"]["enum"] == ["success", "failure"]

@@ -1,0 +1,192 @@
+"""Scoring runs: resume, broken input, failures as states, a clean stop."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prill.errors import CallTimeout, EndpointError, UsageError
+from prill.evaluators.modular import CaptionJudge
+from prill.fakes import ScriptedModel
+from prill.scoring import Tally, score, score_files, score_stream, verdict_key
+from prill.store import decode_trajectory, read_verdicts
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
+
+INFO = EvaluatorInfo("parity", "1")
+
+
+class Parity:
+    """Judges an even number in the goal a success; counts its calls."""
+
+    info = INFO
+
+    def __init__(self, fault: Callable[[int], None] = lambda number: None) -> None:
+        self.calls: list[str] = []
+        self.fault = fault
+
+    def screenshots(self, trajectory: Trajectory) -> list[str]:
+        return [o.screenshot for o in trajectory.observations if o.screenshot]
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        self.calls.append(trajectory.id)
+        await asyncio.sleep(0)
+        number = int(trajectory.task.goal)
+        self.fault(number)
+        if number < 0:
+            return Verdict(id=trajectory.id, unscored="timeout", reason="too slow", evaluator=INFO)
+        return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=INFO)
+
+
+def write(path: Path, numbers: list[int]) -> str:
+    path.write_text("".join(json.dumps({"id": f"t{i}", "task": {"goal": str(n)}}) + "\n" for i, n in enumerate(numbers)))
+    return str(path)
+
+
+def verdicts(path: Path) -> dict[str, Verdict]:
+    rows = list(read_verdicts(path))
+    found = {row.id: row for row in rows}
+    assert len(found) == len(rows), "an id occurs twice"
+    return found
+
+
+async def test_every_trajectory_gets_one_verdict_with_its_key(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(50))), tmp_path / "v.jsonl"
+    tally = await score_files(Parity(), [path], out, concurrency=7)
+    assert (tally.read, tally.succeeded, tally.failed, tally.skipped) == (50, 25, 25, 0)
+    found = verdicts(out)
+    assert all(found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:") for i in range(50))
+
+
+async def test_a_second_run_makes_only_what_is_missing_or_changed(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.jsonl", [0, 1, 2, 3]), tmp_path / "v.jsonl"
+    await score_files(Parity(), [path], out, limit=2)
+    write(tmp_path / "t.jsonl", [0, 10, 2, 3])
+    judge = Parity()
+    tally = await score_files(judge, [path], out)
+    assert sorted(judge.calls) == ["t1", "t2", "t3"]
+    assert tally.skipped == 1
+    assert verdicts(out)["t1"].success
+
+
+async def test_unscored_verdicts_are_kept_until_they_are_asked_for_again(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.jsonl", [0, -1, 2]), tmp_path / "v.jsonl"
+    tally = await score_files(Parity(), [path], out)
+    assert tally.unscored == {"timeout": 1}
+    judge = Parity()
+    await score_files(judge, [path], out)
+    assert judge.calls == []
+    await score_files(judge, [path], out, retry_unscored=True)
+    assert judge.calls == ["t1"]
+    assert len(verdicts(out)) == 3
+
+
+async def test_broken_lines_are_verdicts_of_their_own_and_vanish_when_mended(tmp_path: Path) -> None:
+    path, out = tmp_path / "t.jsonl", tmp_path / "v.jsonl"
+    good = '{"id": "a", "task": {"goal": "2"}}'
+    path.write_text(f'not json\n{good}\n{{"id": "b", "task": {{}}}}\n{good}\n')
+    tally = await score_files(Parity(), [path], out)
+    assert (tally.read, tally.succeeded, tally.unscored) == (4, 1, {"input": 3})
+    found = verdicts(out)
+    assert found.keys() == {"a", "b", f"{path}:1", f"{path}:4"}
+    assert found[f"{path}:4"].reason == f"{path}:4: duplicate id 'a', first used at {path}:2"
+    path.write_text(f'{{"id": "z", "task": {{"goal": "1"}}}}\n{good}\n{{"id": "b", "task": {{"goal": "4"}}}}\n')
+    await score_files(Parity(), [path], out)
+    found = verdicts(out)
+    assert {id: v.success for id, v in found.items() if v.unscored is None} == {"z": False, "a": True, "b": True}
+    assert f"{path}:1" not in found
+
+
+async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "1.jsonl", [0, 1]), write(tmp_path / "2.jsonl", [0])
+    tally = await score_files(Parity(), [one, two], tmp_path / "v.jsonl")
+    assert tally.unscored == {"input": 1}
+    assert "first used at" in tally.problems[0]
+
+
+@pytest.mark.parametrize(("content", "problem"), [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")])
+async def test_nothing_to_read_is_one_error_and_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
+    (tmp_path / "t.jsonl").write_text(content)
+    with pytest.raises(UsageError, match=problem):
+        await score_files(Parity(), [tmp_path / "t.jsonl"], tmp_path / "v.jsonl")
+    assert not (tmp_path / "v.jsonl").exists()
+
+
+async def test_an_error_that_ends_the_run_keeps_what_is_judged_and_finishes_what_is_under_way(tmp_path: Path) -> None:
+    def fault(number: int) -> None:
+        if number == 20:
+            raise EndpointError("the key was revoked")
+
+    path, out = write(tmp_path / "t.jsonl", list(range(100))), tmp_path / "v.jsonl"
+    judge = Parity(fault)
+    with pytest.raises(EndpointError, match="revoked"):
+        await score_files(judge, [path], out, concurrency=4)
+    assert verdicts(out).keys() == set(judge.calls) - {"t20"}
+    assert len(judge.calls) < 30
+
+
+async def test_stopping_finishes_what_is_under_way_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(100))), tmp_path / "v.jsonl"
+    stop, judge = asyncio.Event(), Parity()
+
+    def progress(tally: Tally) -> None:
+        if tally.made == 10:
+            stop.set()
+
+    tally = await score_files(judge, [path], out, concurrency=4, stop=stop, progress=progress)
+    assert tally.stopped
+    assert verdicts(out).keys() == set(judge.calls)
+    assert 10 <= len(judge.calls) < 20
+    await score_files(judge, [path], out)
+    assert sorted(judge.calls) == sorted(verdicts(out)) == sorted(f"t{i}" for i in range(100))
+
+
+def test_the_key_follows_evaluator_record_and_pixels_but_not_the_folder(tmp_path: Path) -> None:
+    def key(folder: str, pixels: bytes = b"1", goal: str = "g", info: EvaluatorInfo = INFO) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "a.png").write_bytes(pixels)
+        line = json.dumps({"id": "a", "task": {"goal": goal}, "final": {"screenshot": "a.png"}}).encode()
+        trajectory = decode_trajectory(line, tmp_path / folder)
+        return verdict_key(info, trajectory, Parity().screenshots(trajectory))
+
+    same = key("x")
+    assert key("y") == same
+    different = {key("x", pixels=b"2"), key("x", goal="h"), key("x", info=EvaluatorInfo("parity", "2"))}
+    assert len(different | {same}) == 4
+
+
+def test_score_gives_verdicts_in_order_with_and_without_a_running_loop(tmp_path: Path) -> None:
+    rows = [Trajectory(id=str(n), task=Task(goal=str(n))) for n in (3, 2, 1)]
+    assert [v.success for v in score(rows, Parity())] == [False, True, False]
+
+    async def inside() -> list[Verdict]:
+        return score(write(tmp_path / "t.jsonl", [2, 3]), Parity())
+
+    assert [v.success for v in asyncio.run(inside())] == [True, False]
+
+
+async def test_a_stream_reads_its_input_only_as_far_as_needed() -> None:
+    read = []
+
+    def source() -> list[Trajectory]:
+        for n in range(1000):
+            read.append(n)
+            yield Trajectory(id=str(n), task=Task(goal=str(n)))
+
+    async for _ in score_stream(Parity(), source(), concurrency=4):
+        break
+    assert len(read) < 100
+
+
+async def test_a_failed_call_is_unscored_and_never_a_failure_of_the_agent() -> None:
+    class Caption:
+        name = "given"
+
+        async def __call__(self, observation: Observation) -> str:
+            return "a page"
+
+    judge = CaptionJudge(ScriptedModel([CallTimeout("no answer within 1 s")]), Caption())
+    state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
+    verdict = await judge(state)
+    assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (None, None, "timeout", "no answer within 1 s")

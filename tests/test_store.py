@@ -1,0 +1,145 @@
+"""Trajectory, label and verdict files."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from prill.errors import InputError, UsageError
+from prill.store import BadLine, decode_trajectory, encode, encode_trajectory, read_labels, read_trajectories, read_verdicts
+from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Verdict
+
+FULL = {
+    "id": "a",
+    "task": {"id": "t", "goal": "buy", "platform": "web", "site": "shop", "start_url": None},
+    "agent": "x",
+    "steps": [
+        {
+            "observation": {"screenshot": "images/0.png", "text": "tree", "url": "u", "caption": None},
+            "action": {"kind": "click", "text": "click 1", "target": "b", "point": [0.5, 0.25], "end_point": None, "value": None},
+            "thought": "hm",
+        }
+    ],
+    "final": {"screenshot": "images/1.png", "text": None, "url": None, "caption": "done"},
+    "answer": "yes",
+    "metadata": {"seed": 3},
+}
+
+
+def test_a_line_of_the_documented_format_survives_a_round_trip(tmp_path: Path) -> None:
+    trajectory = decode_trajectory(json.dumps(FULL).encode(), tmp_path)
+    assert trajectory.steps[0].observation.screenshot == str(tmp_path / "images/0.png")
+    assert json.loads(encode_trajectory(trajectory, tmp_path)) == FULL
+
+
+def test_only_the_goal_and_the_id_are_required(tmp_path: Path) -> None:
+    trajectory = decode_trajectory(b'{"id": "a", "task": {"goal": "g"}}', tmp_path)
+    assert trajectory == Trajectory(id="a", task=Task(goal="g"))
+
+
+def test_earlier_turns_and_errors_survive_a_round_trip(tmp_path: Path) -> None:
+    earlier = Trajectory(id="e", task=Task(goal="first"), error="lost", steps=(Step(Observation(), Action("stop")),))
+    trajectory = Trajectory(id="a", task=Task(goal="g", earlier=(earlier,)))
+    assert decode_trajectory(encode_trajectory(trajectory, tmp_path), tmp_path) == trajectory
+
+
+def test_unknown_keys_are_kept_in_metadata_under_their_path(tmp_path: Path) -> None:
+    record = json.loads(json.dumps(FULL))
+    record["extra"] = 1
+    record["task"]["difficulty"] = "hard"
+    record["steps"][0]["action"]["raw"] = {"a": [1]}
+    trajectory = decode_trajectory(json.dumps(record).encode(), tmp_path)
+    expected = {"seed": 3, "extra": 1, "task.difficulty": "hard", "steps[0].action.raw": {"a": [1]}}
+    assert trajectory.metadata == expected
+
+
+BROKEN = [
+    (b"{", "not valid JSON"),
+    (b"[1]", "expected a JSON object"),
+    (b'{"task": {"goal": "g"}}', "missing field `id`"),
+    (b'{"id": "", "task": {"goal": "g"}}', "id is empty"),
+    (b'{"id": "a", "task": {"goal": 3}}', r"\$\.task\.goal"),
+    (b'{"id": "a", "task": {"goal": "g", "platform": "tv"}}', r"\$\.task\.platform"),
+    (b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": 3}}]}', r"steps\[0\]\.action\.kind"),
+    (b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": "tap", "point": [2, 0]}}]}', "fraction"),
+    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "../../etc/x.png"}}', "leaves the folder"),
+    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "/etc/x.png"}}', "leaves the folder"),
+    (b'{"id": "a", "task": {"goal": "\xff"}}', "not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "problem"), BROKEN)
+def test_a_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=problem):
+        decode_trajectory(line, tmp_path)
+
+
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (tmp_path / "data/link.png").symlink_to(tmp_path / "secret.png")
+    with pytest.raises(InputError, match="leaves the folder"):
+        decode_trajectory(b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}', tmp_path / "data")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_reading_goes_on_after_a_broken_line(packed: bool, tmp_path: Path) -> None:
+    lines = b'{"id": "a", "task": {"goal": "g"}}\n\n{"id": "b", "task": {}}\n{"id": "c", "task": {"goal": "g"}}'
+    path = tmp_path / "t.jsonl"  # the content, not the name, tells that it is packed
+    path.write_bytes(gzip.compress(lines) if packed else lines)
+    first, broken, last = read_trajectories(path)
+    assert (first.id, last.id) == ("a", "c")
+    assert isinstance(broken, BadLine)
+    assert broken.id == "b"
+    assert broken.message == f"{path}:3: missing field `goal` - at `$.task`"
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        list(read_trajectories(tmp_path / "none.jsonl"))
+    with pytest.raises(UsageError, match="directory"):
+        list(read_trajectories(tmp_path))
+
+
+def test_a_damaged_archive_is_an_input_error_after_its_good_part(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.gz"
+    lines = b"".join(b'{"id": "%d", "task": {"goal": "%s"}}\n' % (i, str(hash(str(i))).encode()) for i in range(5000))
+    path.write_bytes(gzip.compress(lines)[:-2000])
+    reading = read_trajectories(path)
+    assert isinstance(next(reading), Trajectory)
+    with pytest.raises(InputError, match="cannot be read further"):
+        list(reading)
+
+
+def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Path) -> None:
+    verdict = Verdict(id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1")
+    (tmp_path / "v.jsonl").write_bytes(encode(verdict))
+    assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
+    keys = "id success score unscored reason steps rewards usage seconds evaluator key".split()
+    assert list(json.loads(encode(verdict))) == keys
+
+
+def test_a_torn_last_verdict_is_skipped_but_a_broken_middle_one_is_an_error(tmp_path: Path) -> None:
+    line = encode(Verdict(id="a", success=True, evaluator=EvaluatorInfo("vlm", "1")))
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(line + line[:20])
+    assert len(list(read_verdicts(path))) == 1
+    path.write_bytes(line[:20] + b"\n" + line)
+    with pytest.raises(InputError, match=r"v\.jsonl:1"):
+        list(read_verdicts(path))
+
+
+def test_labels_need_id_and_success(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    path.write_text('{"id": "a", "success": null, "source": "human", "annotator": "x", "note": null}\n')
+    assert next(read_labels(path)).success is None
+    path.write_text('{"id": "a"}\n')
+    with pytest.raises(InputError, match="success"):
+        list(read_labels(path))
+
+
+@pytest.mark.parametrize(("success", "unscored", "score"), [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)])
+def test_a_verdict_that_contradicts_itself_cannot_be_made(success: bool | None, unscored: str | None, score: float | None) -> None:
+    with pytest.raises(ValueError, match="verdict|score"):
+        Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]

@@ -1,0 +1,116 @@
+"""The verdict file: append, repair, resume, replace."""
+
+from pathlib import Path
+
+import pytest
+
+from prill.errors import UsageError
+from prill.store import encode, read_verdicts
+from prill.types import EvaluatorInfo, Verdict
+from prill.verdict_log import VerdictLog
+
+INFO = EvaluatorInfo("vlm", "1", "m", "sha256:0", {"frames": 1, "list": [1]})
+
+
+def verdict(id: str, success: bool | None = True, unscored: str | None = None, key: str = "k") -> Verdict:
+    return Verdict(id=id, success=success, unscored=unscored, evaluator=INFO, key=key)  # type: ignore[arg-type]
+
+
+def test_what_is_appended_is_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
+    log = VerdictLog(tmp_path / "out/v.jsonl", INFO)
+    log.append(verdict("a"))
+    assert (tmp_path / "out/v.jsonl").read_bytes() == encode(verdict("a"))
+    log.close()
+    log.close()
+
+
+@pytest.mark.parametrize("torn", [b'{"id":"b","succ', b"\xff\xfe", b"{"])
+def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path, torn: bytes) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a")) + torn)
+    with VerdictLog(path, INFO) as log:
+        assert log.done("a", "k")
+        log.append(verdict("b"))
+    assert [v.id for v in read_verdicts(path)] == ["a", "b"]
+
+
+def test_a_whole_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a")).rstrip())
+    with VerdictLog(path, INFO) as log:
+        log.append(verdict("b"))
+    assert [v.id for v in read_verdicts(path)] == ["a", "b"]
+
+
+def test_done_goes_by_content_and_by_what_may_be_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    rows = [verdict("a"), verdict("b", None, "timeout"), verdict("c", None, "budget"), verdict("d", None, "input")]
+    path.write_bytes(b"".join(map(encode, rows)))
+    with VerdictLog(path, INFO) as log:
+        assert [log.done(id, "k") for id in "abcd"] == [True, True, False, False]
+        assert not log.done("a", "other content")
+    with VerdictLog(path, INFO, retry_unscored=True) as log:
+        assert [log.done(id, "k") for id in "abcd"] == [True, False, False, False]
+
+
+def test_a_new_verdict_replaces_the_old_line_of_its_id_when_closed(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a", None, "timeout")) + encode(verdict("b")))
+    path.chmod(0o640)
+    with VerdictLog(path, INFO, retry_unscored=True) as log:
+        log.append(verdict("a"))
+        assert len(list(read_verdicts(path))) == 3
+    assert [(v.id, v.unscored) for v in read_verdicts(path)] == [("b", None), ("a", None)]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_replacement_that_a_crash_left_twice_is_tidied_by_the_next_run(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a", None, "timeout")) + encode(verdict("a")))
+    with VerdictLog(path, INFO) as log:
+        assert log.done("a", "k")
+    assert [v.success for v in read_verdicts(path)] == [True]
+
+
+def test_verdicts_of_another_evaluator_are_neither_mixed_nor_lost(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a")))
+    with pytest.raises(UsageError, match="holds verdicts of another evaluator.*model m there, n now"):
+        VerdictLog(path, EvaluatorInfo("vlm", "1", "n", "sha256:0", {"frames": 1, "list": [1]}))
+    assert path.read_bytes() == encode(verdict("a"))
+
+
+def test_beginning_anew_keeps_the_old_file_aside(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_bytes(encode(verdict("a")))
+    with VerdictLog(path, EvaluatorInfo("other", "1"), resume=False) as log:
+        assert not log.done("a", "k")
+    assert (tmp_path / "v.jsonl.bak").read_bytes() == encode(verdict("a"))
+    assert path.read_bytes() == b""
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "v.jsonl"
+    path.write_text('{"id": "a", "task": {"goal": "g"}}\n')
+    with pytest.raises(UsageError, match=r"v\.jsonl:1: not a verdict"):
+        VerdictLog(path, INFO)
+    assert path.read_text() == '{"id": "a", "task": {"goal": "g"}}\n'
+
+
+def test_a_line_of_something_else_is_not_taken_for_a_torn_one(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("my notes")
+    with pytest.raises(UsageError, match="not a verdict"):
+        VerdictLog(path, INFO)
+    assert path.read_text() == "my notes"
+
+
+def test_two_processes_cannot_write_one_file(tmp_path: Path) -> None:
+    with VerdictLog(tmp_path / "v.jsonl", INFO), pytest.raises(UsageError, match="another process"):
+        VerdictLog(tmp_path / "v.jsonl", INFO)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be written"):
+        VerdictLog(tmp_path, INFO)
