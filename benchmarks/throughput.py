@@ -54,7 +54,12 @@ def draw_page(path: Path) -> None:
     page.paste(Image.effect_noise((400, 500), 60).convert("RGB"), (860, 100))
     draw = ImageDraw.Draw(page)
     for line in range(34):
-        draw.text((20, 10 + 21 * line), f"{line}: a line of an order page, with words and numbers 12{line}.5", "black", ImageFont.load_default(16))
+        draw.text(
+            (20, 10 + 21 * line),
+            f"{line}: a line of an order page, with words and numbers 12{line}.5",
+            "black",
+            ImageFont.load_default(16),
+        )
     page.save(path)
 
 

@@ -13,6 +13,6 @@ class GivenCaption:
 
     async def __call__(self, observation: Observation) -> str:
         """The recorded caption; raises NoEvidence when there is none."""
-        if not observation.caption:
+        if not observation.caption or not observation.caption.strip():
             raise NoEvidence("the state has no caption; use --captioner text or ocr")
-        return observation.caption
+        return observation.caption.strip()

@@ -13,6 +13,8 @@ class TextState:
 
     async def __call__(self, observation: Observation) -> str:
         """Address and text; raises NoEvidence when no text was recorded."""
-        if not observation.text:
+        if not observation.text or not observation.text.strip():
             raise NoEvidence("the state has no text; use --captioner ocr for its screenshot")
-        return f"{observation.url}\n{observation.text}" if observation.url else observation.text
+        # Not strip(): the indentation of the first line is part of a tree.
+        text = observation.text.strip("\r\n").rstrip()
+        return f"{observation.url}\n{text}" if observation.url else text

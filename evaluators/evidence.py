@@ -49,11 +49,11 @@ def action_history(trajectory: Trajectory) -> str:
 def quoted(name: str, text: str) -> str:
     """The text between `[name code]` and `[/name code]`, without control and invisible characters.
 
-    The code is drawn from the text's own hash, so a page cannot contain the line that would end its quotation, and the
-    same text always gives the same prompt.
+    The code comes from the text's own hash, so the same text always gives the same prompt and a page cannot easily guess
+    it; an ending that the text brings along is spoilt all the same.
     """
-    text = clean(text).strip()
-    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
+    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
     return f"[{name} {code}]\n{text}\n[/{name} {code}]"
 
 

@@ -34,7 +34,7 @@ class Judgement:
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records it with what it cost; an Unscored error becomes an unscored verdict, here and nowhere else."""
+    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here, nowhere else."""
     start = time.perf_counter()
     with metered() as meter:
         try:

@@ -61,11 +61,12 @@ class InFlight:
     async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
         """The result of `work`, run by the first caller; when that one is cancelled, the next runs it anew."""
         running = self._tasks.setdefault(asyncio.get_running_loop(), {})
-        while key in running:
+        while (other := running.get(key)) is not None:
             try:
-                return cast(_T, await asyncio.shield(running[key]))
+                return cast(_T, await asyncio.shield(other))
             except asyncio.CancelledError:
-                if key in running and not running[key].cancelled():
+                task = asyncio.current_task()
+                if not other.cancelled() or (task is not None and task.cancelling()):
                     raise
         future = running[key] = asyncio.get_running_loop().create_future()
         try:

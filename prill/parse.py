@@ -50,7 +50,8 @@ class ReplyFormat:
         """The sentence that tells the model how to answer."""
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
-            return f'Reply with one JSON object and nothing else: {{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}}}'
+            shape = f'{{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}}}'
+            return f"Reply with one JSON object and nothing else: {shape}"
         choices = " or ".join(self.choices)
         return (
             f"Reply in this form:\n{self.text.capitalize()}: <your reasoning>\n"

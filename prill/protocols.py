@@ -38,7 +38,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model answered. `fields` is the answer read by the asked-for format; `tokens` is None without log-probabilities."""
+    """What a model answered. `fields` is what the asked-for format reads; `tokens` is None without log-probabilities."""
 
     text: str
     usage: Usage

@@ -91,7 +91,7 @@ def numbered_trajectories(path: str | os.PathLike[str]) -> Iterator[tuple[str, T
 
 
 def decode_trajectory(data: bytes, root: Path) -> Trajectory:
-    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises InputError with the field's path."""
+    """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises InputError with the path."""
     try:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

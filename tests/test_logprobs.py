@@ -30,7 +30,12 @@ def test_a_token_that_holds_the_quote_too_is_compared_after_it() -> None:
 
 
 def test_the_last_verdict_is_the_place() -> None:
-    reply = tokens(("Status: ", {}), ("success", {"success": 0.9, "failure": 0.1}), ("\nStatus: ", {}), ("failure", {"failure": 0.8, "success": 0.2}))
+    reply = tokens(
+        ("Status: ", {}),
+        ("success", {"success": 0.9, "failure": 0.1}),
+        ("\nStatus: ", {}),
+        ("failure", {"failure": 0.8, "success": 0.2}),
+    )
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.2)
 
 

@@ -54,7 +54,11 @@ async def test_a_final_action_ends_the_episode_with_its_answer_and_is_not_execut
 
 async def test_the_environment_may_end_the_episode() -> None:
     trajectory = await rollout(Clicker(), Counter(ends_after=3), TASK, id="a")
-    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (3, Observation(text="3"), "environment")
+    assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (
+        3,
+        Observation(text="3"),
+        "environment",
+    )
 
 
 async def test_the_number_of_actions_is_bounded() -> None:

@@ -105,7 +105,9 @@ async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
     assert "first used at" in tally.problems[0]
 
 
-@pytest.mark.parametrize(("content", "problem"), [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")])
+@pytest.mark.parametrize(
+    ("content", "problem"), [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")]
+)
 async def test_nothing_to_read_is_one_error_and_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "t.jsonl").write_text(content)
     with pytest.raises(UsageError, match=problem):

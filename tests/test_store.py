@@ -17,7 +17,14 @@ FULL = {
     "steps": [
         {
             "observation": {"screenshot": "images/0.png", "text": "tree", "url": "u", "caption": None},
-            "action": {"kind": "click", "text": "click 1", "target": "b", "point": [0.5, 0.25], "end_point": None, "value": None},
+            "action": {
+                "kind": "click",
+                "text": "click 1",
+                "target": "b",
+                "point": [0.5, 0.25],
+                "end_point": None,
+                "value": None,
+            },
             "thought": "hm",
         }
     ],
@@ -62,7 +69,10 @@ BROKEN = [
     (b'{"id": "a", "task": {"goal": 3}}', r"\$\.task\.goal"),
     (b'{"id": "a", "task": {"goal": "g", "platform": "tv"}}', r"\$\.task\.platform"),
     (b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": 3}}]}', r"steps\[0\]\.action\.kind"),
-    (b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": "tap", "point": [2, 0]}}]}', "fraction"),
+    (
+        b'{"id": "a", "task": {"goal": "g"}, "steps": [{"observation": {}, "action": {"kind": "tap", "point": [2, 0]}}]}',
+        "fraction",
+    ),
     (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "../../etc/x.png"}}', "leaves the folder"),
     (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "/etc/x.png"}}', "leaves the folder"),
     (b'{"id": "a", "task": {"goal": "\xff"}}', "not valid JSON"),
@@ -113,10 +123,12 @@ def test_a_damaged_archive_is_an_input_error_after_its_good_part(tmp_path: Path)
 
 
 def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Path) -> None:
-    verdict = Verdict(id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1")
+    verdict = Verdict(
+        id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1"
+    )
     (tmp_path / "v.jsonl").write_bytes(encode(verdict))
     assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
-    keys = "id success score unscored reason steps rewards usage seconds evaluator key".split()
+    keys = ["id", "success", "score", "unscored", "reason", "steps", "rewards", "usage", "seconds", "evaluator", "key"]
     assert list(json.loads(encode(verdict))) == keys
 
 
@@ -139,7 +151,11 @@ def test_labels_need_id_and_success(tmp_path: Path) -> None:
         list(read_labels(path))
 
 
-@pytest.mark.parametrize(("success", "unscored", "score"), [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)])
-def test_a_verdict_that_contradicts_itself_cannot_be_made(success: bool | None, unscored: str | None, score: float | None) -> None:
+@pytest.mark.parametrize(
+    ("success", "unscored", "score"), [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)]
+)
+def test_a_verdict_that_contradicts_itself_cannot_be_made(
+    success: bool | None, unscored: str | None, score: float | None
+) -> None:
     with pytest.raises(ValueError, match="verdict|score"):
         Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]

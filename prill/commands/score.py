@@ -133,9 +133,8 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
         print(json.dumps(plan))
     else:
         print(f"{count} trajectories, {len(problems)} that cannot be used")
-        print(
-            f"{usage.calls} calls, about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens, {usage.images} images"
-        )
+        tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
+        print(f"{usage.calls} calls, {tokens}, {usage.images} images")
         print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
     for problem in problems[:20]:
         print(f"prill score: {problem}", file=sys.stderr)
@@ -159,9 +158,8 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         }
         print(json.dumps(summary))
     say = partial(print, file=sys.stderr)
-    say(
-        f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there -> {args.output}"
-    )
+    counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
+    say(f"{counts} -> {args.output}")
     if unscored:
         say("unscored: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
         for problem in tally.problems[:10]:

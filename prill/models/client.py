@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -113,11 +114,15 @@ class OpenAIModel:
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
         spent, doubled = Usage(), False
-        while True:
+        asked: dict[str, Any] = {}
+
+        def body() -> bytes:
+            nonlocal asked
             asked = self.dialect.fields(form, max_tokens)
             ending = form.instructions(as_json="response_format" in asked) if form else ""
-            rows = chat_messages(messages, images, ending)
-            body = encode_body({"model": self.model, "messages": rows, **asked})
+            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending), **asked})
+
+        while True:
             try:
                 completion = await self.endpoint.send(body, self.ledger)
             except Rejected as refusal:
@@ -133,7 +138,7 @@ class OpenAIModel:
                     raise rejection(refusal.status, refusal.message, bool(images)) from None
                 continue
             choice = completion.choices[0]
-            words = "".join(part for message in messages for part in message.parts if isinstance(part, str)) + ending
+            words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
             counts = completion.usage or TokenCounts(estimate_tokens(words), estimate_tokens(choice.message.content or ""))
             spent += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
             if choice.message.refusal or choice.finish_reason == "content_filter":

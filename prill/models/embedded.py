@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
@@ -19,13 +20,13 @@ from prill.models.client import OpenAIModel
 from prill.parse import ReplyFormat
 from prill.protocols import Image, Message, Reply
 
-# Two requests of 4,096 tokens at once: SmolLM2 was trained for 8,192, and 2 slots keep a 2-core machine busy.
-_SLOTS, _SLOT_TOKENS = 2, 4096
-
+# SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
+_CONTEXT = 4096
 # The bundled model rambles until it is cut; what it says has no value, that it ends has.
-_THOUGHT_CHARS = 200
+_THOUGHT_CHARS = 120
+_MOST_SERVERS = 4
 
-_servers: dict[tuple[str, int], object] = {}
+_servers: dict[tuple[str, int, int], Any] = {}
 _starting = threading.Lock()
 
 
@@ -41,19 +42,22 @@ def bundled_gguf() -> str:
 
 
 class EmbeddedModel:
-    """A GGUF model served by llama.cpp inside this process; the server starts with the first call and ends with the process.
+    """A GGUF model served by llama.cpp inside this process; servers start with the first call and end with the process.
 
-    `threads` defaults to all cores but one: llama.cpp's threads wait actively, and one core must stay free for the rest.
+    The bundled model gets a server with one thread for each core: threads of one server wait for each other actively, and
+    two of them crawl as soon as something else wants a core. A model of your own gets one server with all cores but one.
     """
 
-    def __init__(self, gguf: str | None = None, *, threads: int | None = None, cache: DiskCache | None = None) -> None:
+    def __init__(self, gguf: str | None = None, *, cache: DiskCache | None = None) -> None:
+        cores = os.cpu_count() or 1
         self.gguf = gguf or bundled_gguf()
-        self._small = gguf is None
         if not Path(self.gguf).is_file():
             raise UsageError(f"{self.gguf}: no such file")
-        self.threads = threads or max(1, (os.cpu_count() or 2) - 1)
+        self._small = gguf is None
+        self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
-        self._client: OpenAIModel | None = None
+        self._clients: list[OpenAIModel] = []
+        self._load: list[int] = []
 
     @property
     def name(self) -> str:
@@ -68,34 +72,46 @@ class EmbeddedModel:
             raise EndpointError("the embedded model takes no images; use --evaluator modular, or a model with vision")
         if form is not None and self._small:
             form = replace(form, max_chars=_THOUGHT_CHARS)
-        if self._client is None:
-            self._client = await asyncio.to_thread(self._started)
-        return await self._client.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
-
-    def _started(self) -> OpenAIModel:
+        if not self._clients:
+            await asyncio.to_thread(self._start)
+        idlest = self._load.index(min(self._load))
+        self._load[idlest] += 1
         try:
-            import xllamacpp
-        except ImportError:
-            raise MissingExtra("xllamacpp", "embedded") from None
+            return await self._clients[idlest].complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
+        finally:
+            self._load[idlest] -= 1
+
+    def _start(self) -> None:
+        count, threads = self._shape
         with _starting:
-            server = _servers.get((self.gguf, self.threads))
-            if server is None:
-                params = xllamacpp.CommonParams()
-                params.model.path = self.gguf
-                params.n_parallel, params.n_ctx = _SLOTS, _SLOTS * _SLOT_TOKENS
-                params.cpuparams.n_threads = self.threads
-                params.port, params.verbosity = 0, -1
-                try:
-                    server = xllamacpp.Server(params)
-                except RuntimeError as error:
-                    raise EndpointError(f"{self.gguf} cannot be loaded by llama.cpp: {error}") from None
-                _servers[self.gguf, self.threads] = server
-        # A prompt of 4,096 tokens takes about 30 s on one slow core, and waits for the other slot before that.
-        return OpenAIModel(
-            self.name,
-            base_url=f"{server.listening_address}/v1",  # type: ignore[attr-defined]
-            concurrency=_SLOTS,
-            timeout=600.0,
-            total_timeout=1800.0,
-            cache=self._cache,
-        )
+            if self._clients:
+                return
+            urls = [f"{_server(self.gguf, threads, number)}/v1" for number in range(count)]
+            self._load = [0] * count
+            self._clients = [self._client(url) for url in urls]
+
+    def _client(self, url: str) -> OpenAIModel:
+        # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
+        return OpenAIModel(self.name, base_url=url, concurrency=1, timeout=600.0, total_timeout=1800.0, cache=self._cache)
+
+
+def _server(gguf: str, threads: int, number: int) -> str:
+    """The address of a server on the loopback interface, started when there is none yet."""
+    try:
+        import xllamacpp
+    except ImportError:
+        raise MissingExtra("xllamacpp", "embedded") from None
+    server = _servers.get((gguf, threads, number))
+    if server is None:
+        params = xllamacpp.CommonParams()
+        params.model.path = gguf
+        params.n_parallel, params.n_ctx = 1, _CONTEXT
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        params.cache_ram_mib = 0
+        params.port, params.verbosity = 0, -1
+        try:
+            server = xllamacpp.Server(params)
+        except RuntimeError as error:
+            raise EndpointError(f"{gguf} cannot be loaded by llama.cpp: {error}") from None
+        _servers[gguf, threads, number] = server
+    return str(server.listening_address)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
+
+
+_Settings = tuple[str, str, int, float]
 
 
 class Rejected(Exception):
@@ -52,6 +55,10 @@ class _Connection:
     closing: AsyncGenerator[None, None]
 
 
+# Kept for as long as the loop lives, whoever made them: a model that is dropped early leaves no socket open.
+_connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
+
+
 class Endpoint:
     """Sends request bodies to `/chat/completions`. Made of settings only: connections are opened inside each event loop.
 
@@ -70,7 +77,6 @@ class Endpoint:
             raise UsageError(f"base URL {self.base_url!r} does not begin with http:// or https:// and a host")
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}; give at least 1")
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, _Connection] = WeakKeyDictionary()
 
     @property
     def place(self) -> str:
@@ -78,21 +84,22 @@ class Endpoint:
         parts = urlsplit(self.base_url)
         return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
 
-    async def send(self, body: bytes, ledger: Ledger) -> Completion:
-        """The answer to one request, after retries.
+    async def send(self, body: Callable[[], bytes], ledger: Ledger) -> Completion:
+        """The answer to one request, after retries. `body` is asked for when an attempt's turn has come: by then it may be
+        known that the endpoint wants it in another form.
 
         Raises Rejected for what retries cannot mend, TransportFailure or CallTimeout when they are used up, BudgetSpent
         before a call that the budget does not cover, EndpointError when no request can succeed.
         """
         loop = asyncio.get_running_loop()
-        connection = self._connections.get(loop) or await self._connect(loop)
+        connection = await self.connection()
         deadline = loop.time() + self.total_timeout
         for attempt in range(self.retries + 1):
             try:
                 async with connection.limiter:
                     ledger.begin()
                     try:
-                        completion = await self._attempt(connection, body)
+                        completion = await self._attempt(connection, body())
                     finally:
                         ledger.end()
                 connection.limiter.succeeded()
@@ -159,10 +166,15 @@ class Endpoint:
         kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure
         return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
 
-    async def _connect(self, loop: asyncio.AbstractEventLoop) -> _Connection:
+    async def connection(self) -> _Connection:
+        """The connection of this event loop. Endpoints with equal settings share it, and so the limit on calls."""
         import httpx2
         import openai
 
+        settings = (self.base_url, self._key(), self.concurrency, self.timeout)
+        known = _connections.setdefault(asyncio.get_running_loop(), {})
+        if settings in known:
+            return known[settings]
         limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
         timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
         http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout)
@@ -171,7 +183,7 @@ class Endpoint:
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
-        connection = self._connections[loop] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
+        connection = known[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
         await anext(closing)
         return connection
 

@@ -97,16 +97,17 @@ def decode_completion(data: bytes) -> Completion | None:
 
 
 def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str) -> list[dict[str, Any]]:
-    """The `messages` of a request. `ending` is added to the last text of the last message."""
+    """The `messages` of a request. `ending` follows the first text: what all requests share comes first, so that servers
+    need to read it only once."""
     rows: list[dict[str, Any]] = []
     for message in messages:
         parts = list(message.parts)
-        if ending and message is messages[-1]:
-            place = max((i for i, part in enumerate(parts) if isinstance(part, str)), default=-1)
-            if place >= 0:
-                parts[place] = f"{parts[place]}\n\n{ending}"
-            else:
+        if ending and message is messages[0]:
+            place = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
+            if place is None:
                 parts.insert(0, ending)
+            else:
+                parts[place] = f"{parts[place]}\n\n{ending}"
         if any(isinstance(part, Image) for part in parts):
             content: Any = [
                 {"type": "image_url", "image_url": {"url": images[part.path].url}}

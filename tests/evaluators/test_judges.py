@@ -29,7 +29,9 @@ def trajectory(folder: Path | None = None, platform: Platform = "web", **last: s
     if folder:
         last["screenshot"] = str(folder / "end.png")
         Picture.new("RGB", (20, 10)).save(last["screenshot"])
-    steps = (Step(Observation(caption="start page"), Action("click", "click [7] where [7] is link 'Cart'"), "I am sure I did it"),)
+    steps = (
+        Step(Observation(caption="start page"), Action("click", "click [7] where [7] is link 'Cart'"), "I am sure I did it"),
+    )
     task = Task(goal="Put it in the cart", platform=platform)
     return Trajectory(id="a", task=task, steps=steps, final=Observation(**last), answer="Done!")
 

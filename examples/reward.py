@@ -1,0 +1,38 @@
+"""A reward function for reinforcement learning: episodes in, numbers out, None where no verdict was possible.
+
+Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/reward.py MODEL
+(python -m prill.fakes.server --port 8000 is an endpoint for trying it out.)
+"""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+from prill import Action, Observation, Step, Task, Trajectory
+from prill.captioner.text_state import TextState
+from prill.evaluators.modular import CaptionJudge
+from prill.models.client import OpenAIModel
+
+
+class Reward:
+    """1 for success, 0 for failure. None means unscored: leave the episode out of the batch, it is not a failure."""
+
+    def __init__(self, model: str) -> None:
+        self.judge = CaptionJudge(OpenAIModel(model, concurrency=64), TextState())
+
+    async def __call__(self, episodes: Sequence[Trajectory]) -> list[float | None]:
+        verdicts = await asyncio.gather(*(self.judge(episode) for episode in episodes))
+        return [None if verdict.success is None else float(verdict.success) for verdict in verdicts]
+
+
+def episode(number: int, *, seen: str | None) -> Trajectory:
+    step = Step(Observation(text="a shop"), Action("click", 'click button "Buy"'))
+    task = Task(goal=f"Buy product {number}", platform="web")
+    return Trajectory(id=str(number), task=task, steps=(step,), final=Observation(text=seen))
+
+
+if __name__ == "__main__":
+    reward = Reward(sys.argv[1])
+    batch = [episode(0, seen="Order placed. truth=success"), episode(1, seen="Your cart. truth=failure"), episode(2, seen=None)]
+    print(asyncio.run(reward(batch)))
+    print(asyncio.run(reward(batch)))  # a new event loop for each call, as some trainers do it

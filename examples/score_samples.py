@@ -1,0 +1,15 @@
+"""Judge a few recorded attempts with the embedded model. Run: .venv/bin/python examples/score_samples.py [COUNT]"""
+
+import sys
+from itertools import islice
+
+import prill
+from prill.captioner.text_state import TextState
+from prill.evaluators.modular import CaptionJudge
+from prill.models.embedded import EmbeddedModel
+
+judge = CaptionJudge(EmbeddedModel(), TextState())  # or OpenAIModel("gpt-4o", concurrency=32)
+count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+trajectories = islice(prill.read_trajectories("datasets/samples/miniwob/trajectories.jsonl"), count)
+for verdict in prill.score(trajectories, judge):
+    print(verdict.id, verdict.success, verdict.score, verdict.unscored or verdict.reason)

@@ -1,0 +1,83 @@
+"""`prill convert`: a foreign folder becomes one that prill reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.cli import main
+from prill.store import read_labels, read_trajectories
+from prill.types import Trajectory
+
+Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
+
+
+def shop(recording: Recording) -> Path:
+    """Two steps and the end share one picture; another has the same bytes under another name."""
+    steps = [
+        {"action": "click('1')", "caption": "A shop", "screenshot": "images/a.JPG"},
+        {"action": "click('2')", "screenshot": "images/b.jpg"},
+        {"action": None, "screenshot": "images/a.JPG"},
+    ]
+    run = {"id": "r1", "benchmark": "shop", "agent": "x", "task_id": "shop.7", "goal": "Buy tea", "steps": steps}
+    folder = recording([run], [{"id": "r1", "human": [{"annotator": "A", "success": "Successful"}], "oracle_reward": 1.0}])
+    (folder / "images").mkdir()
+    for name in ("a.JPG", "b.jpg"):
+        (folder / "images" / name).write_bytes(b"the same picture")
+    return folder
+
+
+def test_the_converted_folder_is_read_back_and_stands_alone(recording: Recording, tmp_path: Path) -> None:
+    source, out = shop(recording), tmp_path / "deep" / "out"
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 0
+    for path in sorted(source.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    (found,) = read_trajectories(out / "trajectories.jsonl")
+    assert isinstance(found, Trajectory)
+    shots = [o.screenshot for o in found.observations]
+    assert [Path(str(shot)).read_bytes() for shot in shots] == [b"the same picture"] * 3
+    assert len(list((out / "images").iterdir())) == 1
+    assert [(label.id, label.source, label.success) for label in read_labels(out / "labels.jsonl")] == [
+        ("r1", "human", True),
+        ("r1", "oracle", True),
+    ]
+    assert sorted(path.name for path in out.iterdir()) == ["images", "labels.jsonl", "trajectories.jsonl"]
+
+
+def test_labels_stay_out_of_the_trajectories(recording: Recording, tmp_path: Path) -> None:
+    main(["convert", "arb-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
+    text = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8")
+    assert not [word for word in ("uccess", "oracle", "reward", "label") if word in text]
+
+
+def test_nothing_is_overwritten(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "labels.jsonl").write_text("mine", encoding="utf-8")
+    assert main(["convert", "arb-webjudge", str(shop(recording)), "-o", str(tmp_path)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_missing_image_is_named_and_the_run_can_be_repeated(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = shop(recording), tmp_path / "out"
+    (source / "images" / "b.jpg").rename(tmp_path / "kept.jpg")
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 2
+    assert "b.jpg: the image cannot be copied" in capsys.readouterr().err
+    (tmp_path / "kept.jpg").rename(source / "images" / "b.jpg")
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 0
+
+
+@pytest.mark.labelled
+@pytest.mark.parametrize(
+    ("form", "name", "count"), [("arb-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)]
+)
+def test_real_recordings_convert_without_loss_of_rows(
+    real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int
+) -> None:
+    assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
+    found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    assert (len(found), all(isinstance(item, Trajectory) for item in found)) == (count, True)

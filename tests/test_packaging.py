@@ -1,0 +1,91 @@
+"""The built wheel: what is in it, and that it works away from the checkout."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("prill", "agents", "captioner", "datasets", "emulators", "evaluators", "refine")
+FILES = ("pyproject.toml", "README.md", "LICENSE")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing left over in the checkout gets into it; without downloads."""
+    pytest.importorskip("build", reason="the package `build` is not installed")
+    copy = tmp_path_factory.mktemp("source")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, copy)
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, copy, cwd=copy)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment with the wheel; it borrows the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder.parent)
+    interpreter = folder / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", interpreter, "install", "--quiet", "--no-deps", wheel, cwd=folder.parent)
+    (site,) = folder.glob("lib/python*/site-packages")
+    # Paths from a .pth file come last and their own .pth files are not read: an editable prill stays out of sight.
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n" + sysconfig.get_path("platlib") + "\n")
+    return interpreter
+
+
+def tracked_names() -> set[str]:
+    """Code, prompts and tables of the tree, under the names that they have in the wheel."""
+    names = set()
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            inside = path.relative_to(ROOT)
+            if folder == "prill" and len(inside.parts) > 2 and inside.parts[1] in FOLDERS:
+                continue
+            if path.suffix in (".py", ".md", ".toml", ".js") and "samples" not in inside.parts:
+                names.add(str(inside if folder == "prill" else "prill" / inside))
+    return names
+
+
+def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    packed = {name for name in names if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in packed} == {"prill"}
+    assert packed == tracked_names() | {"prill/py.typed"}
+    assert "prill/datasets/arb_webjudge.py" in packed
+
+
+def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path) -> None:
+    assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
+    where = run(python, "-c", "import prill.evaluators.vlm as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(python.parents[1])
+
+
+def test_the_installed_package_brings_no_other_top_level_name(python: Path, tmp_path: Path) -> None:
+    program = "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
+    names = run(python, "-I", "-c", program, cwd=tmp_path)
+    assert not [name for name in FOLDERS[1:] if f"'{name}'" in names]
+
+
+def test_datasets_in_the_checkout_is_never_taken_for_a_regular_package() -> None:
+    program = "import importlib.util as u; spec = u.find_spec('datasets'); print(spec.origin if spec else None)"
+    origin = run(sys.executable, "-c", program, cwd=ROOT).strip()
+    assert origin == "None" or not Path(origin).is_relative_to(ROOT / "datasets")
