@@ -51,7 +51,7 @@ def draw_page(path: Path) -> None:
     from PIL import Image, ImageDraw, ImageFont
 
     page = Image.new("RGB", (1280, 720), "white")
-    page.paste(Image.effect_noise((400, 500), 60).convert("RGB"), (860, 100))
+    page.paste(Image.effect_noise((270, 320), 60), (860, 100))
     draw = ImageDraw.Draw(page)
     for line in range(34):
         draw.text(

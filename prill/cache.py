@@ -21,6 +21,14 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
 
 
+def scratch_database() -> sqlite3.Connection:
+    """A private database that spills to a temporary file and vanishes when closed; nothing in it survives a crash."""
+    database = sqlite3.connect("", isolation_level=None)
+    database.execute("PRAGMA journal_mode = OFF")
+    database.execute("PRAGMA synchronous = OFF")
+    return database
+
+
 class DiskCache:
     """Bytes by key in one SQLite file. Made at first use, one connection a process."""
 

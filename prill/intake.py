@@ -6,6 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 
+from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, numbered_trajectories
 from prill.types import Trajectory
@@ -21,7 +22,7 @@ class Intake:
         self.paths = paths
         self.limit = limit
         self.read = 0
-        self._ids = sqlite3.connect("", isolation_level=None)
+        self._ids = scratch_database()
         self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import sqlite3
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from prill.cache import scratch_database
 from prill.errors import UsageError
 from prill.store import encode, read_lines
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
@@ -45,7 +45,7 @@ class VerdictLog:
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
-        self._known = sqlite3.connect("", isolation_level=None)
+        self._known = scratch_database()
         self._known.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -158,11 +158,11 @@ class OpenAIModel:
         prompt: str,
     ) -> str:
         parts = [
-            f"{message.role} {'image ' + images[part.path].sha256 if isinstance(part, Image) else 'text ' + part}"
+            f"{message.role} {'image ' + images[part.path].url if isinstance(part, Image) else 'text ' + part}"
             for message in messages
             for part in message.parts
         ]
         settings = (
-            f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form} {self._encode.max_pixels}"
+            f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
         )
         return content_hash(settings, *parts)

@@ -25,10 +25,9 @@ _KEEP_BYTES = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes, `sha256` the hash of the file."""
+    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes; its size is in pixels."""
 
     url: str
-    sha256: str
     width: int
     height: int
 
@@ -62,19 +61,18 @@ def file_hash(path: str) -> str:
 def encode_image(data: bytes, path: str, max_pixels: int) -> EncodedImage:
     """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are."""
     image = _opened(data, path)
-    digest = hashlib.sha256(data).hexdigest()
     width, height = image.size
     mime = _MIME.get(image.format or "")
     if mime and width * height <= max_pixels and not getattr(image, "is_animated", False):
         if not _ends_well(data, image.format or ""):
             _decoded(image, path)
-        return EncodedImage(_data_url(mime, data), digest, width, height)
+        return EncodedImage(_data_url(mime, data), width, height)
     picture = _decoded(image, path)
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
     size = max(1, int(width * scale)), max(1, int(height * scale))
     out = BytesIO()
     (picture.resize(size) if scale < 1 else picture).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
-    return EncodedImage(_data_url("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), digest, *size)
+    return EncodedImage(_data_url("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size)
 
 
 class ImageEncoder:
