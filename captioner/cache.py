@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from prill.cache import DiskCache, InFlight, cache_folder
-from prill.errors import UsageError
 from prill.models.images import file_hash
 from prill.protocols import Captioner
 from prill.types import Observation
@@ -40,15 +38,11 @@ class CachedCaptioner:
         return await _in_flight.once(f"{path} {key}", lambda: self._find_or_make(path, key, observation))
 
     async def _find_or_make(self, path: Path, key: str, observation: Observation) -> str:
-        try:
-            known = await asyncio.to_thread(_kept(path).get, key)
-            if known is not None:
-                return known.decode()
-            text = await self.captioner(observation)
-            await asyncio.to_thread(_kept(path).put, key, text.encode())
-        except (sqlite3.Error, OSError) as error:
-            advice = "delete it, or set PRILL_CACHE_DIR to another folder"
-            raise UsageError(f"caption cache {path} cannot be used ({error}); {advice}") from None
+        known = await asyncio.to_thread(_kept(path).get, key)
+        if known is not None:
+            return known.decode()
+        text = await self.captioner(observation)
+        await asyncio.to_thread(_kept(path).put, key, text.encode())
         return text
 
 

@@ -14,7 +14,7 @@ SWIPE_DISTANCE = 0.05
 _ON_ELEMENT = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPED = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d*\.?\d+)"] * 4))
-_ACTION_CHARS = 500
+_ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 
 
 def action_text(action: Action, platform: Platform) -> str:
@@ -37,12 +37,12 @@ def action_text(action: Action, platform: Platform) -> str:
     return text
 
 
-def action_history(trajectory: Trajectory) -> str:
-    """All actions as numbered lines, `1: …`."""
+def action_history(trajectory: Trajectory, max_chars: int = 24_000) -> str:
+    """All actions as numbered lines, `1: …`; long ones are shortened so that together they take about `max_chars`."""
     platform = trajectory.task.platform
-    lines = [
-        f"{i}: {shorten(_flat(action_text(s.action, platform)), _ACTION_CHARS)}" for i, s in enumerate(trajectory.steps, 1)
-    ]
+    texts = [_flat(action_text(step.action, platform)) for step in trajectory.steps]
+    share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
+    lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
 
 

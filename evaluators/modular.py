@@ -9,7 +9,7 @@ from functools import cached_property
 from prill.errors import NoEvidence
 from prill.evaluators.outcome import (
     MAX_TOKENS,
-    STATE_CHARS,
+    ROOM,
     Judgement,
     OutcomePrompts,
     judge_outcome,
@@ -36,7 +36,7 @@ class CaptionJudge:
         frames: int = 1,
         include_answer: bool = True,
         max_tokens: int = MAX_TOKENS,
-        max_chars: int = STATE_CHARS,
+        max_chars: int = ROOM,
     ) -> None:
         self.model = model
         self.captioner = captioner
@@ -92,4 +92,4 @@ class CaptionJudge:
 
     def _messages(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
         prompt = _PROMPTS.of(trajectory)
-        return outcome_messages(prompt, trajectory, answer=self.include_answer, state=state_block(captions, room))
+        return outcome_messages(prompt, trajectory, room, answer=self.include_answer, state=state_block(captions, room))

@@ -16,8 +16,10 @@ from prill.protocols import Evaluator, Image, LanguageModel, Message
 from prill.types import StepVerdict, Trajectory, Verdict
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
-# About 6,000 tokens: every recent window holds it beside a screenshot.
-STATE_CHARS = 24_000
+# For the states, and as much again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
+ROOM = 24_000
+# For a window of 4,096 tokens, the smallest in use: 4,000 characters for the states, and as much for the actions.
+_SMALL_SHARE = 6
 MAX_TOKENS = 1024
 _DEVICES = {"android": "an Android phone", "ios": "an iPhone", "desktop": "a desktop computer", "other": "a computer or phone"}
 
@@ -81,13 +83,16 @@ class OutcomePrompts:
 
 
 def outcome_messages(
-    prompt: Prompt, trajectory: Trajectory, *, answer: bool, images: Sequence[Image] = (), **blocks: str
+    prompt: Prompt, trajectory: Trajectory, room: int, *, answer: bool, images: Sequence[Image] = (), **blocks: str
 ) -> tuple[Message, ...]:
-    """The filled prompt; images come after all text, so that servers can reuse the common beginning."""
+    """The filled prompt; images come after all text, so that servers can reuse the common beginning.
+
+    `room` bounds the actions, and a quarter of it the answer, in characters.
+    """
     values = {
         "goal": quoted("request", trajectory.task.goal),
-        "actions": quoted("actions", action_history(trajectory)),
-        "answer": quoted("answer", trajectory.answer or "(none)") if answer else "",
+        "actions": quoted("actions", action_history(trajectory, room)),
+        "answer": quoted("answer", shorten(trajectory.answer or "(none)", room // 4)) if answer else "",
         **blocks,
     }
     if "device" in prompt.slots:
@@ -97,20 +102,17 @@ def outcome_messages(
 
 
 async def judge_outcome(
-    model: LanguageModel,
-    messages: Callable[[int], Sequence[Message]],
-    prompt: str,
-    max_tokens: int,
-    max_chars: int = STATE_CHARS,
+    model: LanguageModel, messages: Callable[[int], Sequence[Message]], prompt: str, max_tokens: int, room: int = ROOM
 ) -> Judgement:
-    """One call for one verdict. `messages` gets the room for the state's text, in characters; a request that does not fit
-    the model's window is sent once more with a quarter of it."""
+    """One call for one verdict. `messages` gets the room for the states' text, and for the actions', in characters; a request
+    that does not fit the model's window is sent once more with a sixth of it."""
+    whole = messages(room)
     try:
-        reply = await model.complete(messages(max_chars), form=STATUS, max_tokens=max_tokens, prompt=prompt)
+        reply = await model.complete(whole, form=STATUS, max_tokens=max_tokens, prompt=prompt)
     except ContextTooLong:
-        if messages(max_chars) == messages(max_chars // 4):
+        if (less := messages(room // _SMALL_SHARE)) == whole:
             raise
-        reply = await model.complete(messages(max_chars // 4), form=STATUS, max_tokens=max_tokens, prompt=prompt)
+        reply = await model.complete(less, form=STATUS, max_tokens=max_tokens, prompt=prompt)
     success = reply.fields[STATUS.verdict] == "success"
     score = choice_probability(reply.tokens, STATUS.verdict, STATUS.choices, "success") if reply.tokens else None
     if score is None:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from prill.errors import NoEvidence
 from prill.evaluators.evidence import last_frames
-from prill.evaluators.outcome import MAX_TOKENS, Judgement, OutcomePrompts, judge_outcome, outcome_messages, verdict_of
+from prill.evaluators.outcome import MAX_TOKENS, ROOM, Judgement, OutcomePrompts, judge_outcome, outcome_messages, verdict_of
 from prill.models.wire import estimate_tokens
 from prill.protocols import Image, LanguageModel, Message
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
@@ -58,12 +58,12 @@ class VLMJudge:
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not self.screenshots(trajectory):
             raise NoEvidence("no state of this trajectory has a screenshot; use --evaluator modular for text")
-        messages = self._messages(trajectory)
-        return await judge_outcome(self.model, lambda _: messages, _PROMPTS.of(trajectory).hash, self.max_tokens)
+        prompt = _PROMPTS.of(trajectory).hash
+        return await judge_outcome(self.model, lambda room: self._messages(trajectory, room), prompt, self.max_tokens)
 
-    def _messages(self, trajectory: Trajectory) -> tuple[Message, ...]:
+    def _messages(self, trajectory: Trajectory, room: int = ROOM) -> tuple[Message, ...]:
         frames = last_frames(trajectory, self.frames)
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
         images = [Image(frame.screenshot) for _, frame in frames if frame.screenshot]
         prompt = _PROMPTS.of(trajectory)
-        return outcome_messages(prompt, trajectory, answer=self.include_answer, images=images, frames=lines)
+        return outcome_messages(prompt, trajectory, room, answer=self.include_answer, images=images, frames=lines)

@@ -6,10 +6,13 @@ import asyncio
 import os
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
+
+from prill.errors import UsageError
 
 _T = TypeVar("_T")
 
@@ -30,7 +33,7 @@ def scratch_database() -> sqlite3.Connection:
 
 
 class DiskCache:
-    """Bytes by key in one SQLite file. Made at first use, one connection a process."""
+    """Bytes by key in one SQLite file, made at first use. Raises UsageError when the file cannot be used."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -40,14 +43,22 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """The value, or None."""
-        with self._lock:
+        with self._lock, self._failures():
             row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps a value; it is on disk when this returns."""
-        with self._lock:
+        with self._lock, self._failures():
             self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", (key, value))
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            advice = "delete it, or choose another folder ($PRILL_CACHE_DIR, --cache)"
+            raise UsageError(f"cache {self.path} cannot be used ({error}); {advice}") from None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():

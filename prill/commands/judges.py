@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from prill.errors import UsageError
@@ -24,9 +25,9 @@ def add_judge_options(parser: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--captioner", metavar="NAME", help="for modular: given (captions of the file), text (page text), ocr, easyocr"
     )
-    judge.add_argument("--frames", type=_positive, default=1, metavar="N", help="last states shown to the judge (default 1)")
+    judge.add_argument("--frames", type=positive, default=1, metavar="N", help="last states shown to the judge (default 1)")
     judge.add_argument("--no-answer", action="store_true", help="do not show the agent's answer to the judge")
-    judge.add_argument("--max-tokens", type=_positive, metavar="N", help="token limit of a reply (default 1024)")
+    judge.add_argument("--max-tokens", type=positive, metavar="N", help="token limit of a reply (default 1024)")
     endpoint = parser.add_argument_group("model")
     endpoint.add_argument("--model", metavar="M", help="model at the endpoint, or `embedded`: a small one in this process")
     endpoint.add_argument(
@@ -108,7 +109,10 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
         return VLMJudge(make_model(args), frames=args.frames, include_answer=not args.no_answer, max_tokens=max_tokens)
     from prill.evaluators.modular import CaptionJudge
 
-    captioner = make_captioner(args.captioner or choose_captioner(args.trajectories))
+    chosen = args.captioner or choose_captioner(args.trajectories)
+    if not args.captioner:
+        print(f"captioner: {chosen}, by what the first trajectory has", file=sys.stderr)
+    captioner = make_captioner(chosen)
     return CaptionJudge(
         make_model(args), captioner, frames=args.frames, include_answer=not args.no_answer, max_tokens=max_tokens
     )
@@ -125,7 +129,8 @@ def choose_captioner(paths: list[str]) -> str:
     return "given"
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError("give a number of at least 1")

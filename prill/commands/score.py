@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.judges import add_judge_options, make_evaluator
+from prill.commands.judges import add_judge_options, make_evaluator, positive
 from prill.errors import UsageError
 from prill.models.ledger import price_of
 from prill.protocols import Evaluator
@@ -35,8 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="VERDICTS", help="verdict file; a run that broke off is taken up"
     )
-    parser.add_argument("--concurrency", type=int, default=16, metavar="N", help="most calls at once (default 16)")
-    parser.add_argument("--limit", type=int, metavar="N", help="look at the first N trajectories only")
+    parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
@@ -46,8 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Scores, or plans; see `configure` for the exit codes."""
-    if args.concurrency < 1:
-        raise UsageError(f"--concurrency is {args.concurrency}; give at least 1")
     evaluator = make_evaluator(args)
     if args.dry_run:
         return _plan(args, evaluator)

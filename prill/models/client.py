@@ -162,7 +162,5 @@ class OpenAIModel:
             for message in messages
             for part in message.parts
         ]
-        settings = (
-            f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
-        )
+        settings = f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)

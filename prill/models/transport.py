@@ -77,6 +77,8 @@ class Endpoint:
             raise UsageError(f"base URL {self.base_url!r} does not begin with http:// or https:// and a host")
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}; give at least 1")
+        if timeout <= 0 or retries < 0:
+            raise UsageError(f"timeout is {timeout:g} and retries {retries}; give a time above 0, and 0 or more retries")
 
     @property
     def place(self) -> str:
@@ -149,7 +151,7 @@ class Endpoint:
         if status == 429 and "insufficient_quota" in message:
             return EndpointError(f"{self.place}: the account's quota is used up ({message})")
         if status == 429 or (status in (503, 529) and wait is not None):
-            limiter.rate_limited(wait)
+            limiter.rate_limited(None if wait is None else min(wait, self.total_timeout))
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
             return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
         if status == 401 or (status == 403 and not self.answered):

@@ -89,9 +89,20 @@ async def test_a_prompt_that_does_not_fit_is_sent_once_more_with_less_of_the_sta
     assert verdict.success
     first, second = (text(messages).count("x") for messages in model.seen)
     assert 4000 <= first < 4100
-    assert 1000 <= second < 1100
+    assert 660 <= second < 760
     model = ScriptedModel([ContextTooLong("too long")])
     assert (await CaptionJudge(model, Given())(trajectory(caption="short"))).unscored == "context"
+
+
+async def test_a_long_history_is_shortened_too_but_no_action_is_left_out() -> None:
+    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    steps = tuple(Step(Observation(), Action("type", f"type {i} " + "y" * 700)) for i in range(30))
+    long = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x"))
+    assert (await CaptionJudge(model, Given())(long)).success
+    first, second = map(text, model.seen)
+    assert first.count("y") > 12_000
+    assert second.count("y") < 4_000
+    assert all(f"\n{i}: type {i - 1} yy" in second for i in range(1, 31))
 
 
 async def test_the_score_is_the_probability_of_success_where_the_endpoint_gives_it() -> None:

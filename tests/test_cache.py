@@ -1,0 +1,59 @@
+"""The on-disk cache and the sharing of equal work."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from prill.cache import DiskCache, InFlight, cache_folder
+from prill.errors import UsageError
+
+
+def test_what_is_kept_is_found_by_another_cache_on_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep/er/c.sqlite"
+    DiskCache(path).put("k", b"\0v")
+    assert DiskCache(path).get("k") == b"\0v"
+    assert DiskCache(path).get("other") is None
+
+
+def test_a_file_that_is_no_cache_is_named_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    path.write_text("my notes, which are long enough to be taken for a header of something")
+    with pytest.raises(UsageError, match=r"c\.sqlite cannot be used"):
+        DiskCache(path).get("k")
+    assert path.read_text().startswith("my notes")
+
+
+def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
+    for i in range(20):
+        (one, two)[i % 2].put(str(i), b"x")
+    assert all((two, one)[i % 2].get(str(i)) == b"x" for i in range(20))
+    with sqlite3.connect(tmp_path / "c.sqlite") as plain:
+        assert plain.execute("SELECT count(*) FROM entries").fetchone() == (20,)
+    plain.close()
+
+
+def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PRILL_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "prill"
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "mine"))
+    assert cache_folder() == tmp_path / "mine"
+
+
+async def test_equal_work_in_flight_is_done_once_and_its_error_reaches_everybody() -> None:
+    shared, done = InFlight(), []
+
+    async def work() -> int:
+        await asyncio.sleep(0.01)
+        done.append(1)
+        if len(done) == 2:
+            raise ValueError("broken")
+        return 7
+
+    assert await asyncio.gather(*(shared.once("k", work) for _ in range(4))) == [7] * 4
+    errors = await asyncio.gather(*(shared.once("k", work) for _ in range(3)), return_exceptions=True)
+    assert [type(error) for error in errors] == [ValueError] * 3
+    assert len(done) == 2
