@@ -34,8 +34,13 @@ def _share(token: Token, lead: str, choices: Sequence[str], wanted: str) -> floa
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
         rest = text[len(lead) :].lower() if text.startswith(lead) else ""
-        meant = [choice for choice in choices if rest and (choice.lower().startswith(rest) or rest.startswith(choice.lower()))]
+        meant = [choice for choice in choices if rest and _begins(rest, choice.lower())]
         if len(meant) == 1:
             sums[meant[0]] += math.exp(logprob)
     total = sum(sums.values())
     return sums[wanted] / total if total > 0 else None
+
+
+def _begins(text: str, choice: str) -> bool:
+    """True when the text is the choice or a beginning of it, or the choice and then no letter: "successful" is another word."""
+    return choice.startswith(text) or (text.startswith(choice) and not text[len(choice)].isalnum())

@@ -17,10 +17,10 @@ def tokens(*rows: tuple[str, dict[str, float]]) -> list[Token]:
 def test_prefixes_of_a_choice_are_summed_and_renormalised() -> None:
     reply = tokens(
         ('{"thoughts": "ok", "status": "', {}),
-        ("succ", {"succ": 0.5, "success": 0.1, "fail": 0.2, "The": 0.15, "f": 0.05}),
+        ("succ", {"succ": 0.5, 'success"': 0.1, "fail": 0.2, "The": 0.1, "f": 0.05, "successful": 0.05}),
         ('ess"}', {}),
     )
-    # success 0.5 + 0.1, failure 0.2 + 0.05, "The" belongs to neither
+    # success 0.5 + 0.1, failure 0.2 + 0.05, "The" and "successful" belong to neither
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.6 / 0.85)
 
 

