@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -158,7 +159,9 @@ class OpenAIModel:
         prompt: str,
     ) -> str:
         parts = [
-            f"{message.role} {'image ' + images[part.path].url if isinstance(part, Image) else 'text ' + part}"
+            f"{message.role} text {part}"
+            if isinstance(part, str)
+            else f"{message.role} image {hashlib.sha256(images[part.path].url).hexdigest()}"
             for message in messages
             for part in message.parts
         ]

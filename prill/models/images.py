@@ -25,9 +25,9 @@ _KEEP_BYTES = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes; its size is in pixels."""
+    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes (all ASCII); its size is in pixels."""
 
-    url: str
+    url: bytes
     width: int
     height: int
 
@@ -144,5 +144,5 @@ def _ends_well(data: bytes, format: str) -> bool:
     return False
 
 
-def _data_url(mime: str, data: bytes) -> str:
-    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+def _data_url(mime: str, data: bytes) -> bytes:
+    return b"data:%b;base64,%b" % (mime.encode(), base64.b64encode(data))

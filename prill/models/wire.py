@@ -110,7 +110,7 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
                 parts[place] = f"{parts[place]}\n\n{ending}"
         if any(isinstance(part, Image) for part in parts):
             content: Any = [
-                {"type": "image_url", "image_url": {"url": images[part.path].url}}
+                {"type": "image_url", "image_url": {"url": _literal(images[part.path].url)}}
                 if isinstance(part, Image)
                 else {"type": "text", "text": part}
                 for part in parts
@@ -119,6 +119,11 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
             content = "\n\n".join(part for part in parts if isinstance(part, str))
         rows.append({"role": message.role, "content": content})
     return rows
+
+
+def _literal(url: bytes) -> msgspec.Raw:
+    """A data URL as JSON. It needs no escapes, and half a megabyte is quicker copied than searched for some."""
+    return msgspec.Raw(b'"%b"' % url)
 
 
 def estimate_tokens(text: str) -> int:

@@ -20,20 +20,20 @@ def saved(path: Path, format: str, size: tuple[int, int] = (64, 48), mode: str =
 def test_bytes_within_the_budget_are_sent_as_they_are(tmp_path: Path, format: str) -> None:
     path = saved(tmp_path / "a.bin", format)
     image = ImageEncoder(10_000)(path)
-    head, data = image.url.split(",")
+    head, data = image.url.decode().split(",")
     assert head == f"data:image/{format.lower()};base64"
     assert base64.b64decode(data) == Path(path).read_bytes()
 
 
 def test_other_formats_become_png(tmp_path: Path) -> None:
-    assert ImageEncoder(10_000)(saved(tmp_path / "a.bmp", "BMP")).url.startswith("data:image/png")
+    assert ImageEncoder(10_000)(saved(tmp_path / "a.bmp", "BMP")).url.startswith(b"data:image/png")
 
 
 @pytest.mark.parametrize(("format", "mode"), [("PNG", "RGBA"), ("JPEG", "RGB"), ("PNG", "L"), ("PNG", "P")])
 def test_large_images_are_scaled_to_the_budget(tmp_path: Path, format: str, mode: str) -> None:
     path = saved(tmp_path / "a", format, (400, 200), mode)
     encoded = ImageEncoder(20_000)(path)
-    sent = Image.open(BytesIO(base64.b64decode(encoded.url.split(",")[1])))
+    sent = Image.open(BytesIO(base64.b64decode(encoded.url.split(b",")[1])))
     assert sent.size == (encoded.width, encoded.height) == (200, 100)
 
 
