@@ -1,6 +1,6 @@
 """How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways of asking.
 
-Run:   .venv/bin/python benchmarks/throughput.py [--seconds 6] [--memory] [--out FILE.json]
+Run:   .venv/bin/python benchmarks/throughput.py [--seconds 10] [--memory] [--out FILE.json]
 Shows: verdicts a second, client CPU a verdict and peak memory; text only, and with a 1280x720 screenshot each; for prill,
        a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker processes (how the original
        code did it). The server has one core and the client another. `ideal` is concurrency / latency.
@@ -184,7 +184,7 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=6.0, help="length of a row at the ideal rate")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of a row at the ideal rate")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--out")
     for hidden in ("--way", "--input", "--base-url"):

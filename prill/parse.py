@@ -76,7 +76,7 @@ class ReplyFormat:
         word = found[0].strip(_DECORATION).lower()
         for choice in self.choices:
             if word == choice.lower():
-                return {self.text: found[1].strip(), self.verdict: choice}
+                return {self.text: _storable(found[1].strip()), self.verdict: choice}
         raise Unparsable(f"{self.verdict} {excerpt(found[0])} is none of {', '.join(self.choices)}")
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
@@ -91,6 +91,11 @@ class ReplyFormat:
         before = text[: last.start()]
         opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
         return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), last.start()
+
+
+def _storable(text: str) -> str:
+    """The text without half characters, which JSON escapes can spell and UTF-8 files cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def excerpt(text: str, limit: int = 120) -> str:

@@ -204,6 +204,8 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
 
 
 def _inside(path: str, root: Path, at: str) -> str:
+    if "\0" in path:
+        raise InputError(f"image path {path!r} holds a null character - at `{at}`")
     joined = os.path.join(root, path)
     resolved = os.path.realpath(joined)
     if os.path.isabs(path) or os.path.commonpath((resolved, root)) != str(root):

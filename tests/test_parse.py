@@ -62,6 +62,10 @@ def test_any_thoughts_survive_the_json_form(thoughts: str, verdict: str) -> None
     assert fields == {"thoughts": thoughts.strip(), "status": verdict}
 
 
+def test_half_characters_in_a_reply_do_not_reach_the_verdict_file() -> None:
+    assert FORM.parse('{"thoughts": "a\\ud800b", "status": "success"}')["thoughts"] == "a?b"
+
+
 @given(st.text(max_size=80), st.sampled_from(FORM.choices), st.integers(1, 30))
 def test_json_cut_anywhere_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -> None:
     whole = json.dumps({"thoughts": thoughts, "status": verdict})

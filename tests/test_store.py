@@ -1,10 +1,13 @@
 """Trajectory, label and verdict files."""
 
+import contextlib
 import gzip
 import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, decode_trajectory, encode, encode_trajectory, read_labels, read_trajectories, read_verdicts
@@ -76,6 +79,9 @@ BROKEN = [
     (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "../../etc/x.png"}}', "leaves the folder"),
     (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "/etc/x.png"}}', "leaves the folder"),
     (b'{"id": "a", "task": {"goal": "\xff"}}', "not valid JSON"),
+    (b'{"id": "a", "task": {"goal": "half \\ud800"}}', "not valid JSON"),
+    (b'{"id": "a", "task": {"goal": "g"}, "final": {"screenshot": "a\\u0000.png"}}', r"null character - at `\$\.final"),
+    (b"[" * 100_000, "not valid JSON"),
 ]
 
 
@@ -83,6 +89,26 @@ BROKEN = [
 def test_a_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):
         decode_trajectory(line, tmp_path)
+
+
+@given(
+    st.binary(max_size=60)
+    | st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["id", "task", "goal", "steps", "observation", "action", "kind", "final", "screenshot", "point"]
+                ),
+                x,
+            )
+        ),
+    ).map(lambda record: json.dumps(record).encode())
+)
+def test_whatever_a_line_holds_it_is_a_trajectory_or_an_input_error(line: bytes) -> None:
+    with contextlib.suppress(InputError):
+        assert isinstance(decode_trajectory(line, Path("/data")), Trajectory)
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
