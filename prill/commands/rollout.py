@@ -121,7 +121,7 @@ async def record_rows(rows: Sequence[Row], out: Path, progress: Callable[[Record
 async def _record(rows: Sequence[Row], out: Path) -> Recorded:
     from tqdm import tqdm
 
-    with tqdm(total=len(rows), unit="episode", dynamic_ncols=True, file=sys.stderr) as bar:
+    with tqdm(total=len(rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         return await record_rows(rows, out, partial(_show, bar))
 
 

@@ -49,7 +49,11 @@ def run(args: argparse.Namespace) -> int:
     evaluator = make_evaluator(args)
     if args.dry_run:
         return _plan(args, evaluator)
-    tally = asyncio.run(_score(args, evaluator))
+    try:
+        tally = asyncio.run(_score(args, evaluator))
+    except asyncio.CancelledError:
+        print("prill score: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
+        return _EXIT_INTERRUPTED
     _report(args, tally, evaluator)
     if tally.stopped:
         return _EXIT_INTERRUPTED
@@ -108,7 +112,7 @@ def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
     total = sum(1 for path in args.trajectories for _ in read_lines(path))
     total = total if args.limit is None else min(total, args.limit)
     # The rate and the remaining time count what this run does, not what it skips.
-    with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1) as bar:
+    with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import EndpointError, Refusal, Truncated, Unparsable
+from prill.errors import EndpointError, Refusal, TransportFailure, Truncated, Unparsable
 from prill.models.dialect import Dialect
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
@@ -127,15 +127,7 @@ class OpenAIModel:
             try:
                 completion = await self.endpoint.send(body, self.ledger)
             except Rejected as refusal:
-                if images and lacks_vision(refusal.message):
-                    raise EndpointError(
-                        f"model {self.model} takes no images ({refusal.message}); "
-                        "use --evaluator modular, or a model with vision"
-                    ) from None
-                if refusal.status == 500 and "response_format" in asked:
-                    # Some servers fail on a response format that they do not know instead of refusing it.
-                    self.dialect.step_down(asked)
-                elif not self.dialect.adapt(refusal.message, asked):
+                if not self._another_form(refusal, asked, bool(images)):
                     raise rejection(refusal.status, refusal.message, bool(images)) from None
                 continue
             choice = completion.choices[0]
@@ -149,6 +141,23 @@ class OpenAIModel:
             if doubled:
                 raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
             max_tokens, doubled = 2 * max_tokens, True
+
+    def _another_form(self, refusal: Rejected, asked: dict[str, Any], has_images: bool) -> bool:
+        """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
+        if has_images and lacks_vision(refusal.message):
+            raise EndpointError(
+                f"model {self.model} takes no images ({refusal.message}); use --evaluator modular, or a model with vision"
+            )
+        if self.dialect.adapt(refusal.message, asked):
+            return True
+        if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportFailure):
+            return False
+        # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.
+        if "response_format" in asked:
+            self.dialect.step_down(asked)
+            return True
+        self.dialect.structured = "json_schema"  # it was not that
+        return False
 
     def _key(
         self,

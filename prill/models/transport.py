@@ -164,7 +164,7 @@ class Endpoint:
 
     def _failure(self, last: _Again, attempts: int) -> Exception:
         if last.status == 500 and not self.answered:
-            return Rejected(500, str(last))
+            return Rejected(500, str(last).removeprefix("HTTP 500: "))
         kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure
         return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
 

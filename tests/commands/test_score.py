@@ -100,6 +100,23 @@ def test_ctrl_c_finishes_what_is_under_way_and_says_how_to_go_on(tmp_path: Path)
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
 
+def test_a_second_ctrl_c_drops_what_is_under_way_and_keeps_what_is_judged(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 40)
+    with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
+        command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(stuck, "--concurrency", 8))]
+        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+        while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
+            time.sleep(0.02)
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "dropped the calls under way" in err
+    assert "Traceback" not in err
+    assert list(read_verdicts(tmp_path / "v.jsonl"))
+
+
 def test_several_files_and_packed_ones_are_read(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     import gzip
 

@@ -186,6 +186,25 @@ async def test_a_server_that_fails_on_schemas_is_asked_without(endpoint: Scripte
     assert await status(model(endpoint, retries=1)) == "success"
 
 
+@pytest.mark.parametrize("code", [400, 422, 501])
+async def test_an_unexplained_refusal_of_the_first_request_is_tried_in_simpler_forms(
+    endpoint: ScriptedEndpoint, code: int
+) -> None:
+    endpoint.script = [failed(code, "bad request"), failed(code, "bad request"), GOOD]
+    assert await status(model(endpoint)) == "success"
+    kinds = [body.get("response_format", {}).get("type") for body in endpoint.bodies]
+    assert kinds == ["json_schema", "json_object", None]
+
+
+async def test_an_outage_at_the_start_does_not_cost_structure_for_ever(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(500), failed(500), failed(500), GOOD]
+    asked = model(endpoint, retries=0)
+    with pytest.raises(TransportFailure, match="^HTTP 500: no"):
+        await status(asked)
+    await status(asked)
+    assert endpoint.bodies[-1]["response_format"]["type"] == "json_schema"
+
+
 @pytest.mark.parametrize(
     ("message", "field"),
     [
