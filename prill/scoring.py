@@ -11,11 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import msgspec
 
-from prill.errors import InputError
 from prill.intake import Intake, Item
 from prill.protocols import Evaluator
 from prill.store import BadLine, read_trajectories
@@ -55,15 +54,6 @@ class Tally:
     def made(self) -> int:
         """Verdicts made by this run, unscored ones included."""
         return self.succeeded + self.failed + sum(self.unscored.values())
-
-
-@runtime_checkable
-class Estimator(Protocol):
-    """An evaluator that can say beforehand what a trajectory would cost."""
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
-        ...
 
 
 def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
@@ -164,23 +154,6 @@ async def score_files(
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
     return tally
-
-
-def plan_files(
-    evaluator: Estimator, paths: Sequence[str | os.PathLike[str]], limit: int | None = None
-) -> tuple[int, list[str], Usage]:
-    """What scoring would need, without a single call: trajectories, problems of those that cannot be used, the usage."""
-    count, problems, usage = 0, [], Usage()
-    with closing(Intake(paths, limit)) as intake:
-        for place, item in intake:
-            try:
-                if isinstance(item, BadLine):
-                    raise InputError(item.message)
-                usage += evaluator.estimate(item)
-                count += 1
-            except InputError as error:
-                problems.append(f"{place}: {error}")
-    return count, problems, usage
 
 
 async def _judge(

@@ -17,8 +17,9 @@ import msgspec
 from prill.commands.judges import add_judge_options, make_evaluator, positive
 from prill.errors import UsageError
 from prill.models.ledger import price_of
+from prill.plan import Estimator, known_verdicts, plan_files
 from prill.protocols import Evaluator
-from prill.scoring import Estimator, Tally, plan_files, score_files
+from prill.scoring import Tally, score_files
 from prill.store import read_lines
 from prill.verdict_log import RETRIED
 
@@ -127,18 +128,20 @@ def _costs(tally: Tally) -> str:
 def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     if not isinstance(evaluator, Estimator):
         raise UsageError(f"evaluator {args.evaluator} cannot say beforehand what it needs")
-    count, problems, usage = plan_files(evaluator, args.trajectories, args.limit)
+    known = {} if args.no_resume else known_verdicts(args.output, retry_unscored=args.retry_unscored)
+    plan = plan_files(evaluator, args.trajectories, args.limit, known)
+    usage = plan.usage
     price = price_of(args.model, args.prices)
     usd = None if price is None else price.usd(usage.prompt_tokens, usage.completion_tokens)
     if args.json:
-        plan = {"trajectories": count, "broken": len(problems), **msgspec.to_builtins(usage), "usd": usd}
-        print(json.dumps(plan))
+        counts = {"trajectories": plan.trajectories, "done": plan.done, "broken": len(plan.problems)}
+        print(json.dumps({**counts, **msgspec.to_builtins(usage), "usd": usd}))
     else:
-        print(f"{count} trajectories, {len(problems)} that cannot be used")
+        print(f"{plan.trajectories} trajectories to judge, {plan.done} done, {len(plan.problems)} that cannot be used")
         tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
         print(f"{usage.calls} calls, {tokens}, {usage.images} images")
         print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
-    for problem in problems[:20]:
+    for problem in plan.problems[:20]:
         print(f"prill score: {problem}", file=sys.stderr)
     return _EXIT_ALL
 

@@ -71,6 +71,19 @@ def test_a_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
 
 
+def test_a_plan_leaves_out_what_is_done_and_names_what_cannot_be_used(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 6)
+    prill("score", "t.jsonl", *words(server), "--limit", 4)
+    with path.open("a") as file:
+        file.write("{}\n")
+    result = prill("score", "t.jsonl", *words(server, "--dry-run", "--json"))
+    found = json.loads(result.stdout)
+    assert (found["trajectories"], found["done"], found["broken"], found["calls"]) == (2, 4, 1, 2)
+    assert "t.jsonl:7: missing field" in result.stderr
+    anew = json.loads(prill("score", "t.jsonl", *words(server, "--dry-run", "--json", "--no-resume")).stdout)
+    assert anew["trajectories"] == 6
+
+
 def test_the_budget_stops_calls_and_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 20)
     (tmp_path / "p.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
