@@ -7,7 +7,7 @@ Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Platform = Literal["web", "android", "ios", "desktop", "other"]
 UnscoredReason = Literal[
@@ -21,7 +21,6 @@ UnscoredReason = Literal[
     "no_evidence",  # the evaluator needs something the trajectory lacks
     "input",  # the trajectory, or a file it names, is broken
 ]
-UNSCORED_REASONS: tuple[UnscoredReason, ...] = get_args(UnscoredReason)
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
 
