@@ -75,8 +75,6 @@ def make_model(args: argparse.Namespace) -> LanguageModel:
 
 def make_captioner(name: str) -> Captioner:
     """The captioner of that name; those that look at images keep their captions on disk. Raises UsageError."""
-    from prill.cache import cache_folder
-
     if name == "given":
         from prill.captioner.given import GivenCaption
 
@@ -89,8 +87,7 @@ def make_captioner(name: str) -> Captioner:
         from prill.captioner.cache import CachedCaptioner
         from prill.captioner.ocr import OCRCaptioner
 
-        engine = OCRCaptioner("rapidocr" if name == "ocr" else "easyocr")
-        return CachedCaptioner(engine, cache_folder() / "captions.sqlite")
+        return CachedCaptioner(OCRCaptioner("rapidocr" if name == "ocr" else "easyocr"))
     raise UsageError(f"unknown captioner {name!r}; there are: {', '.join(CAPTIONERS)}")
 
 

@@ -61,6 +61,7 @@ class OpenAIModel:
         self.dialect = Dialect()
         self._encode = ImageEncoder(max_pixels)
         self._in_flight = InFlight()
+        self._has_seen = False
 
     @property
     def name(self) -> str:
@@ -130,6 +131,7 @@ class OpenAIModel:
                 if not self._another_form(refusal, asked, bool(images)):
                     raise rejection(refusal.status, refusal.message, bool(images)) from None
                 continue
+            self._has_seen = self._has_seen or bool(images)
             choice = completion.choices[0]
             words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
             counts = completion.usage or TokenCounts(estimate_tokens(words), estimate_tokens(choice.message.content or ""))
@@ -144,7 +146,8 @@ class OpenAIModel:
 
     def _another_form(self, refusal: Rejected, asked: dict[str, Any], has_images: bool) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
-        if has_images and lacks_vision(refusal.message):
+        # Once an image has passed, such words are about one image, not about the model.
+        if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
                 f"model {self.model} takes no images ({refusal.message}); use --evaluator modular, or a model with vision"
             )

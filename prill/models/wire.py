@@ -153,7 +153,7 @@ def rejection(status: int, message: str, has_images: bool) -> Unscored:
         return ContextTooLong(f"the request does not fit the model's window: {message}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
         return Refusal(f"the endpoint declined: {message}")
-    if has_images and "image" in message.lower():
+    if has_images and ("image" in message.lower() or lacks_vision(message)):
         return InputError(f"the endpoint cannot use an image: {message}")
     return TransportFailure(f"HTTP {status}: {message}")
 

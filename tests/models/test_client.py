@@ -289,6 +289,16 @@ async def test_one_bad_image_is_an_input_error_of_its_trajectory(endpoint: Scrip
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
 
 
+async def test_a_model_that_has_seen_is_not_called_blind_for_one_bad_image(endpoint: ScriptedEndpoint, picture: str) -> None:
+    look = (Message("user", ("Look.", Image(picture))),)
+    endpoint.script = [GOOD, failed(400, "Failed to load multimodal data"), GOOD]
+    asked = model(endpoint)
+    await asked.complete(look, form=FORM)
+    with pytest.raises(InputError, match="multimodal data"):
+        await asked.complete(look, form=FORM)
+    assert (await asked.complete(look, form=FORM)).fields["status"] == "success"
+
+
 async def test_images_go_after_the_text_with_the_type_of_their_bytes(endpoint: ScriptedEndpoint, picture: str) -> None:
     reply = await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
     text, image = endpoint.bodies[0]["messages"][0]["content"]
