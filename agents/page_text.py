@@ -19,6 +19,7 @@ class Element:
     role: str
     name: str
     state: str
+    depth: int
     inside: tuple[Element, ...] = ()
 
     def is_(self, state: str) -> bool:
@@ -68,6 +69,7 @@ def _read(text: str) -> Iterator[Element]:
                 role=match["role"],
                 name=json.loads(match["name"]) if match["name"] else "",
                 state=match["state"].strip(),
+                depth=depths[at],
                 inside=tuple(reversed(after)),
             )
         )
