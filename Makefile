@@ -48,7 +48,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,student,dev]'
 	$(PIP) --no-deps miniwob
 	@touch $@
 

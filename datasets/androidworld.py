@@ -13,7 +13,8 @@ from os import PathLike
 
 import msgspec
 
-from prill.datasets.rows import read_rows
+from prill.datasets.rows import find_rows, read_rows
+from prill.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 # The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that AndroidWorld asks for.
@@ -76,17 +77,23 @@ class _Command:
     app_name: str | None = None
 
 
-def load(folder: str | PathLike[str]) -> Iterator[Trajectory]:
+def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every run, without its outcome. A narrative is the caption of one step; elements are the text of an observation."""
-    for row in read_rows(folder, "trajectories", _Row):
-        task = Task(id=row.task, goal=row.goal, platform="android", site="androidworld")
-        yield _told(row, task) if row.narrative is not None else _recorded(row, task)
+    return read_rows(find_rows(folder, "trajectories"), _Row, _trajectory)
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
+def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """One label of source `oracle` for each run: success is a reward of exactly 1, a missing reward is undecided."""
-    for row in read_rows(folder, "labels", _Labels):
-        yield LabelRecord(id=row.id, success=None if row.oracle_reward is None else row.oracle_reward == 1.0, source="oracle")
+    return read_rows(find_rows(folder, "labels"), _Labels, _label)
+
+
+def _trajectory(row: _Row) -> Iterator[Trajectory]:
+    task = Task(id=row.task, goal=row.goal, platform="android", site="androidworld")
+    yield _told(row, task) if row.narrative is not None else _recorded(row, task)
+
+
+def _label(row: _Labels) -> Iterator[LabelRecord]:
+    yield LabelRecord(id=row.id, success=None if row.oracle_reward is None else row.oracle_reward == 1.0, source="oracle")
 
 
 def _told(row: _Row, task: Task) -> Trajectory:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from os import PathLike
 
 from prill.datasets.browsergym_actions import parse_action
-from prill.datasets.rows import image_in, read_rows
+from prill.datasets.rows import find_rows, image_in, read_rows
+from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Step, Task, Trajectory
 
 _VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
@@ -57,24 +58,26 @@ class _Labels:
     oracle_reward: float | None = None
 
 
-def load(folder: str | PathLike[str]) -> Iterator[Trajectory]:
+def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every run, without its outcome. `site` is the benchmark; task ids come without `.improved` and `.resized`."""
-    for row in read_rows(folder, "trajectories", _Row):
-        yield _trajectory(row, folder)
+    return read_rows(find_rows(folder, "trajectories"), _Row, lambda row: [_trajectory(row, folder)])
 
 
-def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
+def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """One label of source `human` for each annotator, and one of source `oracle`: success is a reward of 0.5 or more.
 
     A few rewards are fractions; the label's note keeps them.
     """
+    return read_rows(find_rows(folder, "labels"), _Labels, _labels)
+
+
+def _labels(row: _Labels) -> Iterator[LabelRecord]:
     words = {"Successful": True, "Unsuccessful": False}
-    for row in read_rows(folder, "labels", _Labels):
-        for opinion in row.human:
-            yield LabelRecord(id=row.id, success=words.get(opinion.success), source="human", annotator=opinion.annotator)
-        if row.oracle_reward is not None:
-            note = None if row.oracle_reward in (0.0, 1.0) else f"reward {row.oracle_reward:g}"
-            yield LabelRecord(id=row.id, success=row.oracle_reward >= 0.5, source="oracle", note=note)
+    for opinion in row.human:
+        yield LabelRecord(id=row.id, success=words.get(opinion.success), source="human", annotator=opinion.annotator)
+    if row.oracle_reward is not None:
+        note = None if row.oracle_reward in (0.0, 1.0) else f"reward {row.oracle_reward:g}"
+        yield LabelRecord(id=row.id, success=row.oracle_reward >= 0.5, source="oracle", note=note)
 
 
 def description(caption: str) -> str:

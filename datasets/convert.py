@@ -4,38 +4,77 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from prill.errors import InputError, UsageError
-from prill.store import encode, encode_trajectory
+from prill.store import BadLine, encode, encode_trajectory
 from prill.types import LabelRecord, Observation, Trajectory
 
+_T = TypeVar("_T")
 
-def convert(trajectories: Iterable[Trajectory], labels: Iterable[LabelRecord], out: Path) -> tuple[int, int]:
-    """Fills `out` with trajectories.jsonl, labels.jsonl and images/; gives the numbers of trajectories and labels.
 
-    Images are copied under a name made from their content. The two files appear when both are whole. Raises UsageError when
-    one is there already, InputError for an image that cannot be read.
+@dataclass(slots=True)
+class Converted:
+    """How many records were written, and what is wrong with each that could not be."""
+
+    trajectories: int = 0
+    labels: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def convert(
+    trajectories: Iterable[Trajectory | BadLine],
+    labels: Iterable[LabelRecord | BadLine],
+    out: Path,
+    progress: Callable[[], object] = lambda: None,
+) -> Converted:
+    """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out and noted.
+
+    Images are copied under a name made from their content. The two files appear when both are whole; labels.jsonl only when
+    there are labels. `progress` is called after every record. Raises UsageError when one of the files is there already.
     """
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
         if (out / name).exists():
             raise UsageError(f"{out / name} exists already; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
-    parts = [out / f"{name}.part" for name in names]
-    images = _Images(out / "images")
-    converted = labelled = 0
-    with parts[0].open("wb") as file:
-        for converted, trajectory in enumerate(trajectories, 1):  # noqa: B007 (the count)
-            file.write(encode_trajectory(images.copied(trajectory), out))
-    with parts[1].open("wb") as file:
-        for labelled, label in enumerate(labels, 1):  # noqa: B007 (the count)
-            file.write(encode(label))
-    for part, name in zip(parts, names, strict=True):
-        part.replace(out / name)
-    return converted, labelled
+    images, found = _Images(out / "images"), Converted()
+
+    def whole(item: Trajectory) -> bytes | None:
+        try:
+            return encode_trajectory(images.copied(item), out)
+        except InputError as error:
+            found.problems.append(f"{item.id}: {error}")
+            return None
+
+    found.trajectories = _write(out / f"{names[0]}.part", trajectories, whole, found.problems, progress)
+    found.labels = _write(out / f"{names[1]}.part", labels, encode, found.problems, progress)
+    for name, count in zip(names, (found.trajectories, found.labels), strict=True):
+        part = out / f"{name}.part"
+        part.replace(out / name) if count else part.unlink()
+    return found
+
+
+def _write(
+    path: Path,
+    items: Iterable[_T | BadLine],
+    line: Callable[[_T], bytes | None],
+    problems: list[str],
+    progress: Callable[[], object],
+) -> int:
+    count = 0
+    with path.open("wb") as file:
+        for item in items:
+            if isinstance(item, BadLine):
+                problems.append(item.message)
+            elif (encoded := line(item)) is not None:
+                file.write(encoded)
+                count += 1
+            progress()
+    return count
 
 
 class _Images:

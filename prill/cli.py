@@ -12,6 +12,11 @@ from prill.errors import PrillError
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
     "agree": "compare verdicts with labels",
+    "report": "one HTML page with screenshots, verdicts and labels",
+    "annotate": "label trajectories by hand, in a browser",
+    "fit": "fit a judge to your own labelled trajectories, without a language model",
+    "calibrate": "make a judge's scores probabilities, and choose a threshold",
+    "redteam": "attack judges with false claims and injected text",
     "rollout": "record trajectories: a policy in an environment",
     "convert": "turn other tools' recordings into trajectories",
 }

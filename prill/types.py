@@ -141,11 +141,51 @@ class EvaluatorInfo:
 
 @dataclass(frozen=True, slots=True)
 class StepVerdict:
-    """The judgement of one action: its place in `steps`, a label, the reward the label was mapped to, and why."""
+    """The judgement of one action: its place in `steps`, a label, the reward the label was mapped to, and why.
+
+    `flagged`: the reply held no label that was offered, and not_sure stands in for it.
+    """
 
     index: int
     label: Label
     reward: float
+    reason: str = ""
+    flagged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Criterion:
+    """One thing that the goal asks for, and whether it was done. `step` is the state that shows it, from 0; None: none does."""
+
+    text: str
+    weight: float = 1.0
+    met: Literal["met", "not_met", "insufficient_evidence"]
+    step: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What a judge found besides the outcome.
+
+    `process` is the share of the criteria's weight that is met, in [0, 1]; `not_executable` says why nobody could have done
+    the task (a captcha, a login wall, an impossible wish); `side_effects` are changes that nobody asked for.
+    """
+
+    criteria: tuple[Criterion, ...] = ()
+    process: float | None = None
+    not_executable: str | None = None
+    side_effects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opinion:
+    """What one judge of several said. `success` is None when it abstained; `unscored` then has the reason."""
+
+    judge: str
+    success: bool | None
+    score: float | None = None
+    unscored: UnscoredReason | None = None
     reason: str = ""
 
 
@@ -153,7 +193,8 @@ class StepVerdict:
 class Verdict:
     """The judgement of one trajectory. `success` is None exactly when `unscored` says why there is none.
 
-    `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input.
+    `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input;
+    `opinions` are those of the judges that were combined.
     """
 
     id: str
@@ -167,6 +208,8 @@ class Verdict:
     seconds: float = 0.0
     evaluator: EvaluatorInfo
     key: str = ""
+    findings: Findings | None = None
+    opinions: tuple[Opinion, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.success is None) != (self.unscored is not None):
@@ -177,12 +220,25 @@ class Verdict:
             raise ValueError("an unscored verdict carries no score and no rewards")
 
 
+@dataclass(frozen=True, slots=True)
+class StepLabel:
+    """What a person says of one action: its place in `steps`, and a label."""
+
+    index: int
+    label: Label
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelRecord:
-    """The truth about one trajectory from one source: a person, a rule-based oracle. None: undecided."""
+    """The truth about one trajectory from one source: a person, a rule-based oracle.
+
+    `success` is None when there is no decision; `undecided` may say why: nobody could have done the task, or not sure.
+    """
 
     id: str
     success: bool | None
     source: str = "human"
     annotator: str | None = None
     note: str | None = None
+    undecided: Literal["not_executable", "unsure"] | None = None
+    steps: tuple[StepLabel, ...] | None = None

@@ -155,6 +155,7 @@ def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Pa
     (tmp_path / "v.jsonl").write_bytes(encode(verdict))
     assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
     keys = ["id", "success", "score", "unscored", "reason", "steps", "rewards", "usage", "seconds", "evaluator", "key"]
+    keys += ["findings", "opinions"]
     assert list(json.loads(encode(verdict))) == keys
 
 

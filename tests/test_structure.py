@@ -34,6 +34,8 @@ HEAVY = (
     "openai",
     "playwright",
     "rapidocr",
+    "scipy",
+    "sklearn",
     "torch",
     "tqdm",
     "transformers",

@@ -4,40 +4,55 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
-from prill.datasets import androidworld, arb_webjudge
 from prill.datasets.convert import convert
-from prill.types import LabelRecord, Trajectory
+from prill.errors import UsageError
 
-
-class Importer(NamedTuple):
-    """How to read a folder of one format; a label is never part of a trajectory."""
-
-    load: Callable[[str], Iterator[Trajectory]]
-    load_labels: Callable[[str], Iterator[LabelRecord]]
-
-
+# The module has `load(source)`, and `load_labels(source)` where the format carries labels; see CONTRIBUTING.md.
 FORMATS = {
-    "arb-webjudge": Importer(arb_webjudge.load, arb_webjudge.load_labels),
-    "androidworld": Importer(androidworld.load, androidworld.load_labels),
+    "agentlab": ("agentlab", "BrowserGym / AgentLab result folders"),
+    "agentrewardbench": ("agentrewardbench", "AgentRewardBench, cleaned JSON"),
+    "aitw": ("aitw", "Android in the Wild: TF-Examples in TFRecord files, or as JSON"),
+    "androidworld": ("androidworld", "AndroidWorld runs with oracle rewards"),
+    "arb-webjudge": ("arb_webjudge", "AgentRewardBench runs with WebJudge captions"),
+    "atif": ("atif", "Agent Trajectory Interchange Format, JSON"),
+    "om2w": ("online_mind2web", "Online-Mind2Web result folders, version 1 or 2"),
+    "openai-batch": ("openai_batch", "OpenAI batch files: requests, and the replies beside them"),
+    "osworld": ("osworld", "OSWorld result folders with traj.jsonl"),
+    "unified": ("unified", "Agent-Eval-Refine dataset folders (trajectory_log.json)"),
+    "verifiers": ("verifiers_traces", "verifiers result folders or files"),
+    "webarena": ("webarena", "WebArena render_*.html and the merged log"),
 }
+_EXIT_ALL, _EXIT_SOME = 0, 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument("format", metavar="FORMAT", choices=sorted(FORMATS), help=" or ".join(sorted(FORMATS)))
-    parser.add_argument("source", metavar="IN", help="folder with trajectories.jsonl(.gz) and labels.jsonl(.gz) in that format")
+    formats = "; ".join(f"{name}: {what}" for name, (_, what) in FORMATS.items())
+    parser.epilog = "Exit codes: 0 all converted, 3 some records are broken and left out, 2 nothing could be read or bad usage."
+    parser.add_argument("format", metavar="FORMAT", choices=sorted(FORMATS), help=formats)
+    parser.add_argument("source", metavar="IN", help="folder or file in that format")
     parser.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="folder for trajectories.jsonl, labels.jsonl and images/"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Converts; 0. Raises UsageError when OUT is in use, InputError for a row that does not fit the format."""
-    importer = FORMATS[args.format]
-    converted, labelled = convert(importer.load(args.source), importer.load_labels(args.source), Path(args.output))
-    print(f"{args.output}: {converted} trajectories, {labelled} labels", file=sys.stderr)
-    return 0
+    """Converts; see `configure` for the exit codes. Raises UsageError when OUT is in use, or nothing could be converted."""
+    from tqdm import tqdm
+
+    module = import_module(f"prill.datasets.{FORMATS[args.format][0]}")
+    labels = module.load_labels(args.source) if hasattr(module, "load_labels") else ()
+    with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        found = convert(module.load(args.source), labels, Path(args.output), bar.update)
+    for problem in found.problems[:20]:
+        print(f"prill convert: left out: {problem}", file=sys.stderr)
+    if len(found.problems) > 20:
+        print(f"prill convert: … and {len(found.problems) - 20} more", file=sys.stderr)
+    if not found.trajectories:
+        raise UsageError(f"{args.source}: no trajectory of format {args.format} could be read")
+    broken = f", {len(found.problems)} broken" if found.problems else ""
+    print(f"{args.output}: {found.trajectories} trajectories, {found.labels} labels{broken}", file=sys.stderr)
+    return _EXIT_SOME if found.problems else _EXIT_ALL

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,15 +62,27 @@ def test_nothing_is_overwritten(recording: Recording, tmp_path: Path, capsys: py
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_missing_image_is_named_and_the_run_can_be_repeated(
+def test_a_missing_image_costs_its_trajectory_only(
     recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, out = shop(recording), tmp_path / "out"
-    (source / "images" / "b.jpg").rename(tmp_path / "kept.jpg")
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 2
-    assert "b.jpg: the image cannot be copied" in capsys.readouterr().err
-    (tmp_path / "kept.jpg").rename(source / "images" / "b.jpg")
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 0
+    (source / "images" / "b.jpg").unlink()
+    with gzip.open(source / "trajectories.jsonl.gz", "at", encoding="utf-8") as file:
+        file.write(json.dumps({"id": "r2", "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}) + "\n")
+        file.write('{"id": "r3"}\n')
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 3
+    said = capsys.readouterr().err
+    assert "b.jpg: the image cannot be copied" in said
+    assert "trajectories.jsonl.gz:3: " in said
+    assert [item.id for item in read_trajectories(out / "trajectories.jsonl")] == ["r2"]
+
+
+def test_a_source_with_nothing_usable_is_an_error(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = recording([{"id": "r3"}], [])
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
+    assert "no trajectory of format arb-webjudge could be read" in capsys.readouterr().err
 
 
 @pytest.mark.labelled

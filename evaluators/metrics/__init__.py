@@ -1,0 +1,1 @@
+"""The numbers that benchmarks report, one benchmark a module."""
