@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import unicodedata
+from dataclasses import replace
 from math import dist
 
+from prill.prompts import NONCE
 from prill.types import Action, Observation, Platform, Trajectory
 
 # Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
@@ -14,6 +15,11 @@ SWIPE_DISTANCE = 0.05
 _ON_ELEMENT = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPED = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d*\.?\d+)"] * 4))
+# Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
+_SPEECH = frozenset({"answer", "message", "stop"})
+_SAID = re.compile(
+    r"\s*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I
+)
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 
 
@@ -49,12 +55,35 @@ def action_history(trajectory: Trajectory, max_chars: int = 24_000) -> str:
 def quoted(name: str, text: str) -> str:
     """The text between `[name code]` and `[/name code]`, without control and invisible characters.
 
-    The code comes from the text's own hash, so the same text always gives the same prompt and a page cannot easily guess
-    it; an ending that the text brings along is spoilt all the same.
+    The model's client draws the code anew for every call, so no page can know it; an ending that the text brings along is
+    spoilt all the same.
     """
     text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
-    code = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
-    return f"[{name} {code}]\n{text}\n[/{name} {code}]"
+    return f"[{name} {NONCE}]\n{text}\n[/{name} {NONCE}]"
+
+
+def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
+    """What the agent says of its own work, as quotations; empty when neither part is wanted."""
+    blocks = []
+    if answer:
+        blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
+    if thoughts:
+        share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
+        said = [(i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought]
+        blocks.append(quoted("thoughts", "\n".join(f"{i}: {shorten(_flat(text), share)}" for i, text in said) or "(none)"))
+    return "\n\n".join(blocks)
+
+
+def without_claims(trajectory: Trajectory) -> Trajectory:
+    """The trajectory without what the agent says: no thoughts, no answer, and its messages to the user without their words."""
+    steps = tuple(replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps)
+    return replace(trajectory, steps=steps, answer=None)
+
+
+def _silent(action: Action) -> Action:
+    if action.kind not in _SPEECH and not _SAID.match(action.text):
+        return action
+    return replace(action, text=action.kind, target=None, value=None)
 
 
 def clean(text: str) -> str:

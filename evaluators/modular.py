@@ -17,6 +17,8 @@ from prill.evaluators.outcome import (
     state_block,
     verdict_of,
 )
+from prill.evaluators.presets import PresetName
+from prill.evaluators.presets import preset as preset_of
 from prill.models.wire import estimate_tokens
 from prill.protocols import Captioner, LanguageModel, Message
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
@@ -26,22 +28,29 @@ _CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x72
 
 
 class CaptionJudge:
-    """Judges by captions of the last `frames` states (the paper: 1). The captioner never sees the goal."""
+    """Judges by captions of the last `frames` states (the paper: 1). The captioner never sees the goal.
+
+    `include_answer` shows the agent's answer, and `include_thoughts` its thoughts, as claims; None: as the preset has it.
+    """
 
     def __init__(
         self,
         model: LanguageModel,
         captioner: Captioner,
         *,
+        preset: PresetName = "prill",
         frames: int = 1,
-        include_answer: bool = True,
+        include_answer: bool | None = None,
+        include_thoughts: bool = False,
         max_tokens: int = MAX_TOKENS,
         max_chars: int = ROOM,
     ) -> None:
         self.model = model
         self.captioner = captioner
+        self.preset = preset_of(preset, "text", frames)
         self.frames = frames
         self.include_answer = include_answer
+        self.include_thoughts = include_thoughts
         self.max_tokens = max_tokens
         self.max_chars = max_chars
 
@@ -50,12 +59,14 @@ class CaptionJudge:
         """Changes whenever a verdict could."""
         params = {
             "captioner": self.captioner.name,
+            "preset": self.preset.name,
             "frames": self.frames,
             "include_answer": self.include_answer,
+            "include_thoughts": self.include_thoughts,
             "max_tokens": self.max_tokens,
             "max_chars": self.max_chars,
         }
-        return EvaluatorInfo("modular", "1", self.model.name, _PROMPTS.hash, params)
+        return EvaluatorInfo("modular", self.preset.version, self.model.name, _PROMPTS.hash, params)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
@@ -88,8 +99,15 @@ class CaptionJudge:
             _PROMPTS.of(trajectory).hash,
             self.max_tokens,
             self.max_chars,
+            self.preset.form,
         )
 
     def _messages(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
-        prompt = _PROMPTS.of(trajectory)
-        return outcome_messages(prompt, trajectory, room, answer=self.include_answer, state=state_block(captions, room))
+        return outcome_messages(
+            _PROMPTS.of(trajectory),
+            trajectory,
+            room,
+            answer=self.preset.shows_answer(trajectory, self.include_answer),
+            thoughts=self.include_thoughts,
+            state=state_block(captions, room),
+        )

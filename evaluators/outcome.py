@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from prill.errors import ContextTooLong, Unscored
-from prill.evaluators.evidence import action_history, quoted, shorten
+from prill.evaluators.evidence import action_history, claims, quoted, shorten
 from prill.logprobs import choice_probability
 from prill.models.ledger import metered
 from prill.parse import ReplyFormat
-from prill.prompts import Prompt, content_hash, load_prompt
+from prill.prompts import NONCE, Prompt, content_hash, load_prompt
 from prill.protocols import Evaluator, Image, LanguageModel, Message
-from prill.types import StepVerdict, Trajectory, Verdict
+from prill.types import Findings, StepVerdict, Trajectory, Verdict
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
 # For the states, and as much again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
@@ -33,6 +33,7 @@ class Judgement:
     reason: str
     steps: tuple[StepVerdict, ...] | None = None
     rewards: tuple[float, ...] | None = None
+    findings: Findings | None = None
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
@@ -58,6 +59,7 @@ async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callab
         reason=found.reason,
         steps=found.steps,
         rewards=found.rewards,
+        findings=found.findings,
         usage=meter.usage,
         seconds=round(time.perf_counter() - start, 4),
         evaluator=evaluator.info,
@@ -83,16 +85,24 @@ class OutcomePrompts:
 
 
 def outcome_messages(
-    prompt: Prompt, trajectory: Trajectory, room: int, *, answer: bool, images: Sequence[Image] = (), **blocks: str
+    prompt: Prompt,
+    trajectory: Trajectory,
+    room: int,
+    *,
+    answer: bool,
+    thoughts: bool = False,
+    images: Sequence[Image] = (),
+    **blocks: str,
 ) -> tuple[Message, ...]:
     """The filled prompt; images come after all text, so that servers can reuse the common beginning.
 
-    `room` bounds the actions, and a quarter of it the answer, in characters.
+    `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters.
     """
     values = {
         "goal": quoted("request", trajectory.task.goal),
         "actions": quoted("actions", action_history(trajectory, room)),
-        "answer": quoted("answer", shorten(trajectory.answer or "(none)", room // 4)) if answer else "",
+        "claims": claims(trajectory, room // 4, answer=answer, thoughts=thoughts),
+        "code": NONCE,
         **blocks,
     }
     if "device" in prompt.slots:
@@ -102,17 +112,22 @@ def outcome_messages(
 
 
 async def judge_outcome(
-    model: LanguageModel, messages: Callable[[int], Sequence[Message]], prompt: str, max_tokens: int, room: int = ROOM
+    model: LanguageModel,
+    messages: Callable[[int], Sequence[Message]],
+    prompt: str,
+    max_tokens: int,
+    room: int = ROOM,
+    form: ReplyFormat = STATUS,
 ) -> Judgement:
     """One call for one verdict. `messages` gets the room for the states' text, and for the actions', in characters; a request
     that does not fit the model's window is sent once more with a sixth of it."""
     whole = messages(room)
     try:
-        reply = await model.complete(whole, form=STATUS, max_tokens=max_tokens, prompt=prompt)
+        reply = await model.complete(whole, form=form, max_tokens=max_tokens, prompt=prompt)
     except ContextTooLong:
         if (less := messages(room // _SMALL_SHARE)) == whole:
             raise
-        reply = await model.complete(less, form=STATUS, max_tokens=max_tokens, prompt=prompt)
+        reply = await model.complete(less, form=form, max_tokens=max_tokens, prompt=prompt)
     success = reply.fields[STATUS.verdict] == "success"
     score = choice_probability(reply.tokens, STATUS.verdict, STATUS.choices, "success") if reply.tokens else None
     if score is None:

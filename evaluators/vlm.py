@@ -8,6 +8,8 @@ from functools import cached_property
 from prill.errors import NoEvidence
 from prill.evaluators.evidence import last_frames
 from prill.evaluators.outcome import MAX_TOKENS, ROOM, Judgement, OutcomePrompts, judge_outcome, outcome_messages, verdict_of
+from prill.evaluators.presets import PresetName
+from prill.evaluators.presets import preset as preset_of
 from prill.models.wire import estimate_tokens
 from prill.protocols import Image, LanguageModel, Message
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
@@ -18,23 +20,37 @@ _PROMPTS = OutcomePrompts("vision")
 class VLMJudge:
     """Judges by the last `frames` screenshots (the paper: 1; more did not help there).
 
-    The original leaves the agent's answer out on the web, where information-seeking tasks turn on it; here it is shown,
-    as a claim, unless `include_answer` is False.
+    `include_answer` shows the agent's answer, and `include_thoughts` its thoughts, as claims; None: as the preset has it.
     """
 
     def __init__(
-        self, model: LanguageModel, *, frames: int = 1, include_answer: bool = True, max_tokens: int = MAX_TOKENS
+        self,
+        model: LanguageModel,
+        *,
+        preset: PresetName = "prill",
+        frames: int = 1,
+        include_answer: bool | None = None,
+        include_thoughts: bool = False,
+        max_tokens: int = MAX_TOKENS,
     ) -> None:
         self.model = model
+        self.preset = preset_of(preset, "vision", frames)
         self.frames = frames
         self.include_answer = include_answer
+        self.include_thoughts = include_thoughts
         self.max_tokens = max_tokens
 
     @cached_property
     def info(self) -> EvaluatorInfo:
         """Changes whenever a verdict could."""
-        params = {"frames": self.frames, "include_answer": self.include_answer, "max_tokens": self.max_tokens}
-        return EvaluatorInfo("vlm", "1", self.model.name, _PROMPTS.hash, params)
+        params = {
+            "preset": self.preset.name,
+            "frames": self.frames,
+            "include_answer": self.include_answer,
+            "include_thoughts": self.include_thoughts,
+            "max_tokens": self.max_tokens,
+        }
+        return EvaluatorInfo("vlm", self.preset.version, self.model.name, _PROMPTS.hash, params)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The frames that are shown."""
@@ -59,11 +75,16 @@ class VLMJudge:
         if not self.screenshots(trajectory):
             raise NoEvidence("no state of this trajectory has a screenshot; use --evaluator modular for text")
         prompt = _PROMPTS.of(trajectory).hash
-        return await judge_outcome(self.model, lambda room: self._messages(trajectory, room), prompt, self.max_tokens)
+        return await judge_outcome(
+            self.model, lambda room: self._messages(trajectory, room), prompt, self.max_tokens, form=self.preset.form
+        )
 
     def _messages(self, trajectory: Trajectory, room: int = ROOM) -> tuple[Message, ...]:
         frames = last_frames(trajectory, self.frames)
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
         images = [Image(frame.screenshot) for _, frame in frames if frame.screenshot]
         prompt = _PROMPTS.of(trajectory)
-        return outcome_messages(prompt, trajectory, room, answer=self.include_answer, images=images, frames=lines)
+        answer = self.preset.shows_answer(trajectory, self.include_answer)
+        return outcome_messages(
+            prompt, trajectory, room, answer=answer, thoughts=self.include_thoughts, images=images, frames=lines
+        )

@@ -1,8 +1,9 @@
 """Reading a model's answer: the last verdict wins, and only answers that were offered count.
 
-One `ReplyFormat` says what is asked for; it is sent as a JSON schema or as tagged lines, whatever the endpoint can do,
-and read back from either. Rules of reading: arXiv 2404.06474 asks for "Thoughts:" and "Status:" lines; quotes, asterisks,
-final punctuation and line breaks around a verdict are tolerated, words such as "unsuccessful" are no verdict.
+A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as tagged lines, whatever the
+endpoint can do, and read back from either; `RecordFormat` is any record, as JSON. Rules of reading: arXiv 2404.06474 asks
+for "Thoughts:" and "Status:" lines; quotes, asterisks, final punctuation and line breaks around a verdict are tolerated,
+words such as "unsuccessful" are no verdict.
 """
 
 from __future__ import annotations
@@ -11,25 +12,55 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from prill.errors import Unparsable
 
+if TYPE_CHECKING:
+    from prill.protocols import Reply
+
+_T = TypeVar("_T")
+
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
 _FENCE = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+
+
+class Form(Protocol):
+    """The shape of a reply."""
+
+    @property
+    def tagged(self) -> bool:
+        """True when it is asked for as lines of text, even where the endpoint could enforce a schema."""
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema for structured output."""
+        ...
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer."""
+        ...
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The fields of an answer. Raises Unparsable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyFormat:
     """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
 
-    `max_chars` bounds the free text where the endpoint enforces schemas; some hosted services refuse such bounds.
+    `max_chars` bounds the free text where the endpoint enforces schemas; some hosted services refuse such bounds. `tagged`
+    asks for two lines of text, as arXiv 2404.06474 does.
     """
 
     text: str
     verdict: str
     choices: tuple[str, ...]
     max_chars: int | None = None
+    tagged: bool = False
 
     def json_schema(self) -> dict[str, Any]:
         """The schema for structured output. The text comes first, so that the verdict follows from it."""
@@ -91,6 +122,59 @@ class ReplyFormat:
         before = text[: last.start()]
         opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
         return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), last.start()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat(Generic[_T]):
+    """A record of `type_`, a frozen dataclass, as one JSON object. `shape` shows the model what is wanted, in a line or so."""
+
+    type_: type[_T]
+    shape: str
+    tagged = False
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema with every field required and nothing else allowed, which is what strict endpoints ask for."""
+        (schema,), parts = msgspec.json.schema_components([self.type_])
+        return _strict(schema, parts)
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer; it is JSON in any case."""
+        return f"Reply with one JSON object and nothing else: {self.shape}"
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The last object of the reply that is such a record, as JSON under `record`. Raises Unparsable."""
+        found, problem = None, "it holds no JSON object"
+        for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
+            try:
+                found = msgspec.convert(record, self.type_)
+            except msgspec.ValidationError as error:
+                problem = str(error)
+        if found is None:
+            raise Unparsable(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
+        return {"record": _storable(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))}
+
+    def read(self, reply: Reply) -> _T:
+        """The record that a reply to this form holds."""
+        return msgspec.json.decode(reply.fields["record"], type=self.type_)
+
+
+def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The schema without references, with all properties required and no others."""
+    if "$ref" in schema:
+        return _strict(parts[schema["$ref"].rpartition("/")[2]], parts)
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            plain[key] = {name: _strict(part, parts) for name, part in value.items()}
+        elif isinstance(value, dict):
+            plain[key] = _strict(value, parts)
+        elif isinstance(value, list) and key == "anyOf":
+            plain[key] = [_strict(part, parts) for part in value]
+        elif key not in ("title", "default", "description"):
+            plain[key] = value
+    if "properties" in plain:
+        plain |= {"required": list(plain["properties"]), "additionalProperties": False}
+    return plain
 
 
 def _storable(text: str) -> str:

@@ -11,6 +11,10 @@ from importlib.resources import files
 
 from prill.errors import UsageError
 
+# Stands for a code in the text of a message; the client draws another code for every call, so that no page can know it.
+NONCE = "\ue000"
+NONCE_BYTES = 4
+
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
-    from prill.parse import ReplyFormat
+    from prill.parse import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,22 @@ class LanguageModel(Protocol):
         ...
 
     async def complete(
-        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
         """One answer at temperature 0. `form` is the shape asked for and validated; `prompt` the hash of its prompt files.
 
+        `prill.prompts.NONCE` in a text is to be replaced by a code drawn for this call; kept replies go by the text before.
         Raises an `Unscored` error when there is no usable answer, `EndpointError` when no call can succeed.
         """
+        ...
+
+
+@runtime_checkable
+class SampledModel(LanguageModel, Protocol):
+    """A model that can also be drawn from."""
+
+    def sampled(self, temperature: float, seed: int) -> LanguageModel:
+        """The same model at that temperature; seeds give different samples."""
         ...
 
 

@@ -180,13 +180,14 @@ class Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opinion:
-    """What one judge of several said. `success` is None when it abstained; `unscored` then has the reason."""
+    """What one judge of several said, and what that cost. `success` is None when it abstained; `unscored` has the reason."""
 
     judge: str
     success: bool | None
     score: float | None = None
     unscored: UnscoredReason | None = None
     reason: str = ""
+    usage: Usage = Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

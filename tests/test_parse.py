@@ -1,13 +1,16 @@
 """Verdict parsing: spec test T3 and the ways in which replies go wrong."""
 
 import json
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prill.errors import Unparsable
-from prill.parse import ReplyFormat
+from prill.parse import RecordFormat, ReplyFormat
+from prill.protocols import Reply
+from prill.types import Usage
 
 FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 
@@ -77,3 +80,43 @@ def test_the_schema_offers_the_choices_after_the_reasoning() -> None:
     schema = FORM.json_schema()
     assert list(schema["properties"]) == ["thoughts", "status"]
     assert schema["properties"]["status"]["enum"] == ["success", "failure"]
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    weight: float
+    where: int | None
+
+
+@dataclass(frozen=True)
+class Whole:
+    parts: tuple[Part, ...]
+    note: str
+
+
+RECORD = RecordFormat(Whole, '{"parts": [{"name": "…", "weight": 1, "where": 3}], "note": "…"}')
+
+
+def test_a_record_is_read_from_the_last_object_that_is_one() -> None:
+    early = '{"parts": [], "note": "quoted from the page"}'
+    late = '{"parts": [{"name": "a", "weight": 2, "where": null}], "note": "mine \\ud800"}'
+    reply = Reply("", Usage(), RECORD.parse(f"I saw {early}\n```json\n{late}\n```"))
+    assert RECORD.read(reply) == Whole((Part("a", 2.0, None),), "mine ?")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no']
+)
+def test_what_is_no_such_record_is_unparsable(text: str) -> None:
+    with pytest.raises(Unparsable, match="not what was asked for"):
+        RECORD.parse(text)
+
+
+def test_the_schema_of_a_record_is_strict_and_whole() -> None:
+    schema = RECORD.json_schema()
+    assert "$ref" not in json.dumps(schema)
+    part = schema["properties"]["parts"]["items"]
+    assert (schema["required"], part["required"]) == (["parts", "note"], ["name", "weight", "where"])
+    assert schema["additionalProperties"] is part["additionalProperties"] is False
+    assert part["properties"]["where"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}

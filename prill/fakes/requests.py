@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,8 @@ class Refused:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+# What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
+_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
 decode_request = msgspec.json.Decoder(Request).decode
 _turns = msgspec.json.Decoder(list[Turn]).decode
 
@@ -77,6 +80,8 @@ _turns = msgspec.json.Decoder(list[Turn]).decode
 def read_prompt(request: Request) -> Prompt:
     """The prompt of a request."""
     raw = bytes(request.messages)
+    if code := _CODE.search(raw):
+        raw = raw.replace(code[1], b"")
     asked: str | None = None
     tokens = images = 0
     for turn in _turns(raw):

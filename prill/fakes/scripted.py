@@ -11,7 +11,7 @@ from prill.protocols import Message, Reply
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage
 
 if TYPE_CHECKING:
-    from prill.parse import ReplyFormat
+    from prill.parse import Form
 
 Line = str | Reply | Exception
 
@@ -35,7 +35,7 @@ class ScriptedModel:
         return self._name
 
     async def complete(
-        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
         """The next line; its fields are read from the text by `form`, when that is given and the line has none."""
         self.seen.append(tuple(messages))

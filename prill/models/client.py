@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from prill.cache import DiskCache, InFlight
 from prill.errors import EndpointError, Refusal, TransportFailure, Truncated, Unparsable
-from prill.models.dialect import Dialect
+from prill.models.dialect import GREEDY, Dialect, Sampling
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
 from prill.models.transport import Endpoint, Rejected
 from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, estimate_tokens, lacks_vision, rejection
-from prill.parse import ReplyFormat, excerpt
-from prill.prompts import content_hash
+from prill.parse import Form, excerpt
+from prill.prompts import NONCE_BYTES, content_hash
 from prill.protocols import Image, Message, Reply
 from prill.types import Usage
 
@@ -62,16 +64,25 @@ class OpenAIModel:
         self._encode = ImageEncoder(max_pixels)
         self._in_flight = InFlight()
         self._has_seen = False
+        self._sampling = GREEDY
 
     @property
     def name(self) -> str:
-        """The model's name."""
-        return self.model
+        """The model's name, and how it is sampled where that is not at temperature 0."""
+        if self._sampling == GREEDY:
+            return self.model
+        return f"{self.model} (temperature {self._sampling.temperature:g}, seed {self._sampling.seed})"
+
+    def sampled(self, temperature: float, seed: int) -> Self:
+        """The same model, drawn from at a temperature: limits, budget, connections and cache are shared with this one."""
+        other = copy.copy(self)
+        other._sampling = Sampling(temperature, seed)
+        return other
 
     async def complete(
-        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """One answer at temperature 0, read by `form`; see `prill.protocols.LanguageModel`.
+        """One answer, at temperature 0 unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
 
         An answer without an offered verdict is asked for once more. What was spent is in `reply.usage`; inside
         `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
@@ -93,7 +104,7 @@ class OpenAIModel:
         return await self._in_flight.once(key, ask)
 
     async def _answer(
-        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: ReplyFormat | None, max_tokens: int
+        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> Reply:
         spent = Usage()
         for last_try in (False, True):
@@ -112,17 +123,18 @@ class OpenAIModel:
         return Reply(text, spent, fields, completion.tokens)
 
     async def _ask(
-        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: ReplyFormat | None, max_tokens: int
+        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
         spent, doubled = Usage(), False
+        code = secrets.token_hex(NONCE_BYTES)
         asked: dict[str, Any] = {}
 
         def body() -> bytes:
             nonlocal asked
-            asked = self.dialect.fields(form, max_tokens)
+            asked = self.dialect.fields(form, max_tokens, self._sampling)
             ending = form.instructions(as_json="response_format" in asked) if form else ""
-            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending), **asked})
+            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending, code), **asked})
 
         while True:
             try:
@@ -166,7 +178,7 @@ class OpenAIModel:
         self,
         messages: Sequence[Message],
         images: Mapping[str, EncodedImage],
-        form: ReplyFormat | None,
+        form: Form | None,
         max_tokens: int,
         prompt: str,
     ) -> str:
@@ -177,5 +189,5 @@ class OpenAIModel:
             for message in messages
             for part in message.parts
         ]
-        settings = f"{_CACHE_FORMAT} {self.model} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
+        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)

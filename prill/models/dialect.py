@@ -6,14 +6,26 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prill.parse import ReplyFormat
+from prill.parse import Form
 
 _WORDS = {
     "format": r"response_format|json_schema|json_object|json schema|structured|grammar|guided",
     "temperature": r"temperature",
     "logprobs": r"logprob",
     "max_completion_tokens": r"max_completion_tokens",
+    "seed": r"\bseed\b",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How replies are drawn: at temperature 0, or at another one with a seed, so that several samples differ."""
+
+    temperature: float = 0.0
+    seed: int | None = None
+
+
+GREEDY = Sampling()
 
 
 @dataclass(slots=True)
@@ -23,19 +35,24 @@ class Dialect:
     structured: Literal["json_schema", "json_object", "text"] = "json_schema"
     temperature: bool = True
     logprobs: bool = True
+    seed: bool = True
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
-    def fields(self, form: ReplyFormat | None, max_tokens: int) -> dict[str, Any]:
+    def fields(self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY) -> dict[str, Any]:
         """Everything of a request body but the model and the messages. Ten alternatives: hosted services allow 20 at most."""
         fields: dict[str, Any] = {self.token_limit: max_tokens}
         if self.temperature:
-            fields["temperature"] = 0
+            fields["temperature"] = sampling.temperature
+        if self.seed and sampling.seed is not None:
+            fields["seed"] = sampling.seed
         if form is not None and self.logprobs:
             fields |= {"logprobs": True, "top_logprobs": 10}
-        if form is not None and self.structured == "json_schema":
+        if form is None or form.tagged:
+            return fields
+        if self.structured == "json_schema":
             schema = {"name": "verdict", "strict": True, "schema": form.json_schema()}
             fields["response_format"] = {"type": "json_schema", "json_schema": schema}
-        elif form is not None and self.structured == "json_object":
+        elif self.structured == "json_object":
             fields["response_format"] = {"type": "json_object"}
         return fields
 
@@ -51,6 +68,8 @@ class Dialect:
             self.logprobs = False
         elif "temperature" in sent and about("temperature"):
             self.temperature = False
+        elif "seed" in sent and about("seed"):
+            self.seed = False
         elif "response_format" in sent and about("format"):
             self.step_down(sent)
         else:

@@ -6,18 +6,19 @@ The bundled SmolLM2-135M proves the pipeline and is far too small for its verdic
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
-from prill.parse import ReplyFormat
+from prill.parse import Form, ReplyFormat
 from prill.protocols import Image, Message, Reply
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
@@ -57,21 +58,29 @@ class EmbeddedModel:
         self._small = gguf is None
         self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
+        self._sampling: tuple[float, int] | None = None
         self._clients: list[OpenAIModel] = []
         self._load: list[int] = []
 
     @property
     def name(self) -> str:
-        """`embedded/` and the file's name."""
-        return f"embedded/{Path(self.gguf).stem}"
+        """`embedded/` and the file's name, and how it is sampled where that is not at temperature 0."""
+        drawn = "" if self._sampling is None else " (temperature {:g}, seed {})".format(*self._sampling)
+        return f"embedded/{Path(self.gguf).stem}{drawn}"
+
+    def sampled(self, temperature: float, seed: int) -> Self:
+        """The same model, drawn from at a temperature; its servers are shared."""
+        other = copy.copy(self)
+        other._sampling, other._clients, other._load = (temperature, seed), [], []
+        return other
 
     async def complete(
-        self, messages: Sequence[Message], *, form: ReplyFormat | None = None, max_tokens: int = 1024, prompt: str = ""
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
         """One answer; see `prill.protocols.LanguageModel`. Raises EndpointError when given images."""
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError("the embedded model takes no images; use --evaluator modular, or a model with vision")
-        if form is not None and self._small:
+        if isinstance(form, ReplyFormat) and self._small:
             form = replace(form, max_chars=_THOUGHT_CHARS)
         if not self._clients:
             await asyncio.to_thread(self._start)
@@ -93,7 +102,9 @@ class EmbeddedModel:
 
     def _client(self, url: str) -> OpenAIModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
-        return OpenAIModel(self.name, base_url=url, concurrency=1, timeout=600.0, total_timeout=1800.0, cache=self._cache)
+        name = f"embedded/{Path(self.gguf).stem}"
+        model = OpenAIModel(name, base_url=url, concurrency=1, timeout=600.0, total_timeout=1800.0, cache=self._cache)
+        return model if self._sampling is None else model.sampled(*self._sampling)
 
 
 def _server(gguf: str, threads: int, number: int) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored
 from prill.models.images import EncodedImage
+from prill.prompts import NONCE
 from prill.protocols import Image, Message, Token
 
 _CONTEXT = (
@@ -96,12 +97,14 @@ def decode_completion(data: bytes) -> Completion | None:
     return completion if completion.choices else None
 
 
-def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str) -> list[dict[str, Any]]:
+def chat_messages(
+    messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str, code: str = ""
+) -> list[dict[str, Any]]:
     """The `messages` of a request. `ending` follows the first text: what all requests share comes first, so that servers
-    need to read it only once."""
+    need to read it only once. `code` takes the places of `prill.prompts.NONCE`."""
     rows: list[dict[str, Any]] = []
     for message in messages:
-        parts = list(message.parts)
+        parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
         if ending and message is messages[0]:
             place = next((i for i, part in enumerate(parts) if isinstance(part, str)), None)
             if place is None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import ContextTooLong
+from prill.errors import ContextTooLong, UsageError
 from prill.evaluators.modular import CaptionJudge
+from prill.evaluators.presets import reference_verdict
 from prill.evaluators.vlm import VLMJudge
 from prill.fakes import MockServer, ScriptedModel
 from prill.models.client import OpenAIModel
@@ -140,3 +141,57 @@ async def test_a_missing_screenshot_is_an_input_failure_of_that_trajectory() -> 
         verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(trajectory(screenshot="/nowhere/x.png"))
     assert verdict.unscored == "input"
     assert "image /nowhere/x.png is missing" in verdict.reason
+
+
+async def test_thoughts_are_shown_only_on_request_and_as_claims() -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given(), include_thoughts=True)(trajectory(caption="x"))
+    shown = text(model.seen[0])
+    assert "1: I am sure I did it" in shown.split("[thoughts ")[1].split("[/thoughts")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "shown"),
+    [("text", "web", True), ("text", "android", False), ("vision", "web", False), ("vision", "ios", True)],
+)
+async def test_the_paper_preset_shows_the_answer_where_the_original_did(
+    tmp_path: Path, kind: str, platform: Platform, shown: bool
+) -> None:
+    model = ScriptedModel([SUCCESS])
+    judge = VLMJudge(model, preset="paper") if kind == "vision" else CaptionJudge(model, Given(), preset="paper")
+    verdict = await judge(trajectory(tmp_path, platform, caption="x"))
+    assert verdict.success
+    assert verdict.evaluator.params["preset"] == "paper"
+    assert ("Done!" in text(model.seen[0])) is shown
+
+
+async def test_the_paper_preset_asks_for_two_lines_whatever_the_endpoint_can_do() -> None:
+    with MockServer() as server:
+        model = OpenAIModel("m", base_url=server.base_url)
+        paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
+    assert (paper.success, model.dialect.structured) == (True, "json_schema")
+    assert paper.reason
+    assert "{" not in paper.reason
+
+
+def test_the_paper_preset_is_one_state() -> None:
+    with pytest.raises(UsageError, match="one state"):
+        CaptionJudge(ScriptedModel([]), Given(), preset="paper", frames=2)
+
+
+# (reply, the original's offline scripts, its retries): spec T3 and D3.
+READINGS = [
+    ('Thoughts: x\nStatus: "success"', True, True),
+    ("Status: Success", True, False),
+    ("Status: success.", False, True),
+    ("Status: unsuccessful", False, True),
+    ("Status:\nsuccess", False, False),
+    ("It is a success", False, False),
+    ("Status: failure\nStatus: success", False, False),
+]
+
+
+@pytest.mark.parametrize(("reply", "offline", "reflexion"), READINGS)
+def test_the_originals_reading_of_replies_is_kept_for_comparison(reply: str, offline: bool, reflexion: bool) -> None:
+    assert reference_verdict(reply, "offline") is offline
+    assert reference_verdict(reply, "reflexion") is reflexion

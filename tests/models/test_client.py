@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.ledger import metered
 from prill.parse import ReplyFormat
+from prill.prompts import NONCE
 from prill.protocols import Image, Message
 from prill.types import Usage
 
@@ -386,3 +388,32 @@ def test_log_probabilities_reach_the_reply() -> None:
     assert completion is not None
     assert completion.tokens is not None
     assert completion.tokens[0].top == (("success", -0.1),)
+
+
+async def test_every_call_gets_a_code_of_its_own_and_kept_replies_do_not_depend_on_it(
+    endpoint: ScriptedEndpoint, tmp_path: Path
+) -> None:
+    ask = (Message("user", (f"[page {NONCE}]\nhello\n[/page {NONCE}]",)),)
+    plain = model(endpoint)
+    await plain.complete(ask, form=FORM)
+    await plain.complete(ask, form=FORM)
+    codes = [re.findall(r"\[/?page (\w+)\]", body["messages"][0]["content"]) for body in endpoint.bodies]
+    assert all(len(found) == 2 and len(set(found)) == 1 and len(found[0]) == 8 for found in codes)
+    assert codes[0] != codes[1]
+    kept = model(endpoint, cache=DiskCache(tmp_path / "replies"))
+    await kept.complete(ask, form=FORM)
+    await kept.complete(ask, form=FORM)
+    assert len(endpoint.bodies) == 3
+
+
+async def test_samples_differ_by_seed_and_share_what_the_model_has_learnt(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    refused = failed(400, "Unrecognized request argument supplied: seed")
+    endpoint.script = [GOOD, refused, GOOD, GOOD]
+    greedy = model(endpoint, cache=DiskCache(tmp_path / "replies"))
+    first, second = greedy.sampled(1.0, 1), greedy.sampled(1.0, 2)
+    assert len({greedy.name, first.name, second.name}) == 3
+    for asked in (greedy, first, second, first):
+        assert await status(asked) == "success"
+    sent = [(body["temperature"], body.get("seed")) for body in endpoint.bodies]
+    assert sent == [(0, None), (1.0, 1), (1.0, None), (1.0, None)], "a kept sample is not drawn again"
+    assert first.ledger.total.calls == greedy.ledger.total.calls == 3

@@ -1,0 +1,101 @@
+"""Judges without a model, for comparison: constants, and the agent's own word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from prill.errors import NoEvidence
+from prill.evaluators.outcome import Judgement, verdict_of
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
+
+# An answer that says nothing was found or done, as agents of WebArena and its kin word it.
+_NO_ANSWER = re.compile(
+    r"\W*(n/?a|none|null|unknown|error|fail(ed|ure)?|impossible|infeasible|early stop|max(imum)? steps)\b", re.IGNORECASE
+)
+
+
+class _WithoutModel:
+    """What these judges share: no images, no calls."""
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """None are looked at."""
+        return ()
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Nothing is spent."""
+        return Usage()
+
+
+class Constant(_WithoutModel):
+    """Always the same verdict. Most attempts fail, so "always failure" is often right; a judge has to beat it."""
+
+    def __init__(self, success: bool) -> None:
+        self.success = success
+        self.info = EvaluatorInfo("always-success" if success else "always-fail", "1")
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict."""
+        return await verdict_of(self, trajectory, self._judge)
+
+    async def _judge(self) -> Judgement:
+        return Judgement(self.success, float(self.success), "whatever the trajectory")
+
+
+class SelfReport(_WithoutModel):
+    """Takes the agent's word: success when it ended the episode itself and its answer, if it gave one, is no admission.
+
+    An answer is an admission when it is empty or begins with words such as N/A, error or impossible; so is the action
+    report_infeasible. An episode that was cut off, by a step limit or by an error, is a failure.
+    """
+
+    info = EvaluatorInfo("self-report", "1")
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` when nothing was done."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        if not trajectory.steps and trajectory.answer is None:
+            raise NoEvidence("the agent did nothing and said nothing")
+        success, why = self._word(trajectory)
+        return Judgement(success, float(success), why)
+
+    @staticmethod
+    def _word(trajectory: Trajectory) -> tuple[bool, str]:
+        last = trajectory.steps[-1].action if trajectory.steps else None
+        if last is not None and last.text.startswith("report_infeasible"):
+            return False, "the agent said that it cannot be done"
+        if trajectory.answer is not None:
+            if not trajectory.answer.strip() or _NO_ANSWER.match(trajectory.answer):
+                return False, "the agent's answer admits that it failed"
+            return True, "the agent gave an answer"
+        if last is not None and last.is_final:
+            return True, "the agent said that it was done"
+        return False, "the episode was cut off before the agent said that it was done"
+
+
+class LabelOracle(_WithoutModel):
+    """Gives the labels of one source as verdicts: the upper bound for whatever uses a judge. `labels` maps ids to success."""
+
+    def __init__(self, labels: Mapping[str, bool | None], source: str) -> None:
+        self.labels = labels
+        self.info = EvaluatorInfo("oracle", "1", params={"source": source})
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        success = self.labels.get(trajectory.id)
+        if success is None:
+            raise NoEvidence("there is no decided label for this trajectory")
+        return Judgement(success, float(success), "the label says so")
+
+
+def oracle(labels: Sequence[LabelRecord], source: str | None = None) -> LabelOracle:
+    """An oracle from label records; see `prill.evaluators.agreement.gold_labels` for several sources and annotators."""
+    from prill.evaluators.agreement import gold_labels
+
+    chosen, gold = gold_labels(labels, source)
+    return LabelOracle(gold, chosen)

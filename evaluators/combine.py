@@ -1,0 +1,202 @@
+"""Several judges as one: a vote, a weighted ensemble, and a cascade that asks the dear one only where the cheap one is unsure.
+
+A judge that could not judge abstains. The combination has a verdict only when those who abstained could not have changed
+it; else it is unscored itself. What each judge said is kept in the verdict's `opinions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.plan import Estimator
+from prill.prompts import content_hash
+from prill.protocols import Evaluator
+from prill.types import EvaluatorInfo, Opinion, Trajectory, Usage, Verdict
+
+Rule = Literal["majority", "unanimous", "any"]
+
+
+class _Combined:
+    """What combinations share: the judges, and what they are known by."""
+
+    name: str
+
+    def __init__(self, judges: Sequence[Evaluator], **params: Any) -> None:
+        if not judges:
+            raise UsageError(f"{self.name} needs at least one judge")
+        self.judges = tuple(judges)
+        self._params = params
+
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """The rule, and everything about the judges."""
+        infos = [judge.info for judge in self.judges]
+        models = sorted({info.model for info in infos if info.model})
+        params = {**self._params, "judges": [msgspec.to_builtins(info) for info in infos]}
+        prompts = [info.prompt for info in infos if info.prompt]
+        return EvaluatorInfo(self.name, "1", " + ".join(models) or None, content_hash(*prompts) if prompts else None, params)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Those of all judges."""
+        return sorted({path for judge in self.judges for path in judge.screenshots(trajectory)})
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """The sum over the judges that can tell: for a cascade the most it may cost."""
+        told = (judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator))
+        return sum(told, start=Usage())
+
+    def _verdict(self, verdicts: Sequence[Verdict], success: bool | None, score: float | None, reason: str) -> Verdict:
+        """The combination's verdict; without `success`, unscored for the reason of the first that abstained."""
+        missing = next((v for v in verdicts if v.unscored is not None), None)
+        code = missing.unscored if success is None and missing is not None else None
+        return Verdict(
+            id=verdicts[0].id,
+            success=success,
+            score=None if success is None else score,
+            unscored=code,
+            reason=reason if success is not None or missing is None else f"{missing.evaluator.name}: {missing.reason}",
+            usage=sum((v.usage for v in verdicts), start=Usage()),
+            seconds=max(v.seconds for v in verdicts),
+            evaluator=self.info,
+            opinions=tuple(map(opinion, verdicts)),
+        )
+
+
+def opinion(verdict: Verdict) -> Opinion:
+    """What a verdict says, in short."""
+    info = verdict.evaluator
+    judge = f"{info.name} ({info.model})" if info.model else info.name
+    return Opinion(
+        judge=judge,
+        success=verdict.success,
+        score=verdict.score,
+        unscored=verdict.unscored,
+        reason=verdict.reason,
+        usage=verdict.usage,
+    )
+
+
+class Vote(_Combined):
+    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given.
+
+    `majority`: success needs more than half of all judges. `unanimous`: all of them (precision first). `any`: one.
+    """
+
+    name = "vote"
+
+    def __init__(self, judges: Sequence[Evaluator], rule: Rule = "majority") -> None:
+        super().__init__(judges, rule=rule)
+        if rule not in ("majority", "unanimous", "any"):
+            raise UsageError(f"unknown rule {rule!r}; there are: majority, unanimous, any")
+        self.rule = rule
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict of the vote; all judges are asked at once."""
+        verdicts = await asyncio.gather(*(judge(trajectory) for judge in self.judges))
+        count = len(verdicts)
+        needed = {"majority": count // 2 + 1, "unanimous": count, "any": 1}[self.rule]
+        yes = sum(v.success is True for v in verdicts)
+        open_votes = sum(v.success is None for v in verdicts)
+        success = True if yes >= needed else False if yes + open_votes < needed else None
+        abstained = f", {open_votes} abstained" if open_votes else ""
+        reason = f"{yes} of {count} judges say success{abstained} ({self.rule})"
+        agreeing = next((v.reason for v in verdicts if v.success is success and v.reason), "")
+        return self._verdict(verdicts, success, _mean(verdicts), f"{reason}. {agreeing}".rstrip(" ."))
+
+
+class Ensemble(_Combined):
+    """The mean of the judges' scores by weights; success when it is at least `threshold`."""
+
+    name = "ensemble"
+
+    def __init__(self, judges: Sequence[Evaluator], weights: Sequence[float] | None = None, *, threshold: float = 0.5) -> None:
+        weights = tuple(weights) if weights is not None else (1.0,) * len(judges)
+        if len(weights) != len(judges) or any(w < 0 for w in weights) or not sum(weights):
+            raise UsageError(f"{len(judges)} judges need as many weights, none of them negative and not all 0")
+        super().__init__(judges, weights=list(weights), threshold=threshold)
+        self.weights = tuple(w / sum(weights) for w in weights)
+        self.threshold = threshold
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict by the mean; all judges are asked at once."""
+        verdicts = await asyncio.gather(*(judge(trajectory) for judge in self.judges))
+        known = [(w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None]
+        low = sum(w * score for w, score in known)
+        share = sum(w for w, _ in known)
+        high = low + 1.0 - share
+        # Means of rounded scores: a threshold that is met but for the last digit is met.
+        success = True if low >= self.threshold - 1e-9 else False if high < self.threshold - 1e-9 else None
+        score = round(min(1.0, low / share), 6) if share else None
+        return self._verdict(verdicts, success, score, f"weighted mean of {len(known)} scores: {score}")
+
+
+class Cascade(_Combined):
+    """`first` judges; `then` is asked only where the score of `first` lies inside the band, both ends included, or is missing.
+
+    Inside the band the verdict is that of `then`, also when that is none.
+    """
+
+    name = "cascade"
+
+    def __init__(self, first: Evaluator, then: Evaluator, *, low: float = 0.1, high: float = 0.9) -> None:
+        if not 0.0 <= low <= high <= 1.0:
+            raise UsageError(f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the smaller one first")
+        super().__init__((first, then), band=[low, high])
+        self.first, self.then, self.low, self.high = first, then, low, high
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict of `first` where it is sure, else that of `then`."""
+        verdict = await self.first(trajectory)
+        asked = [verdict]
+        if verdict.score is None or self.low <= verdict.score <= self.high:
+            verdict = await self.then(trajectory)
+            asked.append(verdict)
+        return replace(
+            verdict,
+            usage=sum((v.usage for v in asked), start=Usage()),
+            seconds=round(sum(v.seconds for v in asked), 4),
+            evaluator=self.info,
+            opinions=tuple(map(opinion, asked)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Savings:
+    """What a cascade saved: of `judged` trajectories `escalated` went on to the second judge.
+
+    `calls` and `usd` are what the second judge would have cost there, by its mean over those it judged; None: unknown.
+    """
+
+    judged: int
+    escalated: int
+    calls: float | None
+    usd: float | None
+
+
+def savings(verdicts: Iterable[Verdict]) -> Savings:
+    """What the cascade that made these verdicts saved. Raises UsageError for verdicts of something else."""
+    judged, second = 0, []
+    for verdict in verdicts:
+        if verdict.evaluator.name != Cascade.name or not verdict.opinions:
+            if verdict.unscored == "input":  # a broken line, which no judge saw
+                continue
+            raise UsageError(f"{verdict.id}: not a verdict of a cascade")
+        judged += 1
+        second += [opinion.usage for opinion in verdict.opinions[1:]]
+    spent, spared = sum(second, start=Usage()), judged - len(second)
+    if not second:
+        return Savings(judged, 0, None, None)
+    usd = None if spent.usd is None else spared * spent.usd / len(second)
+    return Savings(judged, len(second), spared * spent.calls / len(second), usd)
+
+
+def _mean(verdicts: Iterable[Verdict]) -> float | None:
+    scores = [v.score for v in verdicts if v.score is not None]
+    return round(sum(scores) / len(scores), 6) if scores else None

@@ -1,0 +1,62 @@
+"""Judges without a model."""
+
+import pytest
+
+from prill.errors import UsageError
+from prill.evaluators.baselines import Constant, SelfReport, oracle
+from prill.evaluators.trust import EvidenceOnly
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+
+def run(*actions: Action, answer: str | None = None, id: str = "a") -> Trajectory:
+    steps = tuple(Step(Observation(), action, "It worked") for action in actions)
+    return Trajectory(id=id, task=Task(goal="g"), steps=steps, answer=answer)
+
+
+@pytest.mark.parametrize("success", [True, False])
+async def test_a_constant_says_the_same_of_everything(success: bool) -> None:
+    verdict = await Constant(success)(run())
+    assert (verdict.success, verdict.score, verdict.usage.calls) == (success, float(success), 0)
+
+
+# What the agent did last, its answer, and whether that is a claim of success.
+CLAIMS = [
+    (Action("answer", "stop [42]"), "42", True),
+    (Action("stop", "stop"), None, True),
+    (Action("click", "click"), None, False),
+    (Action("stop", "stop []"), "", False),
+    (Action("stop", "stop [N/A]"), "N/A", False),
+    (Action("stop", "stop"), "Early stop: same action 3 times", False),
+    (Action("answer", "x"), "Error: the page did not load", False),
+    (Action("answer", "x"), "Naomi's error log", True),
+    (Action("stop", "report_infeasible('no such product')"), "no such product", False),
+]
+
+
+@pytest.mark.parametrize(("last", "answer", "success"), CLAIMS)
+async def test_self_report_takes_the_agents_word(last: Action, answer: str | None, success: bool) -> None:
+    assert (await SelfReport()(run(last, answer=answer))).success is success
+
+
+async def test_an_agent_that_did_nothing_has_no_word_to_take() -> None:
+    assert (await SelfReport()(run())).unscored == "no_evidence"
+
+
+async def test_evidence_only_hides_the_agents_word_and_marks_the_verdict() -> None:
+    judge = EvidenceOnly(SelfReport())
+    claimed, plain = run(Action("answer", "stop [Done]"), answer="Done"), run(Action("answer", "answer"))
+    assert (await judge(claimed)).success == (await judge(plain)).success
+    assert (await judge(claimed)).evaluator.params == {"evidence_only": True}
+
+
+async def test_an_oracle_gives_the_labels_and_abstains_without_one() -> None:
+    labels = [
+        LabelRecord(id="a", success=True, source="human"),
+        LabelRecord(id="b", success=None, source="human"),
+        LabelRecord(id="a", success=False, source="oracle"),
+    ]
+    with pytest.raises(UsageError, match="several sources"):
+        oracle(labels)
+    judge = oracle(labels, "human")
+    assert (await judge(run(id="a"))).success is True
+    assert [(await judge(run(id=id))).unscored for id in ("b", "c")] == ["no_evidence"] * 2

@@ -1,0 +1,157 @@
+"""Votes, ensembles and cascades: what stands when judges disagree or abstain, and what a cascade saves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from prill.errors import UsageError
+from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, savings
+from prill.evaluators.modular import CaptionJudge
+from prill.fakes import MockServer
+from prill.models.client import OpenAIModel
+from prill.scoring import score
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
+
+TRAJECTORY = Trajectory(id="a", task=Task(goal="g", platform="web"))
+
+
+class Says:
+    """A judge that gives a score (success from 0.5 on), or None to abstain, or what a table has for the trajectory."""
+
+    def __init__(self, score: float | dict[str, float] | None, name: str = "says") -> None:
+        self.score = score
+        self.info = EvaluatorInfo(name, "1", params={"score": score})
+        self.asked: list[str] = []
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        return ()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        self.asked.append(trajectory.id)
+        score = self.score[trajectory.id] if isinstance(self.score, dict) else self.score
+        usage = Usage(1, 10, 5, 0, 0.5)
+        if score is None:
+            return Verdict(id=trajectory.id, unscored="transport", reason="down", usage=usage, evaluator=self.info)
+        return Verdict(id=trajectory.id, success=score >= 0.5, score=score, reason="seen", usage=usage, evaluator=self.info)
+
+
+# Rule, scores (None abstains), verdict (None: unscored).
+VOTES: list[tuple[Rule, list[float | None], bool | None]] = [
+    ("majority", [0.9, 0.8, 0.1], True),
+    ("majority", [0.9, 0.2, 0.1], False),
+    ("majority", [0.9, 0.1], False),
+    ("majority", [0.9, 0.9, None], True),
+    ("majority", [0.9, 0.1, None], None),
+    ("majority", [0.1, 0.1, None], False),
+    ("unanimous", [0.9, 0.9, 0.9], True),
+    ("unanimous", [0.9, 0.9, 0.4], False),
+    ("unanimous", [0.9, None], None),
+    ("unanimous", [0.1, None], False),
+    ("any", [0.1, 0.9], True),
+    ("any", [0.1, 0.1], False),
+    ("any", [0.9, None], True),
+    ("any", [0.1, None], None),
+    ("majority", [None, None], None),
+]
+
+
+@pytest.mark.parametrize(("rule", "scores", "success"), VOTES)
+async def test_a_vote_stands_when_those_who_abstained_could_not_have_changed_it(
+    rule: Rule, scores: list[float | None], success: bool | None
+) -> None:
+    verdict = await Vote([Says(score) for score in scores], rule)(TRAJECTORY)
+    assert verdict.success is success
+    assert verdict.unscored == (None if success is not None else "transport")
+    assert verdict.opinions is not None
+    assert [opinion.score for opinion in verdict.opinions] == scores
+    assert verdict.usage.calls == len(scores)
+    if success is not None:
+        known = [score for score in scores if score is not None]
+        assert verdict.score == pytest.approx(sum(known) / len(known))
+
+
+@pytest.mark.parametrize(
+    ("scores", "weights", "success", "mean"),
+    [
+        ([0.9, 0.2], None, True, 0.55),
+        ([0.9, 0.2], [1, 3], False, 0.375),
+        ([0.5, 0.5], None, True, 0.5),
+        ([0.9, None], [3, 1], True, 0.9),
+        ([0.6, None], [3, 1], None, None),
+        ([0.1, None], [3, 1], False, 0.1),
+    ],
+)
+async def test_an_ensemble_is_the_weighted_mean_and_knows_what_is_missing(
+    scores: list[float | None], weights: list[float] | None, success: bool | None, mean: float | None
+) -> None:
+    verdict = await Ensemble([Says(score) for score in scores], weights)(TRAJECTORY)
+    assert (verdict.success, verdict.score) == (success, pytest.approx(mean) if mean is not None else None)
+
+
+def test_combinations_that_make_no_sense_are_refused() -> None:
+    for build in (
+        lambda: Vote([]),
+        lambda: Vote([Says(1.0)], "most"),  # type: ignore[arg-type]
+        lambda: Ensemble([Says(1.0)], [1.0, 2.0]),
+        lambda: Ensemble([Says(1.0)], [0.0]),
+        lambda: Cascade(Says(1.0), Says(1.0), low=0.9, high=0.1),
+    ):
+        with pytest.raises(UsageError):
+            build()
+
+
+def test_the_fingerprint_holds_every_judge_and_the_rule() -> None:
+    one, other = Says(0.1), Says(0.2)
+    kinds = [Vote([one, other]), Vote([one, other], "any"), Vote([one]), Cascade(one, other), Cascade(one, other, low=0.2)]
+    assert len({repr(judge.info) for judge in kinds}) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("first", "asked"), [(0.05, False), (0.1, True), (0.5, True), (0.9, True), (0.95, False), (None, True)]
+)
+async def test_a_cascade_asks_the_second_judge_inside_the_band_only(first: float | None, asked: bool) -> None:
+    second = Says(0.7)
+    verdict = await Cascade(Says(first), second)(TRAJECTORY)
+    assert bool(second.asked) is asked
+    assert verdict.score == (0.7 if asked else first)
+    assert verdict.usage.calls == 1 + asked
+
+
+async def test_a_cascade_never_falls_back_on_an_unsure_first_judge() -> None:
+    verdict = await Cascade(Says(0.6), Says(None))(TRAJECTORY)
+    assert (verdict.success, verdict.unscored, verdict.reason) == (None, "transport", "down")
+
+
+async def test_a_cascade_on_an_endpoint_saves_the_calls_that_it_says_it_saves() -> None:
+    """Half of the trajectories are clear to the first judge; the second one is a real client of the mock server."""
+
+    class Caption:
+        name = "given"
+
+        async def __call__(self, observation: Observation) -> str:
+            return observation.caption or ""
+
+    def attempt(i: int) -> Trajectory:
+        truth = "success" if i % 3 == 0 else "failure"
+        state = Observation(caption=f"page {i} truth={truth}")
+        return Trajectory(id=f"t{i}", task=Task(goal=f"goal {i}", platform="web"), final=state)
+
+    attempts = [attempt(i) for i in range(40)]
+    first = Says({f"t{i}": 0.02 if i % 2 else 0.6 for i in range(40)}, "cheap")
+    with MockServer() as server:
+        alone = score(attempts, CaptionJudge(OpenAIModel("m", base_url=server.base_url), Caption()))
+        before = server.stats().requests
+        cascade = score(attempts, Cascade(first, CaptionJudge(OpenAIModel("m", base_url=server.base_url), Caption())))
+        calls = server.stats().requests - before
+    told = savings(cascade)
+    assert (told.judged, told.escalated) == (40, 20)
+    assert calls == 20 == 40 - (told.calls or 0)
+    inside = [(ours.success, ours.reason) for i, ours in enumerate(cascade) if i % 2 == 0]
+    assert inside == [(theirs.success, theirs.reason) for i, theirs in enumerate(alone) if i % 2 == 0]
+    assert all(verdict.success is False and len(verdict.opinions or ()) == 1 for verdict in cascade[1::2])
+
+
+def test_savings_are_those_of_a_cascade(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a verdict of a cascade"):
+        savings([Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))])
