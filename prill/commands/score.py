@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.judges import add_judge_options, make_evaluator, positive
+from prill.commands.judges import add_judge_options, make_evaluator
+from prill.commands.models import positive
 from prill.errors import UsageError
 from prill.models.ledger import price_of
 from prill.plan import Estimator, known_verdicts, plan_files
 from prill.protocols import Evaluator
 from prill.scoring import Tally, score_files
-from prill.store import read_lines
+from prill.store import read_lines, read_verdicts
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
@@ -131,8 +132,8 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     known = {} if args.no_resume else known_verdicts(args.output, retry_unscored=args.retry_unscored)
     plan = plan_files(evaluator, args.trajectories, args.limit, known)
     usage = plan.usage
-    price = price_of(args.model, args.prices)
-    usd = None if price is None else price.usd(usage.prompt_tokens, usage.completion_tokens)
+    price = price_of(args.model or "", args.prices)
+    usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0
     if args.json:
         counts = {"trajectories": plan.trajectories, "done": plan.done, "broken": len(plan.problems)}
         print(json.dumps({**counts, **msgspec.to_builtins(usage), "usd": usd}))
@@ -171,7 +172,21 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             say(f"  {problem}")
         if unscored > 10:
             say(f"  … and {unscored - 10} more, with their reasons, in {args.output}")
+    if evaluator.info.name == "cascade" and tally.read:
+        say(_saved(args.output))
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")
     elif tally.unscored.keys() - set(RETRIED):
         say("the same command with --retry-unscored tries those again")
+
+
+def _saved(path: str) -> str:
+    """What a cascade saved, in words."""
+    from prill.evaluators.combine import savings
+
+    saved = savings(read_verdicts(path))
+    words = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
+    if saved.calls is None:
+        return words
+    usd = "" if not saved.usd else f" and ${saved.usd:.4f}"
+    return f"{words}; that saved about {saved.calls:.0f} of its calls{usd}"

@@ -1,0 +1,133 @@
+"""Judges by name and by judge file, through `prill score`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.fakes import MockServer
+from prill.store import encode, read_verdicts
+from prill.types import LabelRecord, Verdict
+
+from .conftest import Prill, write_trajectories
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Path:
+    return write_trajectories(tmp_path / "t.jsonl", 12)
+
+
+def verdicts(path: Path) -> list[Verdict]:
+    return sorted(read_verdicts(path), key=lambda verdict: int(verdict.id[1:]))
+
+
+def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    labels.write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 2 == 0)) for i in range(11)))
+    for name, code, found in [
+        ("always-fail", 0, [False] * 12),
+        ("always-success", 0, [True] * 12),
+        ("self-report", 0, [False] * 12),
+        ("oracle", 3, [*(i % 2 == 0 for i in range(11)), None]),
+    ]:
+        out = tmp_path / f"{name}.jsonl"
+        assert prill("score", attempts, "-o", out, "--evaluator", name, "--oracle-labels", labels).returncode == code
+        assert [verdict.success for verdict in verdicts(out)] == found
+
+
+def test_a_vote_samples_one_judge_and_counts_every_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    out = tmp_path / "v.jsonl"
+    with MockServer() as server:
+        words = ("--evaluator", "vote", "--of", "modular", "--samples", 3, "--model", "m", "--base-url", server.base_url)
+        assert prill("score", attempts, "-o", out, *words).returncode == 0
+        assert server.stats().requests == 36
+    found = verdicts(out)
+    assert [verdict.success for verdict in found] == [i % 3 == 0 for i in range(12)]
+    models = [judge["model"] for judge in found[0].evaluator.params["judges"]]
+    assert models == ["m", "m (temperature 1, seed 1)", "m (temperature 1, seed 2)"]
+    assert all(verdict.usage.calls == 3 for verdict in found)
+
+
+FILE = """
+evaluator = "ensemble"
+threshold = 0.6
+
+[[judges]]
+evaluator = "modular"
+model = "m"
+weight = 3
+
+[[judges]]
+evaluator = "vote"
+rule = "any"
+  [[judges.judges]]
+  evaluator = "always-success"
+  [[judges.judges]]
+  evaluator = "always-fail"
+"""
+
+
+def test_a_judge_file_describes_judges_of_judges(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    (tmp_path / "judge.toml").write_text(FILE)
+    with MockServer(no_logprobs=True) as server:
+        words = ("--evaluator", tmp_path / "judge.toml", "--base-url", server.base_url)
+        done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
+        plan = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    # Three parts of four say 1 or 0; the vote always says success with a mean of 0.5.
+    assert [verdict.score for verdict in verdicts(tmp_path / "v.jsonl")] == [0.875 if i % 3 == 0 else 0.125 for i in range(12)]
+    assert json.loads(plan.stdout)["calls"] == 12
+
+
+WRONG: list[tuple[str, str]] = [
+    ("evaluator = 3 =", "not valid TOML"),
+    ("model = 'm'", "names no evaluator"),
+    ("evaluator = 'vlm'\nframe = 3", "unrecognized arguments: frame=3"),
+    ("evaluator = 'vlm'\nframes = 'x'", "frames"),
+    ("evaluator = 'nobody'", "unknown evaluator 'nobody'"),
+    ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade has two judges"),
+    ("evaluator = 'vote'\njudges = 3", "judges must be a list of tables"),
+    ("evaluator = 'ensemble'", "described in a judge file"),
+    (
+        "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator = 'modular'",
+        "a budget covers one model",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_a_wrong_judge_file_is_one_clear_error(prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str) -> None:
+    (tmp_path / "judge.toml").write_text(text)
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.toml", "--model", "m")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "v.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--evaluator", "student"), "--model is missing"),
+        (("--evaluator", "cascade"), "--first is missing"),
+        (("--evaluator", "vote", "--of", "vote", "--model", "m"), "--of vote: choose one of"),
+        (("--evaluator", "oracle"), "--oracle-labels is missing"),
+        (("--evaluator", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
+    ],
+)
+def test_what_a_judge_lacks_is_said_before_anything_is_written(
+    prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str
+) -> None:
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "v.jsonl").exists()
+
+
+def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    words = ("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "self-report")
+    assert prill(*words, "--evidence-only").returncode == 0
+    again = prill(*words)
+    assert again.returncode == 2
+    assert "another evaluator" in again.stderr
