@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 
 from prill.datasets.browsergym_actions import parse_action
 from prill.datasets.rows import find_rows, image_in, read_rows
+from prill.errors import Unparsable, UsageError
+from prill.parse import ReplyFormat
 from prill.store import BadLine
-from prill.types import LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 _VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
 # "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says about it, end a description.
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
+# What the reference judges were asked for.
+_REPLY = ReplyFormat("thoughts", "status", ("success", "failure"))
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,25 @@ class _Opinion:
 
 
 @dataclass(frozen=True)
+class _Spent:
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class _Reference:
+    verdict: str | None = None
+    text: str | None = None
+    model: str | None = None
+    usage: _Spent = _Spent()
+
+
+@dataclass(frozen=True)
 class _Labels:
     id: str
     human: tuple[_Opinion, ...] = ()
     oracle_reward: float | None = None
+    reference_judges: dict[str, _Reference] = field(default_factory=dict)
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
@@ -78,6 +97,42 @@ def _labels(row: _Labels) -> Iterator[LabelRecord]:
     if row.oracle_reward is not None:
         note = None if row.oracle_reward in (0.0, 1.0) else f"reward {row.oracle_reward:g}"
         yield LabelRecord(id=row.id, success=row.oracle_reward >= 0.5, source="oracle", note=note)
+
+
+def load_reference_verdicts(
+    folder: str | PathLike[str], judge: str, *, as_recorded: bool = False
+) -> Iterator[Verdict | BadLine]:
+    """What a reference judge said, such as `webjudge_7B`: its recorded replies, read anew as prill reads replies.
+
+    A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded beside the reply instead.
+    Raises UsageError, after the last row, when the folder has no such judge.
+    """
+    others: set[str] = set()
+    rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
+    known = False
+    for row in rows:
+        if isinstance(row, BadLine):
+            yield row
+        elif found := row.reference_judges.get(judge):
+            known = True
+            yield _reference_verdict(row.id, judge, found, as_recorded)
+        else:
+            others.update(row.reference_judges)
+    if not known:
+        raise UsageError(f"{folder}: no judge is called {judge!r}; there are: {', '.join(sorted(others)) or 'none'}")
+
+
+def _reference_verdict(id: str, judge: str, said: _Reference, as_recorded: bool) -> Verdict:
+    evaluator = EvaluatorInfo(judge, "recorded", said.model)
+    usage = Usage(1, said.usage.prompt_tokens, said.usage.completion_tokens, usd=None)
+    text = said.text or ""
+    try:
+        fields = _REPLY.parse(f"status: {said.verdict}" if as_recorded else text)
+    except Unparsable as error:
+        return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
+    success = fields["status"] == "success"
+    reason = text if as_recorded else fields["thoughts"]
+    return Verdict(id=id, success=success, score=float(success), reason=reason, usage=usage, evaluator=evaluator)
 
 
 def description(caption: str) -> str:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.intervals import FIGURES, bootstrap, figures, wilson
+from prill.evaluators.pairing import Pair, Pairing, clusters_of, gold_labels, pair
+from prill.evaluators.ranking import auc, auc_interval
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+__all__ = ["Agreement", "Confusion", "Figure", "agreement", "agreement_of", "confusion_counts", "gold_labels"]
 
 _UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
 
@@ -47,8 +51,9 @@ class Confusion:
 class Agreement:
     """The comparison of one evaluator's verdicts with labels of one source.
 
-    `unscored` counts, by reason, labelled trajectories without a verdict of the judge; `undecided` those whose label is null.
-    `majority` is the accuracy of the better constant answer, `majority_answer`, on the judged trajectories.
+    `unscored` counts, by reason, labelled trajectories without a verdict of the judge; `undecided` those whose label is null,
+    and `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
+    judged trajectories. The AUC is that of the scores of the judged trajectories; a verdict without a score counts as 1 or 0.
     """
 
     evaluator: EvaluatorInfo
@@ -60,30 +65,11 @@ class Agreement:
     majority_answer: bool
     unscored: Mapping[UnscoredReason, int]
     undecided: int
+    undecided_by: Mapping[str, int]
     verdicts_without_label: int
     labels_without_verdict: int
     clusters: int
     clustered_by: Literal["task", "trajectory"]
-
-
-def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, bool | None]]:
-    """The source, and for each id the success that its first decided annotator gave; None when none decided.
-
-    Raises UsageError when there are several sources and none is chosen: people and oracles never share a figure.
-    """
-    records = list(labels)
-    sources = sorted({record.source for record in records})
-    if source is None:
-        if len(sources) > 1:
-            raise UsageError(f"the labels come from several sources ({', '.join(sources)}); choose one with --source")
-        source = sources[0] if sources else ""
-    elif source not in sources:
-        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
-    gold: dict[str, bool | None] = {}
-    for record in records:
-        if record.source == source and gold.get(record.id) is None:
-            gold[record.id] = record.success
-    return source, gold
 
 
 def agreement(
@@ -98,68 +84,56 @@ def agreement(
     `tasks` maps ids to tasks: the intervals then draw tasks, not rows, because runs of one task stand or fall together.
     An id that it lacks is a task of its own. Raises UsageError when no id is in both, or when several evaluators judged.
     """
-    source, gold = gold_labels(labels, source)
-    latest = {verdict.id: verdict for verdict in verdicts}
-    evaluator = _only_evaluator(latest.values())
-    common = [verdict for id, verdict in latest.items() if id in gold]
-    if not common:
-        mine, theirs = next(iter(latest), "none"), next(iter(gold), "none")
-        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
-    decided = [verdict for verdict in common if gold[verdict.id] is not None]
-    if not decided:
-        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
-    if tasks is not None and not any(verdict.id in tasks for verdict in decided):
-        raise UsageError(f"the trajectories are others than those judged: none has id {decided[0].id!r}")
-    clusters = _tables(decided, gold, tasks or {})
-    tp, fp, tn, fn = (int(n) for n in clusters.sum(axis=0)[:_UNSCORED])
+    return agreement_of(pair(verdicts, labels, source), tasks)
+
+
+def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Agreement:
+    """Like `agreement`, for what is joined already."""
+    pairs = pairing.pairs
+    if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
+        raise UsageError(f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}")
+    clusters = clusters_of(pairs, tasks or {})
+    tables = _tables(pairs, clusters)
+    tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
+    found = _with_intervals(tables)
     return Agreement(
-        evaluator=evaluator,
-        source=source,
+        evaluator=pairing.evaluator,
+        source=pairing.source,
         judged=judged,
         confusion=Confusion(tp, fp, tn, fn),
-        figures=_with_intervals(clusters),
+        # Before the last, which is about the unscored ones.
+        figures=(*found[:-1], _auc(pairs, clusters), found[-1]),
         majority=max(tp + fn, tn + fp) / judged if judged else 0.0,
         majority_answer=tp + fn > tn + fp,
-        unscored=dict(Counter(v.unscored for v in decided if v.unscored is not None).most_common()),
-        undecided=len(common) - len(decided),
-        verdicts_without_label=len(latest) - len(common),
-        labels_without_verdict=len(gold) - len(common),
-        clusters=len(clusters),
+        unscored=dict(Counter(p.verdict.unscored for p in pairs if p.verdict.unscored is not None).most_common()),
+        undecided=sum(pairing.undecided.values()),
+        undecided_by=pairing.undecided,
+        verdicts_without_label=pairing.verdicts_without_label,
+        labels_without_verdict=pairing.labels_without_verdict,
+        clusters=len(tables),
         clustered_by="task" if tasks is not None else "trajectory",
     )
 
 
-def _only_evaluator(verdicts: Iterable[Verdict]) -> EvaluatorInfo:
-    first: EvaluatorInfo | None = None
-    for verdict in verdicts:
-        if first is None:
-            first = verdict.evaluator
-        elif verdict.evaluator != first:
-            shown = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt})" for e in (first, verdict.evaluator))
-            raise UsageError(f"the verdicts come from several evaluators ({shown}); keep them in a file each")
-    if first is None:
-        raise UsageError("there are no verdicts")
-    return first
+def confusion_counts(pairs: Iterable[Pair]) -> tuple[int, int, int, int, int]:
+    """True positives, false positives, true negatives, false negatives, unscored."""
+    counts = Counter(_column(p.verdict.success, p.truth) for p in pairs)
+    return counts[0], counts[1], counts[2], counts[3], counts[_UNSCORED]
 
 
-def _tables(verdicts: list[Verdict], gold: Mapping[str, bool | None], tasks: Mapping[str, str]) -> NDArray[Any]:
+def _tables(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> NDArray[Any]:
     """One row of counts (tp, fp, tn, fn, unscored) for each cluster."""
     import numpy as np
 
-    row_of: dict[tuple[bool, str], int] = {}
-    rows, columns = [], []
-    for verdict in verdicts:
-        task = tasks.get(verdict.id)
-        # The flag keeps an id that equals a task's name apart from that task.
-        rows.append(row_of.setdefault((task is not None, verdict.id if task is None else task), len(row_of)))
-        columns.append(_column(verdict.success, gold[verdict.id]))
+    row_of: dict[Hashable, int] = {}
+    rows = [row_of.setdefault(cluster, len(row_of)) for cluster in clusters]
     tables = np.zeros((len(row_of), 5), dtype=np.int64)
-    np.add.at(tables, (rows, columns), 1)
+    np.add.at(tables, (rows, [_column(p.verdict.success, p.truth) for p in pairs]), 1)
     return tables
 
 
-def _column(success: bool | None, truth: bool | None) -> int:
+def _column(success: bool | None, truth: bool) -> int:
     if success is None:
         return _UNSCORED
     if success:
@@ -182,3 +156,15 @@ def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
         else:
             found.append(Figure(name, value))
     return tuple(found)
+
+
+def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
+    judged = [i for i, p in enumerate(pairs) if p.verdict.success is not None]
+    scores, truths = [pairs[i].score for i in judged], [pairs[i].truth for i in judged]
+    value = auc(scores, truths)
+    if value is None:
+        return Figure("AUC", 0.0, undefined=True)
+    interval = auc_interval(scores, truths, [clusters[i] for i in judged])
+    if interval is None or interval[0] == interval[1]:
+        return Figure("AUC", value)
+    return Figure("AUC", value, *interval, "bootstrap")

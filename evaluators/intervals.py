@@ -6,7 +6,11 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    Statistic = Callable[[NDArray[Any]], NDArray[Any]]
 
 FIGURES = (
     "accuracy",
@@ -20,7 +24,7 @@ FIGURES = (
     "accuracy, unscored as wrong",
 )
 DRAWS = 2000
-_SEED = 20240409
+SEED = 20240409
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
 _CELLS = 4_000_000
 
@@ -53,23 +57,30 @@ def figures(tables: NDArray[Any]) -> NDArray[Any]:
     return np.stack(columns, axis=1)
 
 
-def bootstrap(clusters: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Lower and upper ends of 95 % percentile intervals of `FIGURES`, when whole clusters (rows of counts) are drawn anew.
+def bootstrap(clusters: NDArray[Any], statistic: Statistic = figures) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Lower and upper ends of 95 % percentile intervals of a statistic, when whole clusters (rows of counts) are drawn anew.
 
+    `statistic` takes summed rows, one a draw, and gives one row of figures for each; without one, `FIGURES`.
     Draws where a figure is undefined say nothing about it; NaN where all are. The seed is fixed.
     """
     import numpy as np
 
     # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same and far cheaper.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
-    generator = np.random.default_rng(_SEED)
+    generator = np.random.default_rng(SEED)
     batch = max(1, _CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):
         weights = generator.multinomial(len(clusters), shares / len(clusters), size=min(batch, DRAWS - start))
-        drawn.append(figures(weights @ kinds))
-    values = np.concatenate(drawn)
-    low, high = np.full(len(FIGURES), np.nan), np.full(len(FIGURES), np.nan)
+        drawn.append(statistic(weights @ kinds))
+    return percentiles(np.concatenate(drawn))
+
+
+def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The 2.5th and the 97.5th percentile of every column, passing over NaN; NaN where a column holds nothing else."""
+    import numpy as np
+
+    low, high = np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
     known = ~np.isnan(values).all(axis=0)
     low[known], high[known] = np.nanquantile(values[:, known], (0.025, 0.975), axis=0)
     return low, high

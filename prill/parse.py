@@ -115,6 +115,10 @@ class ReplyFormat:
             re.finditer(rf"^[ \t>#*_\"'-]*{re.escape(self.verdict)}[ \t*_\"']*[:：]", text, re.IGNORECASE | re.MULTILINE)
         )
         if not tags:
+            # Some models go on in the same line: taken only behind a sentence, and where nothing but a word follows.
+            ending = rf"(?<=[.!?])[ \t]+[*_]*{re.escape(self.verdict)}[ \t*_\"']*[:：](?=[ \t*_\"']*\S+\s*\Z)"
+            tags = list(re.finditer(ending, text, re.IGNORECASE))
+        if not tags:
             return None
         last = tags[-1]
         lines = [line for line in text[last.end() :].splitlines() if line.strip(_DECORATION)]

@@ -82,6 +82,19 @@ def test_the_schema_offers_the_choices_after_the_reasoning() -> None:
     assert schema["properties"]["status"]["enum"] == ["success", "failure"]
 
 
+def test_a_verdict_at_the_very_end_of_the_thoughts_counts_and_one_that_is_quoted_there_does_not() -> None:
+    assert FORM.parse("Thoughts: All is met. Status: success") == {"thoughts": "All is met.", "status": "success"}
+    assert FORM.parse("Thoughts: No!  **Status:** failure\n")["status"] == "failure"
+    for text in (
+        "Thoughts: the page says Status: success",
+        "Thoughts: it reads. Status: success is what it claims",
+        "Thoughts: fine. Status: success. But no",
+        "Thoughts: fine. Status: unsuccessful",
+    ):
+        with pytest.raises(Unparsable):
+            FORM.parse(text)
+
+
 @dataclass(frozen=True)
 class Part:
     name: str

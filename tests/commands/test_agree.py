@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,3 +64,168 @@ def test_a_label_that_breaks_the_format_is_named_with_its_line(
     path.write_text('{"id": "0", "success": true}\n{"id": "1", "success": "yes"}\n', encoding="utf-8")
     assert main(["agree", files[0], files[1]]) == 2
     assert f"{path}:2" in capsys.readouterr().err
+
+
+Case = Callable[..., list[str]]
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    """Writes verdicts (1, 0 or - a character), labels of one or more annotators, and trajectories of two agents and sites."""
+
+    def write(said: str, *truths: str, other: str = "", source: str = "human", task: Callable[[int], str] = str) -> list[str]:
+        def verdicts(name: str, said: str) -> bytes:
+            info = EvaluatorInfo(name, "1")
+            return b"".join(
+                encode(
+                    Verdict(id=f"r{i}", evaluator=info, unscored="parse", reason="no status")
+                    if c == "-"
+                    else Verdict(id=f"r{i}", evaluator=info, success=c == "1", score=float(c), reason=f"why {i}")
+                )
+                for i, c in enumerate(said)
+            )
+
+        (tmp_path / "v.jsonl").write_bytes(verdicts("mine", said))
+        (tmp_path / "other.jsonl").write_bytes(verdicts("theirs", other or said))
+        words = {"1": True, "0": False, "?": None}
+        labels = [
+            LabelRecord(
+                id=f"r{i}", success=words[c], source=source, annotator=f"P{k}", undecided="unsure" if c == "?" else None
+            )
+            for k, truth in enumerate(truths)
+            for i, c in enumerate(truth)
+            if c != " "
+        ]
+        (tmp_path / "l.jsonl").write_bytes(b"".join(map(encode, labels)))
+        trajectories = [
+            Trajectory(
+                id=f"r{i}",
+                task=Task(id=task(i), goal=f"goal {i}", site="shop" if i % 2 else "map"),
+                agent="fox" if i < len(said) // 2 else "\x1b[31mowl",
+                metadata={"truncated": i % 4 == 0},
+            )
+            for i in range(len(said))
+        ]
+        (tmp_path / "t.jsonl").write_bytes(b"".join(encode_trajectory(t, tmp_path) for t in trajectories))
+        return [str(tmp_path / "v.jsonl"), str(tmp_path / "l.jsonl"), "--trajectories", str(tmp_path / "t.jsonl")]
+
+    return write
+
+
+def agree(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["agree", *words]) == 0
+    return capsys.readouterr().out
+
+
+def as_json(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(agree([*words, "--json"], capsys))
+    return found
+
+
+def test_sections_stand_only_where_they_apply(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = agree(case("1100-1", "101011")[:2], capsys)
+    for word in ("By ", "Annotators", "McNemar", "Kendall", "Disagreements", "Corrections"):
+        assert word not in shown
+    assert "AUC " in shown
+
+
+def test_parts_sum_to_the_whole_in_the_table(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json([*case("1100-11010", "1010110101"), "--by", "site,agent,truncated"], capsys)
+    assert list(found["slices"]) == ["site", "agent", "truncated"]
+    for parts in found["slices"].values():
+        for cell in ("tp", "fp", "tn", "fn"):
+            assert sum(part[cell] for part in parts) == found["confusion"][cell]
+        assert sum(part["unscored"] for part in parts) == 1
+    assert {part["value"]: part["n"] for part in found["slices"]["truncated"]} == {"true": 3, "false": 7}
+
+
+def test_parts_are_shown_with_small_ones_marked_and_without_control_characters(
+    case: Case, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = agree([*case("10" * 40, "10" * 40), "--by", "site,agent"], capsys)
+    (row,) = [line for line in shown.splitlines() if line.startswith("shop")]
+    assert row.split() == ["shop", "40", "0", "0.000", "1.000", "-", "-", "-", "-", "!"]
+    assert "fewer than 30 judged" in shown
+    assert "\x1b" not in shown
+    assert "?[31mowl" in shown
+
+
+def test_by_needs_trajectories_and_a_key_that_they_have(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("10", "10")
+    assert main(["agree", *words[:2], "--by", "site"]) == 2
+    assert "--by needs --trajectories" in capsys.readouterr().err
+    assert main(["agree", *words, "--by", "colour"]) == 2
+    assert "there are: site, agent, platform, task, truncated" in capsys.readouterr().err
+
+
+def test_agents_are_ranked_by_judge_and_by_label(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("11101000", "11000100")
+    lines = agree(words, capsys).splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("Success rate by agent"))
+    assert lines[at + 1].split() == ["fox", "4", "0.750", "0.500"]
+    assert lines[at + 3].endswith("Kendall's tau-b 1.000")
+
+
+def test_people_who_labelled_the_same_runs_are_shown_as_the_ceiling(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("1010", "1100", "1001", "10")
+    shown = agree(words, capsys)
+    assert "on 4 trajectories with two or more: the ceiling" in shown
+    assert "all equal, of 3 or more" in shown
+    people = as_json(words, capsys)["annotators"]
+    # r0 111, r1 100, r2 00, r3 01: pairs 3 of 3, 1 of 3, 1 of 1, 0 of 1.
+    assert (people["raw"], people["exact"], people["three_or_more"]) == (5 / 8, 0.5, 2)
+
+
+def test_undecided_labels_are_counted_by_kind(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("1010", "1?0?")
+    assert "2 undecided labels (2 unsure)" in agree(words, capsys)
+    assert as_json(words, capsys)["undecided_by"] == {"unsure": 2}
+
+
+def test_two_judges_are_compared_on_what_both_judged(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*case("1111-", "11111", other="10001"), "--against", str(tmp_path / "other.jsonl")]
+    shown = agree(words, capsys)
+    assert "on 4 trajectories that both judged" in shown
+    assert "McNemar: p = 0.250 on 3 discordant trajectories (exact binomial)" in shown
+    against = as_json(words, capsys)["against"]
+    assert (against["difference"], against["first_right"], against["second_right"], against["only_second"]) == (0.75, 3, 0, 1)
+
+
+def test_disagreements_are_written_by_kind_and_counted(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "d.jsonl"
+    words = [*case("1100-", "10111", "0    "), "--disagreements", str(out)]
+    assert "1 false positive, 2 false negative, 1 unscored" in agree(words, capsys)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["kind"], row["id"]) for row in rows] == [
+        ("false positive", "r1"),
+        ("false negative", "r2"),
+        ("false negative", "r3"),
+        ("unscored", "r4"),
+    ]
+    assert (rows[0]["goal"], rows[0]["reason"], rows[0]["annotators"][0]["annotator"]) == ("goal 1", "why 1", "P0")
+    assert as_json(words, capsys)["disagreements"] == {"false positive": 1, "false negative": 2, "unscored": 1}
+
+
+def test_disagreements_never_overwrite_an_input(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("10", "10")
+    before = Path(words[1]).read_bytes()
+    assert main(["agree", *words, "--disagreements", words[1]]) == 2
+    assert "overwrite an input" in capsys.readouterr().err
+    assert Path(words[1]).read_bytes() == before
+
+
+def test_corrections_change_labels_only_when_asked_and_say_how_many(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("0000", "1101", source="oracle", task=lambda i: f"webarena.{(24, 201, 225, 7)[i]}")
+    assert as_json(words, capsys)["confusion"] == {"tp": 0, "fp": 0, "tn": 1, "fn": 3}
+    words += ["--corrections", "webarena"]
+    found = as_json(words, capsys)
+    assert found["confusion"] == {"tp": 0, "fp": 0, "tn": 3, "fn": 1}
+    assert (found["corrections"]["matched"], found["corrections"]["changed"]) == (["r0", "r1", "r2"], ["r0", "r1"])
+    shown = agree(words, capsys)
+    assert "3 trajectories are of such a task, the labels of 2 changed" in shown
+    assert "GPT-4 agent" in shown
+
+
+def test_an_unknown_table_of_corrections_is_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agree", *case("10", "10"), "--corrections", "nope"]) == 2
+    assert "there are: webarena" in capsys.readouterr().err

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.arb_webjudge import description, load, load_labels
+from prill.datasets.arb_webjudge import description, load, load_labels, load_reference_verdicts
 from prill.errors import UsageError
 from prill.evaluators.agreement import agreement
 from prill.store import BadLine
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
 
@@ -109,6 +109,47 @@ def test_each_annotator_and_the_oracle_give_a_label_of_their_own(recording: Reco
     ]
 
 
+def judged(text: str | None, verdict: str | None = "failure") -> dict[str, Any]:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    return {"id": "r", "reference_judges": {"j": {"verdict": verdict, "text": text, "model": "m-1", "usage": usage}}}
+
+
+def test_a_recorded_reply_becomes_a_verdict_of_that_judge(recording: Recording) -> None:
+    folder = recording([], [judged('Thoughts: Nothing was bought.\n\nStatus: "failure"')])
+    (found,) = load_reference_verdicts(folder, "j")
+    assert found == Verdict(
+        id="r",
+        success=False,
+        score=0.0,
+        reason="Nothing was bought.",
+        usage=Usage(1, 7, 3, usd=None),
+        evaluator=EvaluatorInfo("j", "recorded", "m-1"),
+    )
+
+
+@pytest.mark.parametrize("end", ["Status: success", 'Status: "success"', "Status: success.\n"])
+def test_a_status_behind_the_last_sentence_is_read(recording: Recording, end: str) -> None:
+    (found,) = load_reference_verdicts(recording([], [judged(f"Thoughts: All done. {end}")]), "j")
+    assert isinstance(found, Verdict)
+    assert (found.success, found.reason) == (True, "All done.")
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "Thoughts: it was cut", "Thoughts: x\nStatus: unsuccessful", "The page says Status: ok"]
+)
+def test_a_reply_without_a_verdict_is_unscored_whatever_was_recorded_beside_it(recording: Recording, text: str | None) -> None:
+    folder = recording([], [judged(text, "success")])
+    (read,), (recorded,) = (list(load_reference_verdicts(folder, "j", as_recorded=flag)) for flag in (False, True))
+    assert isinstance(read, Verdict)
+    assert isinstance(recorded, Verdict)
+    assert (read.success, read.unscored, recorded.success) == (None, "parse", True)
+
+
+def test_a_judge_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
+    with pytest.raises(UsageError, match="no judge is called 'x'; there are: j"):
+        list(load_reference_verdicts(recording([], [judged("Status: success")]), "x"))
+
+
 def test_a_bad_row_is_named_with_file_line_and_field(recording: Recording) -> None:
     folder = recording([row([]), row([step("noop()", caption=7)])], [])
     good, bad = load(folder)
@@ -165,3 +206,38 @@ def test_the_known_agreement_of_the_oracle_with_people_comes_out(real: Callable[
     expected = {"accuracy": 0.887, "precision": 0.854, "recall": 0.685, "F1": 0.760, "kappa": 0.687}
     assert values.items() >= expected.items()
     assert (found.confusion.fn, found.confusion.fp, round(found.majority, 3)) == (51, 19, 0.738)
+
+
+@pytest.mark.labelled
+@pytest.mark.parametrize("judge", ["webjudge_7B", "webjudge_o4_mini", "webjudge_gpt4o"])
+def test_replies_of_reference_judges_read_anew_give_the_counts_of_their_recorded_verdicts(
+    real: Callable[[str], Path], judge: str
+) -> None:
+    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    for source in ("human", "oracle"):
+        read, recorded = (
+            agreement(load_reference_verdicts(real("arb_webjudge"), judge, as_recorded=flag), labels, source=source)  # type: ignore[arg-type]
+            for flag in (False, True)
+        )
+        assert read.confusion == recorded.confusion
+        assert (read.unscored, read.judged) == ({}, recorded.judged)
+
+
+@pytest.mark.labelled
+@pytest.mark.parametrize(
+    ("judge", "judged", "counts", "figures"),
+    [
+        ("webjudge_7B", 596, (93, 28, 415, 60), (0.852, 0.769, 0.608, 0.679, 0.585)),
+        ("webjudge_o4_mini", 323, (58, 8, 217, 40), (0.851, 0.879, 0.592, 0.707, 0.613)),
+    ],
+)
+def test_the_known_bars_of_the_reference_judges_come_out(
+    real: Callable[[str], Path], judge: str, judged: int, counts: tuple[int, ...], figures: tuple[float, ...]
+) -> None:
+    verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]
+    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    found = agreement(verdicts, labels, source="human")
+    values = {figure.name: round(figure.value, 3) for figure in found.figures}
+    c = found.confusion
+    assert (found.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)
+    assert tuple(values[name] for name in ("accuracy", "precision", "recall", "F1", "kappa")) == figures

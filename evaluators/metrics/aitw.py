@@ -1,0 +1,188 @@
+"""Android in the Wild: whether a predicted action matches the recorded one, and scores over episodes (arXiv 2307.10088).
+
+All points and boxes are fractions of the screen, x before y, as everywhere in prill. The data set itself writes y before x:
+`boxes` turns its boxes round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import dist
+from typing import Literal, NamedTuple
+
+from prill.types import Action, Point
+
+# The rules of the data set's own matching code, distances as fractions of the screen.
+TAP_DISTANCE = 0.04  # touch and lift further apart are a swipe
+SAME_PLACE = 0.14  # two taps no further apart are the same
+_GROWTH = 1.4  # an element's box grows in height and width by this much of itself
+# Auto-UI (arXiv 2309.11436): touch and lift that stand for every swipe of a direction.
+_CANONICAL: dict[str, tuple[Point, Point]] = {
+    "up": ((0.5, 0.8), (0.5, 0.2)),
+    "down": ((0.5, 0.2), (0.5, 0.8)),
+    "left": ((0.8, 0.5), (0.2, 0.5)),
+    "right": ((0.2, 0.5), (0.8, 0.5)),
+}
+_GESTURES = ("click", "tap", "long_press", "swipe", "scroll")
+_TYPES = {"type": "TYPE", "back": "PRESS_BACK", "home": "PRESS_HOME", "answer": "STATUS_TASK_COMPLETE"}
+
+
+class Box(NamedTuple):
+    """An element on the screen by its left top corner and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One step: what was recorded, what an agent would have done (None: nothing that could be read), what was on the screen."""
+
+    gold: Action
+    predicted: Action | None
+    boxes: tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Shares over steps and episodes; None where there is none of the kind.
+
+    `action` matches over all steps, `type` equal types over all steps, `text` matches where one of the typed texts holds the
+    other, over recorded TYPE steps; `tap` and `swipe` matches over recorded taps and swipes. `partial` is the mean over
+    episodes of the share of steps matched, `complete` the share of episodes with every step matched.
+    """
+
+    episodes: int
+    steps: int
+    action: float | None
+    type: float | None
+    text: float | None
+    tap: float | None
+    swipe: float | None
+    partial: float | None
+    complete: float | None
+
+
+def boxes(positions: Iterable[float | Sequence[float]]) -> tuple[Box, ...]:
+    """The boxes of `image/ui_annotations_positions`: y, x, height and width of each, in one flat list or in lists of four.
+
+    Raises ValueError when the numbers are not a multiple of four.
+    """
+    flat = list(chain.from_iterable([p] if isinstance(p, int | float) else p for p in positions))
+    if len(flat) % 4:
+        raise ValueError(f"{len(flat)} numbers are no list of boxes: each has y, x, height and width")
+    return tuple(Box(x, y, width, height) for y, x, height, width in (flat[i : i + 4] for i in range(0, len(flat), 4)))
+
+
+def action_type(action: Action) -> str:
+    """The data set's name for the kind of action; DUAL_POINT for all gestures, an upper-case word for what it does not know."""
+    if action.kind in _GESTURES or action.point is not None:
+        return "DUAL_POINT"
+    if action.kind == "press":
+        return f"PRESS_{(action.value or action.text).strip().upper()}"
+    if action.kind == "stop":
+        impossible = "impossible" in f"{action.value} {action.text}".casefold()
+        return "STATUS_TASK_IMPOSSIBLE" if impossible else "STATUS_TASK_COMPLETE"
+    return _TYPES.get(action.kind, action.kind.upper())
+
+
+def gesture(action: Action) -> Literal["tap", "swipe"] | None:
+    """A tap when touch and lift are at most 0.04 apart, else a swipe; None for what is no gesture, or has no known place."""
+    if action_type(action) != "DUAL_POINT" or (ends := _ends(action)) is None:
+        return None
+    return "tap" if _within(dist(*ends), TAP_DISTANCE) else "swipe"
+
+
+def normalised_swipe(action: Action) -> Action:
+    """A swipe as the one that Auto-UI puts for all of its direction; any other action as it is."""
+    ends = _ends(action)
+    if gesture(action) != "swipe" or ends is None:
+        return action
+    (x, y), (to_x, to_y) = ends
+    ways = ("up", "down", to_y < y) if _main_axis(ends) == "y" else ("left", "right", to_x < x)
+    direction = ways[0] if ways[2] else ways[1]
+    touch, lift = _CANONICAL[direction]
+    return replace(action, kind="swipe", point=touch, end_point=lift, value=direction)
+
+
+def match(first: Action, second: Action, boxes: Iterable[Box] = ()) -> bool:
+    """Whether two actions count as the same.
+
+    Typed text is ignored. Swipes match along the same axis, whatever their direction. Taps match when they are close, or when
+    one enlarged box holds both; without boxes by their distance alone. A gesture without a place matches nothing.
+    """
+    types = action_type(first), action_type(second)
+    if types != ("DUAL_POINT", "DUAL_POINT"):
+        return types[0] == types[1]
+    ends, others = _ends(first), _ends(second)
+    if ends is None or others is None or gesture(first) != gesture(second):
+        return False
+    if gesture(first) == "swipe":
+        return _main_axis(ends) == _main_axis(others)
+    return _within(dist(ends[0], others[0]), SAME_PLACE) or any(
+        _inside(ends[0], box) and _inside(others[0], box) for box in map(enlarged, boxes)
+    )
+
+
+def enlarged(box: Box) -> Box:
+    """The box grown to 2.4 times its height and width about its centre; its corner is cut at the screen, its size at 1."""
+    grown_x, grown_y = _GROWTH * box.width, _GROWTH * box.height
+    return Box(
+        max(0.0, box.x - grown_x / 2),
+        max(0.0, box.y - grown_y / 2),
+        min(1.0, box.width + grown_x),
+        min(1.0, box.height + grown_y),
+    )
+
+
+def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
+    """The scores of one set; an episode without steps is passed over. A prediction of None matches nothing."""
+    kept: dict[str, list[bool]] = {name: [] for name in ("action", "type", "text", "tap", "swipe", "complete")}
+    partial = []
+    for episode in episodes:
+        matched = []
+        for step in episode:
+            gold, predicted = step.gold, step.predicted
+            matched.append(predicted is not None and match(gold, predicted, step.boxes))
+            kept["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
+            if kind := gesture(gold):
+                kept[kind].append(matched[-1])
+            if action_type(gold) == "TYPE":
+                kept["text"].append(predicted is not None and matched[-1] and _same_text(gold, predicted))
+        if matched:
+            kept["action"] += matched
+            kept["complete"].append(all(matched))
+            partial.append(sum(matched) / len(matched))
+    shares = {name: sum(found) / len(found) if found else None for name, found in kept.items()}
+    mean = sum(partial) / len(partial) if partial else None
+    return Scores(episodes=len(partial), steps=len(kept["action"]), partial=mean, **shares)
+
+
+def _ends(action: Action) -> tuple[Point, Point] | None:
+    """Touch and lift; a swipe that only names its direction is the canonical one."""
+    if action.point is None:
+        return _CANONICAL.get((action.value or "").casefold()) if action.kind in ("swipe", "scroll") else None
+    return action.point, action.end_point or action.point
+
+
+def _main_axis(ends: tuple[Point, Point]) -> Literal["x", "y"]:
+    (x, y), (to_x, to_y) = ends
+    return "x" if abs(to_x - x) > abs(to_y - y) else "y"
+
+
+def _within(distance: float, limit: float) -> bool:
+    # A rounding step beyond it: .50 to .64 is a distance of .14 on paper and a little more in binary.
+    return distance <= limit + 1e-9
+
+
+def _inside(point: Point, box: Box) -> bool:
+    return box.x <= point[0] <= box.x + box.width and box.y <= point[1] <= box.y + box.height
+
+
+def _same_text(gold: Action, predicted: Action) -> bool:
+    texts = [(action.value or "").casefold() for action in (gold, predicted)]
+    return texts[0] in texts[1] or texts[1] in texts[0]
