@@ -50,11 +50,18 @@ def convert(
             found.problems.append(f"{item.id}: {error}")
             return None
 
-    found.trajectories = _write(out / f"{names[0]}.part", trajectories, whole, found.problems, progress)
-    found.labels = _write(out / f"{names[1]}.part", labels, encode, found.problems, progress)
-    for name, count in zip(names, (found.trajectories, found.labels), strict=True):
-        part = out / f"{name}.part"
-        part.replace(out / name) if count else part.unlink()
+    parts = [out / f"{name}.part" for name in names]
+    try:
+        found.trajectories = _write(parts[0], trajectories, whole, found.problems, progress)
+        found.labels = _write(parts[1], labels, encode, found.problems, progress)
+        for name, part, count in zip(names, parts, (found.trajectories, found.labels), strict=True):
+            if count:
+                part.replace(out / name)
+    finally:
+        for part in parts:
+            part.unlink(missing_ok=True)
+    # A file may be broken for its trajectories and for its labels, in the same words.
+    found.problems = list(dict.fromkeys(found.problems))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -66,7 +67,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
             for number, raw in enumerate(file, 1):
                 if data := raw.strip():
                     yield Line(number, data, raw.endswith(b"\n"))
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
 
 

@@ -60,7 +60,7 @@ def tracked_names() -> set[str]:
             inside = path.relative_to(ROOT)
             if folder == "prill" and len(inside.parts) > 2 and inside.parts[1] in FOLDERS:
                 continue
-            if path.suffix in (".py", ".md", ".toml", ".js") and "samples" not in inside.parts:
+            if path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl") and "samples" not in inside.parts:
                 names.add(str(inside if folder == "prill" else "prill" / inside))
     return names
 

@@ -148,6 +148,14 @@ def test_a_damaged_archive_is_an_input_error_after_its_good_part(tmp_path: Path)
         list(reading)
 
 
+def test_an_archive_with_a_wrong_byte_is_an_input_error_too(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b'{"id": "a", "task": {"goal": "g"}}\n' * 50))
+    packed[20] ^= 0xFF
+    (tmp_path / "t.jsonl.gz").write_bytes(packed)
+    with pytest.raises(InputError, match="cannot be read further"):
+        list(read_trajectories(tmp_path / "t.jsonl.gz"))
+
+
 def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Path) -> None:
     verdict = Verdict(
         id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1"

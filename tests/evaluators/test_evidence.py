@@ -31,6 +31,7 @@ TEXTS: list[tuple[Platform, str, str]] = [
     ("android", "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), Lift Point: (0.5000, 0.2000)", "tap"),
     ("android", "Action Type: DualPoint, Touch Point: (0.5, 0.20), Lift Point: (0.5, 0.26)", "swipe on screen"),
     ("android", "Action Type: DualPoint, Touch Point: (0.25, 0.20), Lift Point: (0.25, 0.25)", "tap"),
+    ("android", "Action Type: DualPoint, Touch Point: (0.5, 0.50), Lift Point: (0.5, 0.55)", "tap"),
     ("android", "Action Type: GoBack", "Action Type: GoBack"),
     ("ios", "Tap at (3, 4)", "tap"),
     ("ios", "swipe left", "swipe left"),

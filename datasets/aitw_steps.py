@@ -1,0 +1,251 @@
+"""Steps of Android in the Wild (arXiv 2307.10088), one TF-Example each, as records.
+
+Read are TFRecord files (gzip or plain; TensorFlow is not needed), and JSON or JSON Lines with the same keys: a list of
+steps, a list of episodes of steps, or one step a line. Values may be single, in lists of one, flat or nested.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+import msgspec
+
+from prill.datasets.tfrecord import begins_tfrecord, parse_example, read_records
+from prill.errors import InputError, UsageError
+from prill.store import BadLine, open_lines, read_lines
+from prill.types import Point
+
+# results/action_type -> its name, and the kind of the action.
+TYPE, DUAL_POINT = 3, 4
+ACTION_TYPES = {
+    3: ("TYPE", "type"),
+    4: ("DUAL_POINT", "click"),
+    5: ("PRESS_BACK", "back"),
+    6: ("PRESS_HOME", "home"),
+    7: ("PRESS_ENTER", "press"),
+    10: ("STATUS_TASK_COMPLETE", "stop"),
+    11: ("STATUS_TASK_IMPOSSIBLE", "stop"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AitwElement:
+    """Something on the screen: its text or icon name, and its box as (y, x, height, width) in fractions of the screen."""
+
+    text: str
+    type: str
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AitwStep:
+    """One step: the screen, and what the person did. Points are (x, y); None for what is no gesture.
+
+    `image` is an encoded picture, or raw pixels of the shape `image_shape` (height, width, channels).
+    """
+
+    episode_id: str
+    step_id: int
+    goal: str
+    action_type: int
+    episode_length: int | None = None
+    touch: Point | None = None
+    lift: Point | None = None
+    typed: str = ""
+    elements: tuple[AitwElement, ...] = ()
+    activity: str = ""
+    device: str = ""
+    image: bytes | None = None
+    image_shape: tuple[int, int, int] = (0, 0, 0)
+
+
+def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
+    """Every step of one file, in its order; what a damaged file loses is one BadLine at its end."""
+    try:
+        for place, record in _records_of(path):
+            yield _step(place, record)
+    except (InputError, OSError, EOFError, zlib.error) as error:
+        yield BadLine(str(path), str(path), f"cannot be read further: {error}", b"")
+
+
+def _records_of(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    """Every record with its place; a text in place of a record says what is wrong with it."""
+    with open_lines(path) as file:
+        head = file.read(12)
+    if begins_tfrecord(head):
+        return _tfrecord(path)
+    if head.lstrip()[:1] in (b"{", b"["):
+        return _json(path)
+    raise UsageError(f"{path}: neither TFRecord nor JSON")
+
+
+def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
+    try:
+        if isinstance(record, str):
+            raise InputError(record)
+        return step_of(record)
+    except InputError as error:
+        return BadLine(place, place, str(error), b"")
+
+
+def step_of(record: Mapping[str, Any]) -> AitwStep:
+    """The step in one record of the data set's fields. Raises InputError, naming the field."""
+    fields = _Fields(record)
+    action = fields.integer("results/action_type")
+    gesture = action == DUAL_POINT
+    return AitwStep(
+        episode_id=fields.text("episode_id", required=True),
+        step_id=fields.integer("step_id"),
+        goal=fields.text("goal_info", required=True),
+        action_type=action,
+        episode_length=fields.integer("episode_length") if "episode_length" in record else None,
+        touch=fields.point("results/yx_touch") if gesture else None,
+        lift=fields.point("results/yx_lift") if gesture else None,
+        typed=fields.text("results/type_action"),
+        elements=fields.elements(),
+        activity=fields.text("current_activity"),
+        device=fields.text("device_type"),
+        image=fields.image(),
+        image_shape=(fields.size("height"), fields.size("width"), fields.size("channels")),
+    )
+
+
+class _Fields:
+    """A record whose values may be wrapped in lists, and texts be bytes."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record = record
+
+    def text(self, name: str, *, required: bool = False) -> str:
+        found = self._texts(name)
+        if required and not (found and found[0]):
+            raise InputError(f"{name} is missing")
+        return found[0] if found else ""
+
+    def integer(self, name: str) -> int:
+        (value,) = self._numbers(name, 1)
+        if isinstance(value, float) and not value.is_integer():
+            raise InputError(f"{name} is {value}, expected an integer")
+        return int(value)
+
+    def size(self, name: str) -> int:
+        return self.integer(f"image/{name}") if f"image/{name}" in self._record else 0
+
+    def point(self, name: str) -> Point:
+        y, x = self._numbers(name, 2)
+        return (x, y)
+
+    def elements(self) -> tuple[AitwElement, ...]:
+        boxes = self._numbers("image/ui_annotations_positions", None)
+        texts, types = self._texts("image/ui_annotations_text"), self._texts("image/ui_annotations_ui_types")
+        if len(boxes) % 4 or any(len(names) not in (0, len(boxes) // 4) for names in (texts, types)):
+            raise InputError(f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types do not fit together")
+        return tuple(
+            AitwElement(
+                text=texts[i] if texts else "",
+                type=types[i] if types else "",
+                box=(boxes[4 * i], boxes[4 * i + 1], boxes[4 * i + 2], boxes[4 * i + 3]),
+            )
+            for i in range(len(boxes) // 4)
+        )
+
+    def image(self) -> bytes | None:
+        values = list(_flat(self._record.get("image/encoded")))
+        if not values or not values[0]:
+            return None
+        if isinstance(values[0], bytes):
+            return values[0]
+        try:
+            return base64.b64decode(values[0], validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise InputError("image/encoded is no base64 text") from None
+
+    def _texts(self, name: str) -> list[str]:
+        values = list(_flat(self._record.get(name)))
+        if not all(isinstance(value, str | bytes | int) for value in values):
+            raise InputError(f"{name} is no text")
+        return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+
+    def _numbers(self, name: str, count: int | None) -> list[float]:
+        values = list(_flat(self._record.get(name)))
+        if not all(isinstance(value, int | float) for value in values):
+            raise InputError(f"{name} holds something that is no number")
+        if count is not None and len(values) != count:
+            raise InputError(f"{name} has {len(values)} numbers, expected {count}")
+        return values
+
+
+def _flat(value: object) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _flat(inner)
+    elif value is not None:
+        yield value
+
+
+def _tfrecord(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    number = 0
+    with open_lines(path) as file:
+        records = read_records(file, str(path), check_data=not isinstance(file, gzip.GzipFile))
+        while True:
+            try:
+                data = next(records)
+            except StopIteration:
+                return
+            except InputError as error:
+                yield str(path), str(error).removeprefix(f"{path}: ")
+                return
+            number += 1
+            try:
+                yield f"{path}: record {number}", parse_example(data)
+            except InputError as error:
+                yield f"{path}: record {number}", str(error)
+
+
+def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    if _has_lines(path):
+        for line in read_lines(path):
+            yield from _decoded(f"{path}:{line.number}", line.data)
+    else:
+        with open_lines(path) as file:
+            yield from _decoded(str(path), file.read())
+
+
+def _has_lines(path: str | PathLike[str]) -> bool:
+    """True for JSON Lines: by name, or when the first line is a whole value and another follows."""
+    if ".jsonl" in fspath(path):
+        return True
+    with open_lines(path) as file:
+        first, more = file.readline(), file.readline().strip()
+    try:
+        return bool(more) and msgspec.json.decode(first) is not None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _decoded(place: str, data: bytes) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        yield place, f"not valid JSON ({error})"
+        return
+    yield from _records(place, value)
+
+
+def _records(place: str, value: object) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    if isinstance(value, dict) and isinstance(value.get("steps"), list):
+        value = value["steps"]
+    if isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _records(f"{place}[{i}]", inner)
+    elif isinstance(value, dict):
+        yield place, value
+    else:
+        yield place, f"expected a JSON object, got {type(value).__name__}"

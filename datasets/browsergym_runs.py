@@ -1,0 +1,65 @@
+"""What recordings of BrowserGym agents have in common, whatever file they come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from prill.datasets.browsergym_actions import parse_action
+from prill.types import LabelRecord, Observation, Step
+
+_VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A recorded step: what was seen, and what was then done; `action` is None at the end of the run."""
+
+    observation: Observation
+    action: str | None
+    thought: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The part of summary_info.json that is no outcome, and the outcome, which only labels may use."""
+
+    cum_reward: float | None = None
+    terminated: bool | None = None
+    truncated: bool | None = None
+    err_msg: str | None = None
+
+
+def steps_of(turns: Sequence[Turn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
+    """The steps, the final state when the last turn has no action, and what the agent told the user last.
+
+    A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
+    """
+    final = turns[-1].observation if turns and not turns[-1].action else None
+    done = turns[:-1] if final is not None else turns
+    steps = [Step(turn.observation, parse_action(turn.action or ""), turn.thought or None) for turn in done]
+    said = [step.action.value for step in steps if step.action.is_final]
+    steps[:-1] = [
+        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
+    ]
+    return tuple(steps), final, said[-1] if said else None
+
+
+def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
+    """The environment's verdict: success is a reward of 0.5 or more, the note keeps fractions. None without a reward.
+
+    A run that an error ended without any reward is undecided: nobody knows what the agent would have reached.
+    """
+    reward = summary.cum_reward
+    if reward is None:
+        return None
+    if summary.err_msg and reward <= 0:
+        return LabelRecord(id=id, success=None, source="oracle", note="the run was ended by an error")
+    note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
+    return LabelRecord(id=id, success=reward >= 0.5, source="oracle", note=note)
+
+
+def plain_task_id(name: str) -> str:
+    """A task's id without `.improved` and `.resized`: variants of the benchmark's data, not other tasks."""
+    return _VARIANT.sub("", name)
