@@ -1,0 +1,229 @@
+"""Online-Mind2Web results (arXiv 2504.01382): a folder a task, or one file with a row a task.
+
+Version 1 is `<agent>/<task_id>/result.json` (task, task_id, action_history as `element -> ACTION: value`, thoughts,
+final_result_response) with `trajectory/<n>_….png` beside it. Version 2 is known here by its fields only: `result_status`,
+actions as sentences (`Click at (600, 475)`), rows in one JSON list or JSON Lines file instead of folders. Both are told
+apart by nothing: what is there is read, other fields are passed over. Screenshot n is taken to show the page before action n.
+
+Verdicts stay out of trajectories: `human_label.json`, and what judges put into the rows (`judge`, `predicted_label`), are
+labels. Of `result_status` only is kept whether the run was cut off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from prill.datasets.data_urls import picture_size
+from prill.datasets.online_mind2web_actions import parse_action
+from prill.datasets.rows import read_rows
+from prill.datasets.tool_calls import tool_action
+from prill.errors import InputError, UsageError
+from prill.store import BadLine, open_lines
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+_PEOPLE = "human_label.json"
+_KEY = "_human_label"
+_PICTURE = re.compile(r"(\d+)\D.*\.(?:png|jpe?g|webp)|(\d+)\.(?:png|jpe?g|webp)", re.IGNORECASE)
+_CUT_OFF = re.compile(r"max_(?:turns|steps)|truncat|time_?out", re.IGNORECASE)
+_ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+_HUMAN = {"1": True, "0": False, "2": None}
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    score: float | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    task_id: str | int
+    task: str = ""
+    confirmed_task: str = ""
+    website: str | None = None
+    action_history: tuple[str | dict[str, object] | None, ...] | None = None
+    thoughts: tuple[str | None, ...] | None = None
+    final_result_response: str | None = None
+    result_status: str | None = None
+    judge: _Verdict | None = None
+    predicted_label: int | str | None = None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where rows are: one `result.json`, or a file of many. `agent` is named after the folder or file."""
+
+    path: Path
+    agent: str
+    folder: bool
+
+
+def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run, without any verdict. Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name."""
+    for place in _places(source):
+        yield from _read(place, partial(_runs, place))
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """People's labels of source `human` (2, not executable, is undecided), and judges' of source `llm-judge`.
+
+    `human_label.json` in the source, or else beside it, speaks of several agents; those whose name is among the runs are
+    taken. In the source it is a broken record when none is, because nothing says whose runs these are.
+    """
+    places = _places(source)
+    for place in places:
+        yield from _read(place, partial(_judged, place))
+    root = Path(source)
+    agents = {place.agent for place in places}
+    if (root / _PEOPLE).is_file():
+        yield from _labelled(root / _PEOPLE, agents, theirs=True)
+    elif (root.parent / _PEOPLE).is_file():
+        yield from _labelled(root.parent / _PEOPLE, agents, theirs=False)
+
+
+def _places(source: str | PathLike[str]) -> list[_Place]:
+    root = Path(source).resolve()
+    if not root.exists():
+        raise UsageError(f"{source}: no such file or folder")
+    if root.is_file():
+        return [_place(root)]
+    found = [_place(path) for path in sorted(root.rglob("result.json"))]
+    found += [_place(path) for path in sorted(root.iterdir()) if path.name.endswith(_ROWS) and _is_rows(path)]
+    if not found:
+        raise UsageError(f"{source}: expected <task_id>/result.json, or a .json or .jsonl file of results")
+    return found
+
+
+def _place(path: Path) -> _Place:
+    if path.name == "result.json":
+        return _Place(path, path.parent.parent.name, folder=True)
+    return _Place(path, path.name.removesuffix(".gz").rpartition(".")[0], folder=False)
+
+
+def _is_rows(path: Path) -> bool:
+    """Whether a file beside others is one of results: it speaks of answers or actions near its beginning."""
+    if path.name in (_PEOPLE, "result.json"):
+        return False
+    with open_lines(path) as file:
+        try:
+            start = file.read(1 << 20)
+        except (OSError, EOFError):
+            return True  # damaged, which is reported when it is read
+    return b'"task_id"' in start and (b'"action_history"' in start or b'"final_result_response"' in start)
+
+
+def _read(place: _Place, make: Callable[[_Row], Iterator[_Made]]) -> Iterator[_Made | BadLine]:
+    """What `make` gives for each row; a broken one comes as BadLine with its place."""
+    if place.path.name.endswith((".jsonl", ".jsonl.gz")):
+        yield from read_rows(place.path, _Row, make)
+        return
+    try:
+        with open_lines(place.path) as file:
+            found = msgspec.json.decode(file.read(), type=msgspec.Raw)
+            rows = msgspec.json.decode(found, type=list[msgspec.Raw]) if bytes(found).lstrip()[:1] == b"[" else None
+    except (OSError, EOFError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        yield BadLine(str(place.path), str(place.path), str(error), b"")
+        return
+    for i, raw in enumerate([found] if rows is None else rows):
+        where = str(place.path) if rows is None else f"{place.path}[{i}]"
+        try:
+            yield from list(make(msgspec.json.decode(raw, type=_Row)))
+        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+            yield BadLine(where, where, str(error), bytes(raw))
+
+
+def _id(place: _Place, row: _Row) -> str:
+    return f"{place.agent}/{row.task_id}"
+
+
+def _runs(place: _Place, row: _Row) -> Iterator[Trajectory]:
+    goal = row.task or row.confirmed_task
+    if not goal:
+        raise InputError(f"{row.task_id}: no task - at `$.task`")
+    history, thoughts = row.action_history or (), row.thoughts or ()
+    shots = _screenshots(place.path.parent / "trajectory") if place.folder else []
+    steps = []
+    for i, said in enumerate(history):
+        shot = shots[i] if i < len(shots) else None
+        thought = thoughts[i] if i < len(thoughts) else None
+        steps.append(Step(Observation(screenshot=shot), _action(said, shot), thought or None))
+    # More pictures than states: the newest is the end, and the others have no action that they belong to.
+    final = Observation(screenshot=shots[-1]) if len(shots) > len(history) else None
+    metadata: dict[str, object] = {}
+    if row.result_status is not None:
+        metadata["truncated"] = _CUT_OFF.search(row.result_status) is not None
+    if len(shots) > len(history) + 1:
+        metadata["screenshots_left_out"] = len(shots) - len(history) - 1
+    yield Trajectory(
+        id=_id(place, row),
+        task=Task(id=str(row.task_id), goal=goal, platform="web", site=row.website, start_url=row.website),
+        agent=place.agent,
+        steps=tuple(steps),
+        final=final,
+        answer=row.final_result_response or None,
+        metadata=metadata,
+    )
+
+
+def _screenshots(folder: Path) -> list[str]:
+    """The pictures by their number, one for each; a `full` one before another of the same number."""
+    numbered: dict[int, Path] = {}
+    for path in sorted(folder.iterdir(), key=lambda path: ("full" not in path.name, path.name)) if folder.is_dir() else ():
+        if found := _PICTURE.fullmatch(path.name):
+            numbered.setdefault(int(found[1] or found[2]), path)
+    return [str(path) for _, path in sorted(numbered.items())]
+
+
+def _action(said: str | dict[str, object] | None, shot: str | None) -> Action:
+    if isinstance(said, dict):
+        name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := said.get(key), str)), "")
+        return tool_action(name, said)
+    text = said or ""
+    return parse_action(text, picture_size(shot) if shot and "(" in text else None)
+
+
+def _judged(place: _Place, row: _Row) -> Iterator[LabelRecord]:
+    if row.judge is not None:
+        score = row.judge.score
+        success = {100.0: True, 0.0: False}.get(-1.0 if score is None else score)
+        note = None if score is None else f"score {score:g}"
+        yield LabelRecord(id=_id(place, row), success=success, source="llm-judge", note=note)
+    if row.predicted_label is not None:
+        success = {"1": True, "0": False}.get(str(row.predicted_label))
+        yield LabelRecord(id=_id(place, row), success=success, source="llm-judge")
+
+
+def _labelled(path: Path, agents: set[str], *, theirs: bool) -> Iterator[LabelRecord | BadLine]:
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, str | int | None]])
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        yield BadLine(str(path), str(path), str(error), b"")
+        return
+    named = {key.removesuffix(_KEY) for row in rows for key in row if key.endswith(_KEY)}
+    if theirs and not named & agents:
+        problem = f"labels of {', '.join(sorted(named))}, but the runs are of {', '.join(sorted(agents))}; name folders alike"
+        yield BadLine(str(path), str(path), problem, b"")
+        return
+    for i, row in enumerate(rows):
+        for agent in sorted(named & agents):
+            given, place = row.get(f"{agent}{_KEY}"), f"{path}[{i}]"
+            if given is None:
+                continue
+            if str(given) not in _HUMAN or not row.get("task_id"):
+                yield BadLine(place, place, f"label {given!r} of task {row.get('task_id')!r}; expected 0, 1 or 2", b"")
+                continue
+            yield LabelRecord(
+                id=f"{agent}/{row['task_id']}",
+                success=_HUMAN[str(given)],
+                source="human",
+                undecided="not_executable" if str(given) == "2" else None,
+            )
