@@ -96,7 +96,7 @@ class CaptionJudge:
         return await judge_outcome(
             self.model,
             lambda room: self._messages(trajectory, captions, room),
-            _PROMPTS.of(trajectory).hash,
+            _PROMPTS.of(trajectory),
             self.max_tokens,
             self.max_chars,
             self.preset.form,

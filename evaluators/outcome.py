@@ -10,9 +10,9 @@ from prill.errors import ContextTooLong, Unscored
 from prill.evaluators.evidence import action_history, claims, quoted, shorten
 from prill.logprobs import choice_probability
 from prill.models.ledger import metered
-from prill.parse import ReplyFormat
+from prill.parse import Form, ReplyFormat
 from prill.prompts import NONCE, Prompt, content_hash, load_prompt
-from prill.protocols import Evaluator, Image, LanguageModel, Message
+from prill.protocols import Evaluator, Image, LanguageModel, Message, Reply
 from prill.types import Findings, StepVerdict, Trajectory, Verdict
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
@@ -111,28 +111,40 @@ def outcome_messages(
     return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
 
 
+async def ask(
+    model: LanguageModel,
+    messages: Callable[[int], Sequence[Message]],
+    form: Form,
+    prompt: Prompt,
+    max_tokens: int,
+    room: int = ROOM,
+) -> Reply:
+    """One call. `messages` gets the room for quoted text, in characters; a request that does not fit the model's window is
+    sent once more with a sixth of it."""
+    whole = messages(room)
+    try:
+        return await model.complete(whole, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+    except ContextTooLong:
+        if (less := messages(room // _SMALL_SHARE)) == whole:
+            raise
+        return await model.complete(less, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+
+
 async def judge_outcome(
     model: LanguageModel,
     messages: Callable[[int], Sequence[Message]],
-    prompt: str,
+    prompt: Prompt,
     max_tokens: int,
     room: int = ROOM,
     form: ReplyFormat = STATUS,
 ) -> Judgement:
-    """One call for one verdict. `messages` gets the room for the states' text, and for the actions', in characters; a request
-    that does not fit the model's window is sent once more with a sixth of it."""
-    whole = messages(room)
-    try:
-        reply = await model.complete(whole, form=form, max_tokens=max_tokens, prompt=prompt)
-    except ContextTooLong:
-        if (less := messages(room // _SMALL_SHARE)) == whole:
-            raise
-        reply = await model.complete(less, form=form, max_tokens=max_tokens, prompt=prompt)
-    success = reply.fields[STATUS.verdict] == "success"
-    score = choice_probability(reply.tokens, STATUS.verdict, STATUS.choices, "success") if reply.tokens else None
+    """One call for one verdict; `messages` and `room` as in `ask`."""
+    reply = await ask(model, messages, form, prompt, max_tokens, room)
+    success = reply.fields[form.verdict] == "success"
+    score = choice_probability(reply.tokens, form.verdict, form.choices, "success") if reply.tokens else None
     if score is None:
         score = 1.0 if success else 0.0
-    return Judgement(success, round(min(1.0, max(0.0, score)), 6), reply.fields[STATUS.text])
+    return Judgement(success, round(min(1.0, max(0.0, score)), 6), reply.fields[form.text])
 
 
 def state_block(texts: Sequence[str], max_chars: int) -> str:

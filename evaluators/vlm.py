@@ -74,7 +74,7 @@ class VLMJudge:
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not self.screenshots(trajectory):
             raise NoEvidence("no state of this trajectory has a screenshot; use --evaluator modular for text")
-        prompt = _PROMPTS.of(trajectory).hash
+        prompt = _PROMPTS.of(trajectory)
         return await judge_outcome(
             self.model, lambda room: self._messages(trajectory, room), prompt, self.max_tokens, form=self.preset.form
         )

@@ -176,6 +176,9 @@ def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
             plain[key] = [_strict(part, parts) for part in value]
         elif key not in ("title", "default", "description"):
             plain[key] = value
+    if "enum" in plain and "type" not in plain:
+        # Some strict endpoints want it said; a literal's values are all of one kind here.
+        plain["type"] = "string" if all(isinstance(value, str) for value in plain["enum"]) else "integer"
     if "properties" in plain:
         plain |= {"required": list(plain["properties"]), "additionalProperties": False}
     return plain

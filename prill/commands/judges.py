@@ -136,8 +136,7 @@ def _modular(args: argparse.Namespace, model: Model) -> Evaluator:
 
 
 def _steps(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.outcome import MAX_TOKENS
-    from prill.evaluators.steps import StepJudge
+    from prill.evaluators.steps import MAX_TOKENS, StepJudge
 
     return StepJudge(
         model(), _captioner(args), preset=args.preset, p=args.towards, d=args.away, max_tokens=_tokens(args, MAX_TOKENS)
@@ -148,15 +147,28 @@ def _webjudge(args: argparse.Namespace, model: Model) -> Evaluator:
     from prill.evaluators.outcome import MAX_TOKENS
     from prill.evaluators.webjudge import TOP_K, WebJudge
 
-    return WebJudge(model(), top_k=args.top_k or TOP_K, max_tokens=_tokens(args, MAX_TOKENS))
+    return WebJudge(model(), _reader(args), top_k=args.top_k or TOP_K, max_tokens=_tokens(args, MAX_TOKENS))
 
 
 def _rubric(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.outcome import MAX_TOKENS
-    from prill.evaluators.rubric import TOP_K, RubricJudge, read_rubrics
+    from prill.evaluators.criteria import read_rubrics
+    from prill.evaluators.rubric import MAX_TOKENS, TOP_K, RubricJudge
 
-    rubrics = read_rubrics(args.rubrics) if args.rubrics else None
-    return RubricJudge(model(), rubrics=rubrics, top_k=args.top_k or TOP_K, max_tokens=_tokens(args, MAX_TOKENS))
+    return RubricJudge(
+        model(),
+        _reader(args),
+        rubrics=read_rubrics(args.rubrics) if args.rubrics else None,
+        include_answer=not args.no_answer,
+        top_k=args.top_k or TOP_K,
+        max_tokens=_tokens(args, MAX_TOKENS),
+    )
+
+
+def _reader(args: argparse.Namespace) -> Captioner | None:
+    """What turns states into text; None: the model looks at screenshots, unless it cannot."""
+    if args.captioner or args.model == "embedded":
+        return _captioner(args)
+    return None
 
 
 def _student(args: argparse.Namespace, model: Model) -> Evaluator:

@@ -53,10 +53,10 @@ def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
     kind = schema.get("type")
     empty: dict[str, Callable[[], object]] = {
         "object": lambda: {name: _filled(part, word, thoughts) for name, part in schema.get("properties", {}).items()},
-        "array": list,
+        "array": lambda: [_filled(schema.get("items", {}), word, thoughts)],
         "boolean": lambda: word == "success",
-        "number": lambda: float(word == "success"),
-        "integer": lambda: int(word == "success"),
+        "number": lambda: 1.0 if word == "success" else 0.25,
+        "integer": lambda: 1,
     }
     return empty.get(str(kind), lambda: thoughts)()
 

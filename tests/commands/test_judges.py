@@ -131,3 +131,17 @@ def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attem
     again = prill(*words)
     assert again.returncode == 2
     assert "another evaluator" in again.stderr
+
+
+@pytest.mark.parametrize(("evaluator", "calls"), [("steps", 12), ("webjudge", 12 + 24 + 12), ("rubric", 12 + 24 + 12)])
+def test_judges_of_many_calls_run_by_name(prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int) -> None:
+    out = tmp_path / "v.jsonl"
+    with MockServer() as server:
+        words = ("--evaluator", evaluator, "--model", "m", "--base-url", server.base_url, "--captioner", "given")
+        plan = json.loads(prill("score", attempts, "-o", out, *words, "--dry-run", "--json").stdout)
+        done = prill("score", attempts, "-o", out, *words, "--json")
+        asked = server.stats().requests
+    summary = json.loads(done.stdout)
+    assert summary["usage"]["calls"] == asked <= plan["calls"]
+    assert {verdict.evaluator.name for verdict in verdicts(out)} == {evaluator}
+    assert summary["unscored"] == {}, done.stderr

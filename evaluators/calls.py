@@ -1,0 +1,89 @@
+"""What judges that make several calls share: calls side by side, and once for each goal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from prill.cache import DiskCache, InFlight
+from prill.errors import Unscored
+from prill.models.images import image_size
+from prill.models.wire import estimate_tokens
+from prill.parse import RecordFormat
+from prill.prompts import NONCE, Prompt, load_prompt
+from prill.protocols import Image, Message, Reply
+from prill.types import Usage
+
+_T = TypeVar("_T")
+_KEPT_GOALS = 10_000
+
+
+async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The results in order. The first failure ends the rest, whose results nobody would use, and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failures:
+        # What ends a whole run goes before what concerns one trajectory.
+        raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+    return [task.result() for task in tasks]
+
+
+def prompt_of(name: str) -> Prompt:
+    """One of the evaluators' prompts."""
+    return load_prompt("prill.evaluators", name)
+
+
+def filled(name: str, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
+    """A prompt with a system and a user turn, filled; images come after all text, so that servers can reuse the beginning."""
+    turns = prompt_of(name).fill({**values, "code": NONCE})
+    return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+
+
+def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
+    """What a call would cost, with tokens guessed at four characters, and 28 x 28 pixels, a token. Raises InputError."""
+    parts = [part for message in messages for part in message.parts]
+    sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
+    words = "".join(part for part in parts if isinstance(part, str))
+    pixels = sum(width * height for width, height in sizes)
+    return Usage(1, estimate_tokens(words) + pixels // 784, max_tokens // 4, len(sizes))
+
+
+class PerGoal(Generic[_T]):
+    """What a model made of each goal: asked for once, also when many trajectories of one goal are judged at the same time.
+
+    A failure is not kept: whoever comes next asks anew. The last 10,000 are kept in memory, and all of them in `cache`.
+    What the call cost is booked on the trajectory that came first.
+    """
+
+    def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
+        self._form = form
+        self._cache = cache
+        self._made: OrderedDict[str, _T] = OrderedDict()
+        self._in_flight = InFlight()
+
+    async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
+        """The record for a key, from memory, from the cache, or from the reply to `call`."""
+        if key in self._made:
+            self._made.move_to_end(key)
+            return self._made[key]
+
+        async def make() -> _T:
+            reply = await call()
+            if self._cache is not None:
+                self._cache.put(key, reply.fields["record"].encode())
+            return self._keep(key, self._form.read(reply))
+
+        if self._cache is not None and (kept := self._cache.get(key)) is not None:
+            return self._keep(key, msgspec.json.decode(kept, type=self._form.type_))
+        return await self._in_flight.once(key, make)
+
+    def _keep(self, key: str, record: _T) -> _T:
+        self._made[key] = record
+        if len(self._made) > _KEPT_GOALS:
+            self._made.popitem(last=False)
+        return record
