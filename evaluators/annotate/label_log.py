@@ -1,0 +1,180 @@
+"""The label file while it is being written: right on disk after every decision, whoever kills the process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.store import encode
+from prill.types import LabelRecord
+
+SOURCE = "human"
+_BEGINNING = b'{"id":"'
+_OF_A_VERDICT = frozenset({"evaluator", "unscored"})
+
+
+class LabelLog:
+    """The labels of one annotator in a file that others may share; only this process writes it.
+
+    A new label is appended; one that replaces or removes another makes the file anew beside the old and renames it, so that
+    no moment has both or neither. Lines of other annotators and sources keep their bytes and their order. `mine` is the
+    newest label of each id; `others` are the human labels of everybody else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], annotator: str) -> None:
+        self.path = Path(path).resolve()  # renaming onto a link would replace the link
+        self.annotator = annotator
+        self.mine: dict[str, LabelRecord] = {}
+        self.others: list[LabelRecord] = []
+        self._decoder = msgspec.json.Decoder(LabelRecord)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = _locked(self.path)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+        try:
+            self._take_up()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def put(self, record: LabelRecord) -> None:
+        """Writes a label; it survives the machine from here on. Raises UsageError, with the file as before, when it cannot."""
+        with self._failures():
+            if record.id in self.mine:
+                self._rewrite(record.id, encode(record))
+            else:
+                self._append(encode(record))
+        self.mine[record.id] = record
+
+    def remove(self, id: str) -> None:
+        """Takes this annotator's label of a trajectory out of the file."""
+        with self._failures():
+            self._rewrite(id, b"")
+        self.mine.pop(id, None)
+
+    def close(self) -> None:
+        """Gives the file free for others; safe to call twice."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            if not os.path.samestat(os.fstat(self._file), os.stat(self.path)):
+                raise UsageError(f"{self.path}: another program has replaced this file; start prill annotate anew")
+            yield
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self.path}: another program has written to this file ({error}); nothing was changed") from None
+
+    def _append(self, line: bytes) -> None:
+        end = os.fstat(self._file).st_size
+        try:
+            _write(self._file, line)
+        except OSError:
+            os.ftruncate(self._file, end)  # half a line would hide the next one
+            raise
+
+    def _rewrite(self, id: str, line: bytes) -> None:
+        """The file with this annotator's lines for `id` gone, and `line` where the first of them was."""
+        copy, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        try:
+            fcntl.flock(copy, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
+            fcntl.fcntl(copy, fcntl.F_SETFL, os.O_APPEND)
+            kept = []
+            with open(self.path, "rb") as file:
+                for raw in file:
+                    if not raw.strip() or not self._is_mine(found := self._decoder.decode(raw)) or found.id != id:
+                        kept.append(raw)
+                    else:
+                        kept.append(line)
+                        line = b""
+            _write(copy, b"".join(kept) + line)
+            os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
+            os.replace(name, self.path)
+        except BaseException:
+            os.close(copy)
+            os.unlink(name)
+            raise
+        os.close(self._file)
+        self._file = copy
+        _sync_folder(self.path.parent)
+
+    def _is_mine(self, record: LabelRecord) -> bool:
+        return record.source == SOURCE and record.annotator == self.annotator
+
+    def _take_up(self) -> None:
+        end, whole = 0, True
+        with open(self.path, "rb") as file:
+            for number, raw in enumerate(file, 1):
+                if raw.strip():
+                    try:
+                        record = self._decode(raw)
+                    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+                        # A torn line of ours begins like a label; a file of something else must not be cut.
+                        if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
+                            break
+                        raise UsageError(f"{self.path}:{number}: not a label ({error}); give another file with -o") from None
+                    if self._is_mine(record):
+                        self.mine[record.id] = record
+                    elif record.source == SOURCE:
+                        self.others.append(record)
+                end += len(raw)
+                whole = raw.endswith(b"\n")
+        os.ftruncate(self._file, end)
+        if not whole:
+            os.write(self._file, b"\n")
+
+    def _decode(self, raw: bytes) -> LabelRecord:
+        record = self._decoder.decode(raw)
+        if msgspec.json.decode(raw).keys() & _OF_A_VERDICT:
+            raise ValueError("it is a judge's verdict")
+        return record
+
+
+def _locked(path: Path) -> int:
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A writer that has just ended may have renamed another file here since it was opened.
+            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
+                _sync_folder(path.parent)
+                return file
+        except BlockingIOError:
+            os.close(file)
+            raise UsageError(f"{path}: another process is writing this file") from None
+        os.close(file)
+
+
+def _write(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+    os.fsync(file)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -1,0 +1,502 @@
+// The labelling page. Whatever comes from trajectories, judges or people is put in with textContent only.
+
+const CHOICES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
+const LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
+const NAMES = Object.fromEntries([...CHOICES, ...LABELS].map(([value, , name]) => [value, name]));
+const CLAIMING = new Set(["stop", "answer", "message"]);
+const LARGEST = 2; // small screens are drawn at most twice their size
+
+const $ = (id) => document.getElementById(id);
+const part = (id) => $(id).querySelector(":scope > :last-child");
+
+let overview, card, form, chosen = 0, busy = true, undoable = 0, last = null;
+const drafts = new Map(); // what is not saved yet, by place
+
+function make(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (text != null) made.textContent = text;
+  return made;
+}
+
+async function ask(path, body) {
+  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Error("prill annotate does not answer: is it still running?");
+  }
+  if (answer.ok) return answer.json();
+  const text = await answer.text();
+  try {
+    throw new Error(JSON.parse(text).error);
+  } catch (error) {
+    throw error instanceof SyntaxError ? new Error(`${answer.status}: ${text}`) : error;
+  }
+}
+
+function say(text, mild = true) {
+  $("alert").hidden = !text;
+  $("alert").textContent = text ?? "";
+  $("alert").classList.toggle("mild", mild);
+}
+
+// One thing at a time: a key pressed while the next trajectory is still coming must not label it unseen.
+async function alone(work) {
+  if (busy) return;
+  busy = true;
+  try {
+    await work();
+  } catch (error) {
+    say(error.message, false);
+  } finally {
+    busy = false;
+  }
+}
+
+const formOf = (decision) => ({
+  choice: decision?.choice ?? null,
+  steps: Object.fromEntries((decision?.steps ?? []).map(({ index, label }) => [index, label])),
+  note: decision?.note ?? "",
+});
+
+function changed() {
+  const saved = formOf(card.mine);
+  return form.choice !== saved.choice || form.note.trim() !== saved.note || JSON.stringify(form.steps) !== JSON.stringify(saved.steps);
+}
+
+function keepDraft() {
+  if (card && changed()) drafts.set(card.index, form);
+  else if (card) drafts.delete(card.index);
+}
+
+async function open(index) {
+  keepDraft();
+  show(await ask(`api/cards/${index}`));
+}
+
+function show(next, draft = drafts.get(next.index)) {
+  card = next;
+  form = draft ?? formOf(card.mine);
+  chosen = 0;
+  say(card.index === 0 && overview.broken.length ? `${overview.broken.length} broken lines are left out, the first: ${overview.broken[0]}` : null);
+  showTask();
+  showStrip();
+  showClaims();
+  showSaid();
+  showSitting();
+  select(0);
+  showForm();
+}
+
+function showTask() {
+  $("goal").textContent = card.goal;
+  const about = [`${card.index + 1} of ${overview.entries.length}`, card.platform, card.site, card.start_url];
+  $("about").textContent = about.filter((word, i) => word && about.indexOf(word) === i).join(" · ");
+  $("broke").hidden = !card.error;
+  $("broke").textContent = `The environment broke off: ${card.error}`;
+  $("earlier").hidden = !card.earlier.length;
+  part("earlier").textContent = card.earlier.map(({ goal, answer }) => `${goal}\n  ${answer == null ? "(no answer)" : `The agent said: ${answer}`}`).join("\n");
+  part("origin").textContent = [`id ${card.id}`, card.agent && `agent ${card.agent}`].filter(Boolean).join(" · ");
+  $("origin").open = false;
+}
+
+// What the agent says at the end is a claim: it stays folded with the thoughts.
+function actionText(action) {
+  if (CLAIMING.has(action.kind)) return action.kind === "stop" ? "stops" : "tells the user something";
+  const text = action.text || action.kind;
+  const more = [action.target, action.value].filter((word) => word && !text.includes(word));
+  return [text, ...more].join(" · ");
+}
+
+function showStrip() {
+  $("strip").replaceChildren(...card.states.map((state, i) => {
+    const button = make("button");
+    button.type = "button";
+    button.addEventListener("click", () => select(i));
+    if (state.picture) {
+      const thumb = make("img", "thumb");
+      thumb.loading = "lazy";
+      thumb.alt = "";
+      thumb.src = `pictures/${card.index}/${i}`;
+      thumb.addEventListener("error", () => thumb.replaceWith(make("span", "thumb")));
+      button.append(thumb);
+    }
+    const line = make("span", "line");
+    const action = card.actions[i];
+    line.append(make("span", "quiet", action ? `${i + 1}` : ""), make("bdi", "", action ? actionText(action) : "Final state"), make("span", "dot"));
+    button.append(line);
+    return button;
+  }));
+}
+
+function showClaims() {
+  const rows = [];
+  const add = (who, text) => {
+    const row = make("div", "row");
+    row.append(make("span", "quiet", `${who}: `), make("bdi", "", text));
+    rows.push(row);
+  };
+  if (card.answer != null) add("Answer", card.answer);
+  card.actions.forEach((action, i) => {
+    if (card.thoughts[i]) add(`Thought ${i + 1}`, card.thoughts[i]);
+    const words = CLAIMING.has(action.kind) ? (action.value ?? action.text) : null;
+    if (words && words !== card.answer && words !== action.kind) add(`Said in step ${i + 1}`, words);
+  });
+  $("claims").hidden = !rows.length;
+  $("claims").open = false;
+  part("claims").replaceChildren(...rows);
+}
+
+const choiceOf = ({ success, undecided }) => (success == null ? (undecided ?? "unsure") : success ? "success" : "failure");
+
+function opinions(shown) {
+  const row = (who, tone, word, ...more) => {
+    const made = make("div", "row");
+    made.append(make("bdi", "", who), ": ", make("span", `pill ${tone}`, word), make("bdi", "", more.filter(Boolean).map((text) => ` · ${text}`).join("")));
+    return made;
+  };
+  const steps = (labels) => labels?.length && labels.map(({ index, label }) => `${index + 1} ${NAMES[label].toLowerCase()}`).join(", ");
+  const people = (shown.others ?? []).map((other) => row(other.annotator ?? "(unnamed)", choiceOf(other), NAMES[choiceOf(other)], other.note, steps(other.steps)));
+  const judges = (shown.verdicts ?? []).map(({ evaluator, success, score, unscored, reason, steps: labels }) => {
+    const who = [`${evaluator.name} ${evaluator.version}`, evaluator.model].filter(Boolean).join(", ");
+    const word = unscored ? `unscored (${unscored})` : `${success ? "Success" : "Failure"}${score == null ? "" : ` (score ${score.toFixed(2)})`}`;
+    return row(who, unscored ? "unsure" : success ? "success" : "failure", word, reason, steps(labels));
+  });
+  return [...people, ...judges];
+}
+
+function showSaid() {
+  const rows = opinions(card);
+  $("said").hidden = !rows.length;
+  $("said").firstChild.textContent = card.mine ? "What others say of this one" : "Verdicts, before your label";
+  part("said").replaceChildren(...rows);
+  $("last").hidden = !last || last.index === card.index;
+  if ($("last").hidden) return;
+  const line = make("div", "row");
+  const back = make("button", "link", `${last.index + 1}`);
+  back.type = "button";
+  back.addEventListener("click", () => alone(() => open(last.index)));
+  line.append("You, on ", back, ": ", make("span", `pill ${last.mine.choice}`, NAMES[last.mine.choice]));
+  part("last").replaceChildren(line, ...opinions(last));
+}
+
+function showSitting() {
+  const done = overview.entries.filter(({ choice }) => choice).length;
+  const total = overview.entries.length;
+  $("counts").textContent = `${done} done, ${total - done} left`;
+  $("bar").style.width = `${(100 * done) / total}%`;
+  $("annotator").textContent = `Annotator: ${overview.annotator}`;
+  $("undo").disabled = !undoable;
+  const pairs = overview.pairs ?? [];
+  $("agreement").hidden = !pairs.length;
+  const table = make("table");
+  const add = (tag, cells) => {
+    const line = make("tr");
+    line.append(...cells.map((cell) => make(tag, "", cell)));
+    table.append(line);
+  };
+  add("th", ["With", "agree", "of", "kappa"]);
+  for (const { annotator, agreed, common, kappa } of pairs) {
+    const share = common ? `${Math.round((100 * agreed) / common)} %` : "–";
+    add("td", [annotator, share, `${common}`, kappa == null ? "–" : kappa.toFixed(2)]);
+  }
+  const open = pairs.reduce((sum, { undecided }) => sum + undecided, 0);
+  const about = open ? [make("p", "quiet", `Success and failure only; ${open} left open by one or both.`)] : [];
+  part("agreement").replaceChildren(table, ...about);
+}
+
+function showForm() {
+  for (const button of $("choices").children) button.setAttribute("aria-pressed", String(button.value === form.choice));
+  const action = card.actions[chosen];
+  for (const button of $("labels").children) {
+    button.disabled = !action;
+    button.setAttribute("aria-pressed", String(button.value === form.steps[chosen]));
+  }
+  $("step-title").textContent = action ? `Step ${chosen + 1}` : card.states.length ? "The final state has no step to label" : "No step to label";
+  if ($("note").value !== form.note) $("note").value = form.note;
+  [...$("strip").children].forEach((button, i) => {
+    const dot = button.querySelector(".dot");
+    const label = form.steps[i];
+    dot.className = `dot ${label ?? ""}`;
+    dot.textContent = label ? LABELS.find(([value]) => value === label)[1] : "";
+    dot.title = label ? NAMES[label] : "";
+  });
+}
+
+function select(i) {
+  if (!card.states.length) return showNothing();
+  chosen = Math.min(Math.max(i, 0), card.states.length - 1);
+  const state = card.states[chosen];
+  const action = card.actions[chosen];
+  [...$("strip").children].forEach((button, j) => button.setAttribute("aria-current", String(j === chosen)));
+  const thumb = $("strip").children[chosen];
+  $("strip").scrollLeft = thumb.offsetLeft - ($("strip").clientWidth - thumb.offsetWidth) / 2;
+  $("action").replaceChildren(make("b", "", action ? `Step ${chosen + 1} of ${card.actions.length}: ` : "Final state, "), make(action ? "bdi" : "span", "", action ? actionText(action) : "after the last action"));
+  if (state.url) $("action").append(make("bdi", "address", state.url));
+  showPicture(state, action);
+  $("caption").hidden = !state.caption;
+  part("caption").textContent = state.caption ?? "";
+  showText(state);
+  showForm();
+}
+
+function showNothing() {
+  chosen = 0;
+  $("action").replaceChildren();
+  $("caption").hidden = $("text").hidden = true;
+  showEmpty("Nothing was recorded of this trajectory");
+  showForm();
+}
+
+function showEmpty(why) {
+  $("frame").hidden = true;
+  $("empty").hidden = false;
+  $("empty").textContent = why;
+}
+
+function showPicture(state, action) {
+  document.querySelector(".evidence").classList.toggle("bare", !state.picture);
+  $("marks").replaceChildren();
+  if (!state.picture) {
+    showEmpty("No screenshot of this moment");
+    $("text").open = $("caption").open = true;
+    return;
+  }
+  const picture = new Image();
+  const mine = [card, chosen];
+  const current = () => mine[0] === card && mine[1] === chosen;
+  picture.alt = action ? `Screen before step ${chosen + 1}` : "Final screen";
+  picture.addEventListener("load", () => {
+    if (!current()) return;
+    $("picture").replaceWith(picture);
+    picture.id = "picture";
+    $("frame").hidden = false;
+    $("empty").hidden = true;
+    fit();
+    if (action) mark(action);
+  });
+  picture.addEventListener("error", () => current() && showEmpty("This screenshot is missing or no picture"));
+  picture.src = `pictures/${card.index}/${chosen}`;
+}
+
+function fit() {
+  const { naturalWidth: width, naturalHeight: height } = $("picture");
+  if (!width || !height) return;
+  const scale = Math.min(($("stage").clientWidth - 16) / width, ($("stage").clientHeight - 16) / height, LARGEST);
+  $("frame").style.width = `${width * scale}px`;
+  $("frame").style.height = `${height * scale}px`;
+}
+
+function mark({ point, end_point: end }) {
+  const { naturalWidth: width, naturalHeight: height } = $("picture");
+  const marks = $("marks");
+  marks.replaceChildren();
+  marks.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  if (!point) return;
+  const size = Math.max(width, height) / 34;
+  const draw = (tag, places) => {
+    for (const [name, thick] of [["halo", 0.5], ["mark", 0.24]]) {
+      const drawn = document.createElementNS("http://www.w3.org/2000/svg", tag);
+      drawn.setAttribute("class", name);
+      drawn.setAttribute("stroke-width", size * thick);
+      drawn.setAttribute("stroke-linecap", "round");
+      drawn.setAttribute("stroke-linejoin", "round");
+      for (const [key, value] of Object.entries(places)) drawn.setAttribute(key, value);
+      marks.append(drawn);
+    }
+  };
+  const [x, y] = [point[0] * width, point[1] * height];
+  draw("circle", { cx: x, cy: y, r: size });
+  if (!end) return;
+  const [u, v] = [end[0] * width, end[1] * height];
+  const angle = Math.atan2(v - y, u - x);
+  if (Math.hypot(u - x, v - y) <= size) return;
+  const at = (turn) => `${u - size * 1.4 * Math.cos(angle + turn)} ${v - size * 1.4 * Math.sin(angle + turn)}`;
+  draw("path", { d: `M ${x + size * Math.cos(angle)} ${y + size * Math.sin(angle)} L ${u} ${v} M ${at(0.5)} L ${u} ${v} L ${at(-0.5)}` });
+}
+
+async function showText(state = card.states[chosen]) {
+  $("text").hidden = !state?.text;
+  if (!state?.text || !$("text").open) return;
+  const mine = [card, chosen];
+  part("text").textContent = "Loading …";
+  let text;
+  try {
+    text = await (await fetch(`texts/${card.index}/${chosen}`)).text();
+  } catch {
+    text = "The page text could not be read: is prill annotate still running?";
+  }
+  if (mine[0] === card && mine[1] === chosen) part("text").textContent = text;
+}
+
+const choose = (choice) => {
+  form.choice = choice;
+  say(null);
+  showForm();
+};
+
+const label = (value) => {
+  if (!card.actions[chosen]) return say("The final state has no step to label.");
+  if (form.steps[chosen] === value) delete form.steps[chosen];
+  else form.steps[chosen] = value;
+  showForm();
+};
+
+function take(change) {
+  overview.entries[change.card.index].choice = change.card.mine?.choice ?? null;
+  overview.pairs = change.pairs;
+  card = change.card;
+  form = formOf(card.mine); // what was shown is saved or taken back: no draft of it is left
+}
+
+const save = () => alone(async () => {
+  if (!form.choice) return say("Choose success, failure, not executable or unsure first (s, f, x, u).");
+  const steps = Object.entries(form.steps).map(([index, value]) => ({ index: Number(index), label: value }));
+  let change;
+  try {
+    change = await ask(`api/cards/${card.index}`, { choice: form.choice, steps, note: form.note });
+  } catch (error) {
+    throw new Error(`Not saved. ${error.message} Your label is still here: Enter tries again.`);
+  }
+  undoable += 1;
+  take(change);
+  last = change.card;
+  if (change.next == null) {
+    show(change.card);
+    say(`All ${overview.entries.length} are labelled and on disk. End prill annotate with Ctrl-C in its terminal, or look through them.`);
+  } else {
+    await open(change.next);
+  }
+});
+
+const undo = () => alone(async () => {
+  const change = await ask("api/undo", {});
+  if (!change) {
+    undoable = 0;
+    showSitting();
+    return say("Nothing to take back: only what was saved since prill annotate started.");
+  }
+  keepDraft();
+  undoable = Math.max(undoable - 1, 0);
+  take(change);
+  last = null;
+  show(change.card, formOf(change.undone));
+  say(`Taken back: ${change.card.mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}. Change it and press Enter to save.`);
+});
+
+const step = (by) => alone(() => {
+  const index = card.index + by;
+  return index >= 0 && index < overview.entries.length ? open(index) : undefined;
+});
+
+function showEntries() {
+  const wanted = $("find").value.trim().toLowerCase();
+  const lines = overview.entries.flatMap(({ goal, choice }, i) => {
+    if (wanted && !goal.toLowerCase().includes(wanted) && String(i + 1) !== wanted) return [];
+    const item = make("li");
+    const button = make("button");
+    button.type = "button";
+    button.append(make("span", "number", `${i + 1}`), make("bdi", "", goal), make("span", `pill ${choice ?? ""}`, choice ? NAMES[choice] : ""));
+    button.addEventListener("click", () => goTo(i));
+    item.append(button);
+    return [item];
+  });
+  $("entries").replaceChildren(...lines);
+}
+
+// Closing alone leaves the focus in a field that cannot be seen for a moment, and the next key would go there.
+function shut(dialog) {
+  document.activeElement.blur();
+  dialog.close();
+}
+
+function goTo(index) {
+  shut($("jump"));
+  alone(() => open(index));
+}
+
+function showJump() {
+  $("find").value = "";
+  showEntries();
+  $("jump").showModal();
+  $("find").focus();
+  $("entries").children[card.index]?.scrollIntoView({ block: "center" });
+}
+
+const KEYS = {
+  ArrowLeft: () => select(chosen - 1),
+  ArrowRight: () => select(chosen + 1),
+  Home: () => select(0),
+  End: () => select(card.states.length - 1),
+  Enter: save,
+  z: undo,
+  ",": () => step(-1),
+  ".": () => step(1),
+  g: showJump,
+  e: () => $("note").focus(),
+  p: () => ($("text").open = !$("text").open),
+  c: () => ($("claims").open = !$("claims").open),
+  "?": () => $("keys").showModal(),
+};
+CHOICES.forEach(([value, key], i) => (KEYS[key] = KEYS[i + 1] = () => choose(value)));
+for (const [value, key] of LABELS) KEYS[key] = () => label(value);
+
+document.addEventListener("keydown", (event) => {
+  const dialog = document.querySelector("dialog[open]");
+  if (dialog && event.key === "Escape") {
+    event.preventDefault();
+    shut(dialog);
+  }
+  if (!card || busy || dialog) return;
+  const typing = event.target.matches("textarea, input");
+  if (typing && event.key === "Escape") event.target.blur();
+  const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
+  if (sends ? false : typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  // A control reached by Tab is pressed by Enter, as everywhere.
+  if (event.key === "Enter" && !typing && event.target.matches("button:focus-visible, summary:focus-visible")) return;
+  const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  const act = Object.hasOwn(KEYS, key) ? KEYS[key] : null;
+  if (!act) return;
+  event.preventDefault();
+  if (event.repeat && !event.key.startsWith("Arrow")) return;
+  if (typing) event.target.blur();
+  act();
+});
+
+function wire() {
+  for (const [id, offered, act] of [["choices", CHOICES, choose], ["labels", LABELS, label]]) {
+    for (const [value, key, name] of offered) {
+      const button = make("button", value);
+      button.type = "button";
+      button.value = value;
+      button.append(make("span", "", name), make("kbd", "", key));
+      button.addEventListener("click", () => card && !busy && act(value));
+      $(id).append(button);
+    }
+  }
+  $("save").addEventListener("click", save);
+  $("undo").addEventListener("click", undo);
+  $("list").addEventListener("click", () => card && showJump());
+  $("help").addEventListener("click", () => $("keys").showModal());
+  $("note").addEventListener("input", () => (form.note = $("note").value));
+  $("text").addEventListener("toggle", () => card && showText());
+  $("find").addEventListener("input", showEntries);
+  $("jump").querySelector("form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    $("entries").querySelector("button")?.click();
+  });
+  addEventListener("beforeunload", (event) => {
+    keepDraft();
+    if (drafts.size) event.preventDefault();
+  });
+  new ResizeObserver(fit).observe($("stage"));
+}
+
+wire();
+busy = false;
+alone(async () => {
+  overview = await ask("api/overview");
+  await open(overview.at);
+});
