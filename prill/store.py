@@ -130,7 +130,10 @@ def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
-    """Every label of a file in order."""
+    """Every label of a file in order. Raises UsageError for a verdict file: a judge's word would pass for a person's."""
+    first = next(read_lines(path), None)
+    if first is not None and _has_evaluator(first.data):
+        raise UsageError(f"{path}: holds verdicts, not labels")
     yield from _records(path, LabelRecord)
 
 
@@ -149,6 +152,14 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
         yield record
     if count == 0:
         raise UsageError(f"{path}: the file is empty")
+
+
+def _has_evaluator(data: bytes) -> bool:
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(record, dict) and "evaluator" in record
 
 
 def _readable(error: Exception) -> str:

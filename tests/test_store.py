@@ -194,3 +194,9 @@ def test_a_verdict_that_contradicts_itself_cannot_be_made(
 ) -> None:
     with pytest.raises(ValueError, match="verdict|score"):
         Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]
+
+
+def test_a_verdict_file_does_not_pass_for_labels(tmp_path: Path) -> None:
+    (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))))
+    with pytest.raises(UsageError, match="holds verdicts, not labels"):
+        list(read_labels(tmp_path / "v.jsonl"))
