@@ -1,0 +1,69 @@
+// Which trajectories the list holds: search words, and choices that all must hold.
+
+const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "", site: "", agent: "", platform: "" };
+const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
+let texts = [];
+
+function fits(row, i) {
+  if (filters.search && !filters.search.split(/\s+/).every((word) => texts[i].includes(word))) return false;
+  const said = row.said[Number(filters.judge)] ?? "";
+  if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== said) return false;
+  if (filters.against && !standsAgainst(against(row.truth, said))) return false;
+  if (filters.among === "differ" && !judgesDisagree(row.said)) return false;
+  if (filters.among === "agree" && (judgesDisagree(row.said) || !row.said.some((one) => one === "success" || one === "failure"))) return false;
+  if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
+  return ["site", "agent", "platform"].every((key) => !filters[key] || filters[key] === (row[key] ?? "(none)"));
+}
+
+function standsAgainst(kind) {
+  if (filters.against === "wrong") return kind === "FP" || kind === "FN";
+  if (filters.against === "agrees") return kind === "TP" || kind === "TN";
+  return kind === filters.against;
+}
+
+function choice(key, title, options) {
+  const select = el("select", { id: `filter-${key}`, change: (event) => { filters[key] = event.target.value; refilter(); } },
+    options.map(([value, words]) => el("option", { value }, words)));
+  return el("label", {}, el("span", {}, title), select);
+}
+
+function slice(key, title) {
+  const counts = new Map();
+  for (const row of overview.rows) counts.set(row[key] ?? "(none)", (counts.get(row[key] ?? "(none)") ?? 0) + 1);
+  if (counts.size < 2) return null;
+  const options = [...counts].sort(([a], [b]) => a.localeCompare(b)).map(([value, count]) => [value, `${value} (${count})`]);
+  return choice(key, title, [["", "any"], ...options]);
+}
+
+function drawFilters() {
+  texts = overview.rows.map((row) => `${row.goal} ${row.id}`.toLowerCase());
+  const several = overview.judges.length > 1;
+  const judged = overview.judges.length > 0;
+  const labelled = Boolean(overview.source);
+  byId("choices").append(...[
+    several ? choice("judge", "Judge", overview.judges.map((name, i) => [String(i), name])) : null,
+    judged ? choice("verdict", several ? "Its verdict" : "Verdict", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["unscored", "– unscored"], ["none", "no verdict"]]) : null,
+    judged && labelled ? choice("against", "Against the label", ["", "wrong", "FP", "FN", "unscored", "agrees"].map((key) => [key, AGAINST[key]])) : null,
+    several ? choice("among", "Between judges", [["", "any"], ["differ", "disagree"], ["agree", "agree"]]) : null,
+    labelled ? choice("truth", "Label", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["undecided", "? undecided"], ["none", "no label"]]) : null,
+    slice("site", "Site"), slice("agent", "Agent"), slice("platform", "Platform"),
+  ].filter(Boolean));
+  byId("filters").hidden = !byId("choices").children.length;
+  byId("filters").open = window.innerWidth > 820 && (byId("choices").children.length <= 4 || window.innerHeight >= 900);
+  byId("search").addEventListener("input", (event) => { filters.search = event.target.value.trim().toLowerCase(); refilter(); });
+  byId("clear").addEventListener("click", () => { setFilters({}); byId("search").focus(); });
+}
+
+// Sets these filters and clears the others.
+function setFilters(wanted) {
+  for (const key of Object.keys(filters)) {
+    filters[key] = wanted[key] ?? (key === "judge" ? filters.judge : "");
+    const node = key === "search" ? byId("search") : byId(`filter-${key}`);
+    if (node) node.value = filters[key];
+  }
+  refilter();
+}
+
+function activeFilters() {
+  return Object.entries(filters).filter(([key, value]) => value && key !== "judge" && key !== "search").length;
+}

@@ -1,0 +1,110 @@
+// Views, keys, and where the page begins.
+
+const overview = JSON.parse(block("overview"));
+let view = "summary";
+let saying = 0;
+
+function show(name) {
+  view = name;
+  byId("summary").hidden = name !== "summary";
+  byId("browse").hidden = name !== "browse";
+  byId("show-summary").setAttribute("aria-pressed", String(name === "summary"));
+  byId("show-browse").setAttribute("aria-pressed", String(name === "browse"));
+  if (name === "summary") { window.location.replace("#summary"); return; }
+  select(current);
+}
+
+// On a narrow screen the list and the trajectory take turns.
+function showPane(pane) {
+  byId("browse").dataset.pane = pane;
+  if (pane === "list") { drawList(); byId("list").focus(); }
+}
+
+// A short message for eyes and for screen readers.
+function say(text) {
+  const place = byId("said") ?? document.body.appendChild(el("div", { id: "said", role: "status" }));
+  place.textContent = text;
+  place.classList.add("on");
+  clearTimeout(saying);
+  saying = setTimeout(() => place.classList.remove("on"), 1600);
+}
+
+const KEYS = {
+  j: () => step(1), k: () => step(-1), n: () => step(1, disagreement), p: () => step(-1, disagreement),
+  s: () => show("summary"), t: () => show("browse"),
+  "/": () => { if (view !== "browse") show("browse"); showPane("list"); byId("search").focus(); byId("search").select(); },
+  "?": () => byId("help").showModal(),
+};
+
+// Coming from the summary, the trajectory that was chosen last counts as the next one, if it is wanted.
+function step(by, wanted = () => true) {
+  const arrives = view !== "browse";
+  if (arrives) show("browse");
+  if (arrives && current !== null && wanted(overview.rows[current])) showPane("detail");
+  else move(by, wanted);
+}
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const viewer = byId("viewer");
+  if (viewer.open) {
+    if (event.key === "ArrowRight") turn(1);
+    else if (event.key === "ArrowLeft") turn(-1);
+    return;
+  }
+  if (byId("help").open) {
+    if (event.key === "?") byId("help").close();
+    return;
+  }
+  const typing = event.target.closest("input[type=search], select");
+  if (typing) {
+    if (event.key === "Escape" || (event.key === "Enter" && typing.id === "search")) { typing.blur(); event.preventDefault(); }
+    return;
+  }
+  if (event.target.id === "list" && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    event.preventDefault();
+    move(event.key === "ArrowDown" ? 1 : -1, () => true);
+    return;
+  }
+  if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input")) {
+    byId("detail").querySelector(".card:focus .enlarge, .enlarge")?.click();
+    return;
+  }
+  const act = KEYS[event.key];
+  if (act) { event.preventDefault(); act(); }
+}
+
+function onJump(event) {
+  const button = event.target.closest("button[data-judge]");
+  if (!button) return;
+  show("browse");
+  setFilters({ judge: button.dataset.judge, verdict: button.dataset.verdict, truth: button.dataset.truth });
+}
+
+function fromAddress() {
+  const match = /^#t=(.*)$/.exec(window.location.hash);
+  if (!match) return;
+  const index = overview.rows.findIndex((row) => encodeURIComponent(row.id) === match[1]);
+  if (index < 0 || (view === "browse" && index === current)) return;
+  current = index;
+  if (!found.includes(index)) setFilters({});
+  byId("browse").dataset.pane = "detail";
+  show("browse");
+}
+
+byId("total").textContent = overview.rows.length.toLocaleString("en");
+byId("show-summary").addEventListener("click", () => show("summary"));
+byId("show-browse").addEventListener("click", () => { show("browse"); showPane("list"); });
+byId("show-help").addEventListener("click", () => byId("help").showModal());
+byId("summary").addEventListener("click", onJump);
+byId("list").addEventListener("scroll", () => requestAnimationFrame(drawList));
+byId("viewer").addEventListener("click", (event) => { if (event.target === byId("viewer")) byId("viewer").close(); });
+byId("viewer").addEventListener("close", () => { if (enlarged) goToCard(enlarged.index); });
+window.addEventListener("resize", drawList);
+window.addEventListener("hashchange", fromAddress);
+// Trajectories stand behind this script: one that was not there yet is drawn when all are.
+document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); });
+document.addEventListener("keydown", onKey);
+drawFilters();
+refilter();
+fromAddress();

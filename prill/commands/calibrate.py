@@ -1,0 +1,156 @@
+"""`prill calibrate`: from a judge's scores to probabilities, and to a threshold that serves a purpose."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from prill.errors import UsageError
+from prill.evaluators.calibrating import Calibrating, Goal, calibrate
+from prill.evaluators.calibration import Bin
+from prill.evaluators.diagram import reliability_svg
+from prill.evaluators.folds import task_of
+from prill.evaluators.pairing import pair
+from prill.evaluators.thresholds import Operating
+from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+
+_BAR = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = (
+        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. "
+        "`prill score --calibration FILE` puts the file to use."
+    )
+    parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file of one judge, as `prill score` writes it")
+    parser.add_argument("labels", metavar="LABELS", help="label file")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the calibration goes (JSON)")
+    parser.add_argument(
+        "--method", choices=("isotonic", "platt"), default="platt", help="platt (default): a curve with two parameters, for "
+        "some hundred labels or fewer; isotonic: any rising steps, for more"
+    )  # fmt: skip
+    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    parser.add_argument(
+        "--trajectories", metavar="TRAJ", help="the judged file: runs of one task are then never both fitted to and held out"
+    )
+    parser.add_argument(
+        "--target-precision", type=_share, metavar="P", help="lowest threshold with this precision, with 95 %% confidence"
+    )
+    parser.add_argument("--cost-fp", type=_cost, metavar="A", help="what a false positive costs; goes with --cost-fn")
+    parser.add_argument("--cost-fn", type=_cost, metavar="B", help="what a false negative costs, in the same unit")
+    parser.add_argument("--plot", metavar="FILE", help="reliability diagram (SVG)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for the folds of the cross-validation (default 0)")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the calibration and prints what it does; 0. Raises UsageError."""
+    goal = _goal(args)
+    tasks = None
+    if args.trajectories:
+        items = read_trajectories(args.trajectories)
+        tasks = {item.id: task_of(item) for item in items if not isinstance(item, BadLine)}
+    found = calibrate(
+        pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source), args.method, goal, tasks, args.seed
+    )
+    judge = found.calibration.evaluator
+    _write(args.output, encode(found.calibration))
+    if args.plot:
+        _write(args.plot, reliability_svg(f"{judge.name}, {args.method}", found.before, found.after).encode())
+    print(encode(found).decode().rstrip() if args.json else page(found))
+    print(f"calibration of {judge.name} -> {args.output}", file=sys.stderr)
+    return 0
+
+
+def page(found: Calibrating) -> str:
+    """The calibration for a person to read."""
+    made = found.calibration
+    lines = [
+        f"Judge: {made.evaluator.name} {made.evaluator.version}"
+        + (f", {made.evaluator.model}" if made.evaluator.model else ""),
+        f"Labels: {made.source}, {made.labelled} scored runs, {made.successes} successes"
+        + (f"; left out {made.unscored} unscored" if made.unscored else ""),
+        f"Held out: {made.folds} folds by {made.grouped_by}",
+        "",
+        f"{'':<36}{'before':>8}{'after':>8}",
+        f"{'Brier score':<36}{made.before.brier:>8.4f}{made.after.brier:>8.4f}",
+        f"{'calibration error, 10 equal widths':<36}{made.before.calibration_error:>8.4f}{made.after.calibration_error:>8.4f}",
+        "",
+        *_diagram("before", found.before),
+        "",
+        *_diagram(f"after ({made.map.method})", found.after),
+        "",
+    ]
+    if found.values <= 2:
+        lines += [
+            f"The judge gave {found.values} different score{'s' * (found.values != 1)}: there is nothing to calibrate beyond "
+            "them. A model that returns log-probabilities gives finer ones.",
+            "",
+        ]
+    lines += [
+        f"Threshold {made.threshold:g}: {made.rule}",
+        f"  on all {made.labelled} runs: {_figures(found.chosen)}",
+        f"  chosen on some folds, tried on the other: {_figures(found.tried)}",
+    ]
+    if found.missed:
+        lines.append("  held out, that is less than was asked for: the runs are too few for this threshold to be trusted")
+    if found.cost is not None and found.constant_cost is not None:
+        lines.append(f"  cost of a run, held out: {found.cost:.4f}; with the cheaper constant answer {found.constant_cost:.4f}")
+    lines.append("Bounds take runs as independent; runs of one task are not quite, so leave some room.")
+    return "\n".join(lines)
+
+
+def _figures(found: Operating) -> str:
+    if found.precision is None:
+        return "nothing is called a success"
+    recall = "-" if found.recall is None else f"{found.recall:.3f}"
+    return (
+        f"precision {found.precision:.3f} ({found.right} of {found.called}; at least {found.bound:.3f} with 95 % confidence), "
+        f"recall {recall}"
+    )
+
+
+def _diagram(name: str, bins: Sequence[Bin]) -> list[str]:
+    lines = [f"{name:<18}{'runs':>6}{'mean score':>12}{'successes':>11}"]
+    for b in bins:
+        bar = ("█" * round(b.success_rate * _BAR)).ljust(_BAR, "·")
+        place = min(_BAR - 1, int(b.mean_score * _BAR))
+        lines.append(
+            f"{f'{b.low:.1f} to {b.high:.1f}':<18}{b.count:>6}{b.mean_score:>12.3f}{b.success_rate:>11.3f}"
+            f"  {bar[:place]}|{bar[place + 1 :]}"
+        )
+    return lines
+
+
+def _goal(args: argparse.Namespace) -> Goal:
+    if (args.cost_fp is None) != (args.cost_fn is None):
+        raise UsageError("--cost-fp and --cost-fn go together: only their ratio matters")
+    if args.cost_fp is None:
+        return Goal(precision=args.target_precision)
+    if args.target_precision is not None:
+        raise UsageError("choose one of --target-precision and the costs")
+    return Goal(costs=(args.cost_fp, args.cost_fn))
+
+
+def _write(path: str, data: bytes) -> None:
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError("give a precision between 0 and 1")
+    return number
+
+
+def _cost(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError("give a cost above 0")
+    return number

@@ -1,0 +1,106 @@
+"""`prill fit`: a judge from your own labelled trajectories."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from prill.errors import UsageError
+from prill.evaluators.fitting import Origin, examples, fit
+from prill.evaluators.pairing import gold_labels
+from prill.evaluators.student import HeldOut, StudentModel
+from prill.intake import Intake
+from prill.store import BadLine, encode, read_labels
+from prill.types import Trajectory
+
+_EXIT_ALL, _EXIT_SOME_BROKEN = 0, 3
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or bad usage."
+    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument("labels", metavar="LABELS", help="label file")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the fitted judge goes, one JSON file")
+    parser.add_argument(
+        "--kind",
+        choices=("student", "prior"),
+        default="student",
+        help="student (default): how the run went, and its texts; prior: how it went, without reading",
+    )
+    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    parser.add_argument(
+        "--evidence-only",
+        action="store_true",
+        help="look at no thoughts, answers and messages: claims cannot turn the judge",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="for the folds of the cross-validation (default 0)")
+    parser.add_argument("--json", action="store_true", help="print the card as JSON instead of tables")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Fits, writes the file and prints its card. Raises UsageError."""
+    source, gold = gold_labels(read_labels(args.labels), args.source)
+    broken: list[str] = []
+    with closing(Intake(args.trajectories)) as intake:
+        runs, left_out = examples(_good(intake, broken), gold, args.kind, args.evidence_only)
+    if not runs:
+        raise UsageError(f"no trajectory has a decided label of source {source!r}: do the ids of both files match?")
+    origin = Origin(data=tuple(_sha256(path) for path in (*args.trajectories, args.labels)), source=source)
+    model = fit(runs, args.kind, args.evidence_only, seed=args.seed, left_out=left_out + len(broken), origin=origin)
+    try:
+        size = Path(args.output).write_bytes(encode(model))
+    except OSError as error:
+        raise UsageError(f"{args.output}: {error.strerror}") from None
+    print(encode(model.card).decode().rstrip() if args.json else card(model))
+    print(f"{args.kind} -> {args.output} ({size / 1000:.0f} kB)", file=sys.stderr)
+    for problem in broken[:10]:
+        print(f"prill fit: left out: {problem}", file=sys.stderr)
+    return _EXIT_SOME_BROKEN if broken else _EXIT_ALL
+
+
+def card(model: StudentModel) -> str:
+    """What a person should know before trusting the judge."""
+    found = model.card
+    claims = ", without the agent's claims" if model.evidence_only else ""
+    lines = [
+        f"Judge: {model.kind}{claims}; success from a probability of {model.threshold:g}",
+        f"Fitted on {found.runs} runs of {found.tasks} tasks, {found.successes} successes; labels: {found.source or 'unknown'}"
+        + (f"; left out {found.left_out} without label or steps" if found.left_out else ""),
+        "",
+        f"{'on runs it was not fitted on':<36}{'runs':>6}{'successes':>11}{'AUC':>7}{'accuracy':>10}{'balanced':>10}",
+        _row(f"all ({found.folds} folds by task)", found.all_runs),
+        _row("those not cut off", found.not_cut_off),
+        *(_row(f"{site}, fitted on the others", figures) for site, figures in found.other_sites.items()),
+        "",
+    ]
+    if found.other_sites:
+        lines.append("It knows sites like those it was fitted on; the last lines tell what to expect elsewhere.")
+    else:
+        lines.append("It knows runs like those it was fitted on; there are too few sites to tell what to expect elsewhere.")
+    return "\n".join(lines)
+
+
+def _row(name: str, figures: HeldOut) -> str:
+    shown = "".join(
+        f"{'-' if value is None else format(value, '.3f'):>{width}}"
+        for value, width in ((figures.auc, 7), (figures.accuracy, 10), (figures.balanced_accuracy, 10))
+    )
+    return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{shown}"
+
+
+def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
+    for _, item in intake:
+        if isinstance(item, BadLine):
+            broken.append(item.message)
+        else:
+            yield item
+
+
+def _sha256(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

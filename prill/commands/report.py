@@ -1,0 +1,101 @@
+"""`prill report`: one HTML page with screenshots, verdicts and labels."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+
+from prill.commands.models import positive
+from prill.evaluators.calibration import read_calibration
+from prill.evaluators.report.judges import read_judges
+from prill.evaluators.report.page import Written, write_report
+from prill.intake import Intake
+from prill.store import encode, read_labels, read_lines
+
+_EXIT_ALL, _EXIT_SOME = 0, 3
+_SHOWN = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = "Exit codes: 0 all shown, 3 some lines or images could not be read, 2 nothing could be read or bad usage."
+    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument("-o", "--output", required=True, metavar="PAGE", help="the page to write, such as report.html")
+    parser.add_argument("--verdicts", nargs="+", default=[], metavar="V", help="verdict files: the judges, side by side")
+    parser.add_argument("--labels", nargs="+", default=[], metavar="L", help="label files")
+    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    parser.add_argument("--embed", action="store_true", help="put the images into the page instead of linking to them")
+    parser.add_argument("--limit", type=positive, metavar="N", help="show the first N trajectories only")
+    parser.add_argument("--threshold", type=_share, metavar="T", help="the score to mark on the precision-recall curves")
+    parser.add_argument(
+        "--calibration", nargs="+", default=[], metavar="C", help="calibrations of these judges: their thresholds are marked"
+    )
+    parser.add_argument("--title", default="prill report", metavar="TEXT", help="what stands above the page")
+    parser.add_argument("--json", action="store_true", help="print what the page holds as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes the page; see `configure` for the exit codes."""
+    from tqdm import tqdm
+
+    judges = read_judges(args.verdicts)
+    calibrations = [read_calibration(path) for path in args.calibration]
+    labels = chain.from_iterable(map(read_labels, args.labels))
+    total = sum(1 for path in args.trajectories for _ in read_lines(path))
+    total = total if args.limit is None else min(total, args.limit)
+    intake = Intake(args.trajectories, args.limit)
+    try:
+        with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+            items = (item for _, item in intake)
+            written = write_report(
+                args.output,
+                items,
+                judges,
+                labels,
+                source=args.source,
+                embed=args.embed,
+                threshold=args.threshold,
+                calibrations=calibrations,
+                title=args.title,
+                progress=bar.update,
+            )
+    finally:
+        intake.close()
+    if args.json:
+        print(encode({"output": args.output, "bytes": Path(args.output).stat().st_size, **_counts(written)}).decode().rstrip())
+    else:
+        size = Path(args.output).stat().st_size / 1e6
+        print(f"{args.output}: {written.trajectories} trajectories, judges: {len(judges)}, {size:.1f} MB", file=sys.stderr)
+    for problem in _problems(written):
+        print(f"prill report: {problem}", file=sys.stderr)
+    return _EXIT_SOME if written.broken or written.missing else _EXIT_ALL
+
+
+def _counts(written: Written) -> dict[str, int]:
+    return {
+        "trajectories": written.trajectories,
+        "broken": len(written.broken),
+        "missing_images": len(written.missing),
+        "images_elsewhere": written.outside,
+    }
+
+
+def _problems(written: Written) -> Iterator[str]:
+    yield from written.broken[:_SHOWN]
+    if len(written.broken) > _SHOWN:
+        yield f"… and {len(written.broken) - _SHOWN} more lines that could not be read"
+    yield from (f"{path}: missing, or no image" for path in written.missing[:_SHOWN])
+    if len(written.missing) > _SHOWN:
+        yield f"… and {len(written.missing) - _SHOWN} more images that cannot be shown"
+    if written.outside:
+        yield f"{written.outside} images lie outside the page's folder: they are found only from here; --embed puts them in"
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text}: a score lies between 0 and 1")
+    return value

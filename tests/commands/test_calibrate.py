@@ -1,0 +1,89 @@
+"""`prill calibrate` on files, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from prill.store import encode, encode_trajectory
+from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
+
+Prill = Callable[..., CompletedProcess[str]]
+JUDGE = EvaluatorInfo("vlm", "1", "m")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """300 verdicts with scores that are too low, one unscored, of 100 tasks; human labels, and an oracle's."""
+    dice = random.Random(1)
+    verdicts, labels, runs = [], [], []
+    for i in range(300):
+        chance = dice.random()
+        verdicts.append(Verdict(id=str(i), success=chance**3 >= 0.5, score=chance**3, evaluator=JUDGE))
+        labels.append(LabelRecord(id=str(i), success=dice.random() < chance))
+        labels.append(LabelRecord(id=str(i), success=True, source="oracle"))
+        runs.append(Trajectory(id=str(i), task=Task(id=f"k{i // 3}", goal="g")))
+    verdicts[7] = Verdict(id="7", unscored="timeout", evaluator=JUDGE)
+    paths = tmp_path / "v.jsonl", tmp_path / "l.jsonl", tmp_path / "t.jsonl"
+    paths[0].write_bytes(b"".join(map(encode, verdicts)))
+    paths[1].write_bytes(b"".join(map(encode, labels)))
+    paths[2].write_bytes(b"".join(encode_trajectory(run, tmp_path) for run in runs))
+    return paths
+
+
+def test_the_page_shows_what_calibration_did_and_the_files_are_written(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    verdicts, labels, trajectories = files
+    words = ("--source", "human", "--trajectories", trajectories, "--target-precision", "0.7", "--plot", "c.svg")
+    done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
+    assert done.returncode == 0, done.stderr
+    assert "299 scored runs" in done.stdout
+    assert "left out 1 unscored" in done.stdout
+    assert "5 folds by task" in done.stdout
+    before, after = next(line for line in done.stdout.splitlines() if line.startswith("Brier")).split()[-2:]
+    assert float(after) < float(before)
+    made = json.loads(Path("c.json").read_text())
+    assert made["evaluator"]["name"] == "vlm"
+    assert f"Threshold {made['threshold']:g}: precision of at least 0.7" in done.stdout
+    assert Path("c.svg").read_text().startswith("<svg")
+
+
+def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    words = ("--source", "human", "--cost-fp", "1", "--cost-fn", "4", "--method", "isotonic", "--json")
+    done = prill("calibrate", *files[:2], "-o", "c.json", *words)
+    found = json.loads(done.stdout)
+    assert found["calibration"]["threshold"] == 0.2
+    assert found["cost"] < found["constant_cost"]
+
+
+def test_scores_of_zero_and_one_are_said_to_leave_little_to_calibrate(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    lines = [json.loads(line) for line in files[0].read_text().splitlines()]
+    files[0].write_text("".join(json.dumps({**line, "score": None}) + "\n" for line in lines))
+    done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
+    assert done.returncode == 0, done.stderr
+    assert "gave 2 different scores: there is nothing to calibrate beyond them" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--source", "human", "--target-precision", "0.999"], "no threshold has a precision of at least 0.999"),
+        (["--source", "human", "--target-precision", "7"], "between 0 and 1"),
+        (["--source", "human", "--cost-fp", "1"], "go together"),
+        (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "above 0"),
+        (["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"], "choose one"),
+        (["--source", "oracle"], "299 successes and 0 failures"),
+        ([], "human, oracle"),
+    ],
+)
+def test_what_cannot_be_calibrated_is_one_clear_error(
+    words: list[str], message: str, files: tuple[Path, Path, Path], prill: Prill
+) -> None:
+    done = prill("calibrate", *files[:2], "-o", "c.json", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not Path("c.json").exists()

@@ -1,0 +1,124 @@
+"""`prill fit` on files, and the example, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'prill[student]'")
+
+ROOT = Path(__file__).resolve().parents[2]
+Prill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """30 tasks, a success and a failure each; labels of people, and of an oracle that always says failure."""
+    runs, labels = [], []
+    for i in range(30):
+        for success in (True, False):
+            steps = [
+                {"observation": {"caption": "a shop"}, "action": {"kind": "click", "target": f"{k if success else 0}"}}
+                for k in range(3 if success else 9)
+            ]
+            final = {"caption": "the order was placed" if success else "the cart is empty"}
+            task = {"id": f"k{i}", "goal": "Order tea", "platform": "web", "site": f"site{i % 2}"}
+            runs.append({"id": f"{i}{success}", "task": task, "steps": steps, "final": final})
+            labels.append({"id": f"{i}{success}", "success": success, "source": "human"})
+            labels.append({"id": f"{i}{success}", "success": False, "source": "oracle"})
+    paths = tmp_path / "t.jsonl", tmp_path / "l.jsonl"
+    for path, rows in zip(paths, (runs, labels), strict=True):
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return paths
+
+
+def test_fit_writes_a_judge_that_score_uses_and_prints_its_card(files: tuple[Path, Path], prill: Prill) -> None:
+    done = prill("fit", *files, "-o", "m.json", "--source", "human")
+    assert done.returncode == 0, done.stderr
+    assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
+    assert "site0, fitted on the others" in done.stdout
+    assert "like those it was fitted on" in done.stdout
+    scored = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    assert scored.returncode == 0, scored.stderr
+    compared = prill("agree", "v.jsonl", files[1], "--source", "human", "--json")
+    assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
+
+
+def test_the_card_as_json_names_the_data_by_hash_and_two_fits_are_equal(files: tuple[Path, Path], prill: Prill) -> None:
+    shown = [prill("fit", *files, "-o", f"{i}.json", "--source", "human", "--kind", "prior", "--json") for i in range(2)]
+    card = json.loads(shown[0].stdout)
+    assert [len(digest) for digest in card["data"]] == [64, 64]
+    assert (card["runs"], card["seed"], card["folds"]) == (60, 0, 5)
+    assert Path("0.json").read_bytes() == Path("1.json").read_bytes()
+
+
+def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Prill) -> None:
+    assert prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only").returncode == 0
+    model = json.loads(Path("m.json").read_text())
+    assert model["evidence_only"] is True
+    assert set(model["words"]) == {"state"}
+    assert not any(name.startswith(("claims/", "answer/")) for name in model["features"])
+
+
+def test_broken_lines_are_named_and_the_others_are_fitted(files: tuple[Path, Path], prill: Prill) -> None:
+    with files[0].open("a") as file:
+        file.write('{"id": "x"}\n')
+    done = prill("fit", *files, "-o", "m.json", "--source", "human")
+    assert done.returncode == 3
+    assert "t.jsonl:61" in done.stderr
+    assert "left out 1" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "human, oracle"),
+        (["--source", "oracle"], "0 successes and 60 failures"),
+        (["--source", "nobody"], "no label has source"),
+        (["--source", "human", "-o", "/nonexistent/m.json"], "/nonexistent/m.json"),
+    ],
+)
+def test_what_cannot_be_fitted_is_one_clear_error(
+    words: list[str], message: str, files: tuple[Path, Path], prill: Prill
+) -> None:
+    done = prill("fit", *files, "-o", "m.json", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not Path("m.json").exists()
+
+
+def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Prill) -> None:
+    files[1].write_text('{"id": "stranger", "success": true}\n')
+    done = prill("fit", *files, "-o", "m.json")
+    assert done.returncode == 2
+    assert "do the ids of both files match" in done.stderr
+
+
+def test_a_file_of_the_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--kind", "prior")
+    done = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    assert done.returncode == 2
+    assert "--evaluator prior" in done.stderr
+
+
+def test_the_example_fits_and_judges_the_samples(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["examples/fit_and_use_a_student.sh", tmp_path],
+        cwd=ROOT,
+        env={**os.environ, "PRILL": f"{Path(sys.executable).parent}/prill"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Judge: student, without the agent's claims" in done.stdout
+    verdicts = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert len(verdicts) == 3
+    assert all(0 <= verdict["score"] <= 1 and verdict["reason"].startswith("for: ") for verdict in verdicts)

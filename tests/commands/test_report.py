@@ -1,0 +1,116 @@
+"""`prill report` on the samples, and on files that are not as they should be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prill.store import encode, read_labels, read_trajectories
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+
+from .conftest import Prill, environment, write_trajectories
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
+
+
+@pytest.fixture
+def verdicts(tmp_path: Path) -> Path:
+    """A judge that goes by the first word of the goal."""
+    info = EvaluatorInfo("click-lover", "1")
+    with (tmp_path / "v.jsonl").open("wb") as file:
+        for item in read_trajectories(SAMPLES / "trajectories.jsonl"):
+            assert isinstance(item, Trajectory)
+            success = item.task.goal.startswith("Click")
+            file.write(encode(Verdict(id=item.id, success=success, score=float(success), evaluator=info)))
+    return tmp_path / "v.jsonl"
+
+
+def test_the_samples_with_a_judge_and_labels_make_a_page(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    given = (SAMPLES / "trajectories.jsonl", "--verdicts", verdicts, "--labels", SAMPLES / "labels.jsonl")
+    done = prill("report", *given, "-o", "r.html", "--json")
+    assert done.returncode == 0
+    counts = json.loads(done.stdout)
+    size = (tmp_path / "r.html").stat().st_size
+    assert counts | {"images_elsewhere": 0} == {
+        "output": "r.html",
+        "bytes": size,
+        "trajectories": 82,
+        "broken": 0,
+        "missing_images": 0,
+        "images_elsewhere": 0,
+    }
+    assert counts["images_elsewhere"] > 0
+    assert "--embed puts them in" in done.stderr
+    agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
+    accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
+    assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_embedding_leaves_nothing_elsewhere(prill: Prill, tmp_path: Path) -> None:
+    done = prill("report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--embed", "--limit", 3)
+    assert (done.returncode, "embed" in done.stderr) == (0, False)
+    assert (tmp_path / "r.html").read_text("utf-8").count('id="t') == len(("total", "t0", "t1", "t2"))
+
+
+def test_broken_lines_and_missing_images_are_shown_counted_and_told(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2, screenshot="gone.png")
+    with path.open("a") as file:
+        file.write('{"id": "half"')
+    done = prill("report", path, "-o", "r.html", "--json")
+    assert done.returncode == 3
+    counts = json.loads(done.stdout)
+    assert (counts["trajectories"], counts["broken"], counts["missing_images"]) == (2, 1, 1)
+    assert "t.jsonl:3: not valid JSON" in done.stderr
+    assert "gone.png: missing, or no image" in done.stderr
+    assert "t.jsonl:3: not valid JSON" in (tmp_path / "r.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
+        (("--labels", "both.jsonl"), "several sources (human, oracle); choose one with --source"),
+        (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
+        (("--threshold", "1.5"), "a score lies between 0 and 1"),
+        (("--threshold", "x"), "invalid"),
+        (("-o", "nowhere/r.html"), "nowhere/r.html: cannot be written"),
+        (("--calibration", "both.jsonl"), "no calibration"),
+    ],
+)
+def test_bad_usage_is_told_in_a_line_and_leaves_no_page(
+    prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2)
+    both = (LabelRecord(id="t0", success=True, source=source) for source in ("human", "oracle"))
+    (tmp_path / "both.jsonl").write_bytes(b"".join(map(encode, both)))
+    done = prill("report", path, "-o", "r.html", *options)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["both.jsonl", "t.jsonl"]
+
+
+def test_nothing_readable_is_bad_usage(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("not JSON\n")
+    done = prill("report", "t.jsonl", "-o", "r.html")
+    assert (done.returncode, (tmp_path / "r.html").exists()) == (2, False)
+    assert "no trajectory could be read; t.jsonl:1" in done.stderr
+
+
+def test_the_example_makes_a_page_of_two_judges(tmp_path: Path) -> None:
+    prill = f"{Path(sys.executable).parent}/prill"
+    command = [str(ROOT / "examples" / "report.sh"), str(tmp_path / "out")]
+    subprocess.run(command, cwd=ROOT, env={**environment(), "PRILL": prill}, check=True, capture_output=True)
+    text = (tmp_path / "out" / "report.html").read_text("utf-8")
+    overview = json.loads(text.split('id="overview">', 1)[1].split("</script>", 1)[0])
+    truth = {label.id: label.success for label in read_labels(SAMPLES / "labels.jsonl")}
+    assert overview["judges"] == ["self-report", "always-fail"]
+    assert {row["id"]: row["truth"] == "success" for row in overview["rows"]} == truth
+    assert {row["said"][1] for row in overview["rows"]} == {"failure"}
+    assert os.path.getsize(tmp_path / "out" / "report.html") < 3_000_000
