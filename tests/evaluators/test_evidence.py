@@ -44,7 +44,9 @@ def test_actions_read_as_the_paper_has_them(platform: Platform, recorded: str, s
 
 
 def test_a_tap_on_something_named_keeps_its_name() -> None:
-    assert action_text(Action("click", 'tap "Settings" (0.41, 0.22)', target="Settings"), "ios") == 'tap "Settings" (0.41, 0.22)'
+    assert (
+        action_text(Action("click", 'tap "Settings" (0.41, 0.22)', target="Settings"), "ios") == 'tap "Settings" (0.41, 0.22)'
+    )
 
 
 def test_an_action_without_text_is_put_together_from_its_parts() -> None:
