@@ -61,6 +61,39 @@ def test_recording_scoring_and_comparing_work_together(tmp_path: Path) -> None:
     assert re.search(r"judged success +\d +\d", shown)
 
 
+needs_sklearn = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install 'prill[student]'"
+)
+PRILL = f"{Path(sys.executable).parent}/prill"
+
+
+@needs_sklearn
+def test_a_judge_is_fitted_compared_calibrated_and_attacked(tmp_path: Path) -> None:
+    shown = run("examples/trust_a_judge.sh", tmp_path, PRILL=PRILL)
+    for words in ("Fitted on 41 runs", "McNemar: p =", "Threshold 0.6", "| inject-page  |"):
+        assert words in shown
+    assert (tmp_path / "reliability.svg").read_text().startswith("<svg")
+
+
+@needs_sklearn
+def test_a_cascade_says_what_it_saved() -> None:
+    command = ("examples/cascade.sh", "m")
+    with MockServer() as server:
+        result = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PRILL": PRILL, "OPENAI_BASE_URL": server.base_url},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        asked = server.stats().requests
+    told = re.search(r"the second judge was asked for (\d+) of 82; that saved about (\d+) of its calls", result.stderr)
+    assert told, result.stderr
+    assert (int(told[1]), int(told[2])) == (asked, 82 - asked)
+    assert 0 < asked < 82
+
+
 def test_the_tree_in_the_readme_names_real_files_and_all_folders() -> None:
     readme = (ROOT / "README.md").read_text()
     tree = readme.split("```text\n", 1)[1].split("```", 1)[0]
