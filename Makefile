@@ -1,4 +1,4 @@
-# make demo    score the sample trajectories with a small model in this process, and compare with the labels
+# make demo    score the sample trajectories with a small model in this process, compare with the labels, make a page
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make lint    ruff and mypy
 # make wheel   dist/*.whl
@@ -18,7 +18,11 @@ demo: $(VENV)/.installed
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/verdicts.jsonl \
 	    --evaluator modular --model embedded --no-resume || test $$? -eq 3
+	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --evaluator self-report --no-resume
 	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
+	$(BIN)/prill report $(SAMPLES)/trajectories.jsonl -o out/demo/report.html --labels $(SAMPLES)/labels.jsonl \
+	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
+	@echo 'Open out/demo/report.html in a browser.'
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-easyocr browser
 	$(BIN)/python -m pytest
