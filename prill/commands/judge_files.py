@@ -24,7 +24,14 @@ from typing import Any, NoReturn
 from prill.errors import UsageError
 
 # These go around the whole evaluator, so its parts do not inherit them.
-_OUTER: dict[str, Any] = {"evidence_only": False, "read_points": None, "calibration": None, "judges": (), "weights": None}
+_OUTER: dict[str, Any] = {
+    "evidence_only": False,
+    "read_points": None,
+    "mark_points": False,
+    "calibration": None,
+    "judges": (),
+    "weights": None,
+}
 _WITHOUT_MODEL = ("student", "prior", "oracle", "self-report", "always-fail", "always-success")
 
 

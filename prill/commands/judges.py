@@ -38,6 +38,7 @@ def add_judge_options(parser: argparse.ArgumentParser) -> None:
     judge.add_argument(
         "--read-points", choices=("tree", "ocr"), help="name what the agent tapped, by the UI tree or by OCR of the screenshot"
     )
+    judge.add_argument("--mark-points", action="store_true", help="draw what the agent touched on the screenshots shown")
     judge.add_argument("--calibration", metavar="FILE", help="scores and threshold by a file of prill calibrate")
     judge.add_argument("--max-tokens", type=positive, metavar="N", help="token limit of a reply (default 1024)")
     more = parser.add_argument_group("judges of judges, and what single judges need")
@@ -76,6 +77,10 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
 
 
 def _wrapped(judge: Evaluator, args: argparse.Namespace) -> Evaluator:
+    if args.mark_points:
+        from prill.evaluators.marked import Marked
+
+        judge = Marked(judge)
     if args.read_points:
         from prill.evaluators.pointing import Pointing, read_screenshot
 
