@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
+import tempfile
+import weakref
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from prill.evaluators.markers import mark
 from prill.evaluators.rewritten import Rewritten
@@ -25,7 +27,8 @@ class Marked(Rewritten):
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
-        self._folder = TemporaryDirectory(prefix="prill-marked-")
+        self._folder = Path(tempfile.mkdtemp(prefix="prill-marked-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         super().__init__(evaluator, self._drawn, {"marked": VERSION})
 
     async def _drawn(self, trajectory: Trajectory) -> Trajectory:
@@ -41,7 +44,7 @@ class Marked(Rewritten):
         if path is None or action.point is None:
             return step
         picture = mark(path, action.point, action.end_point)
-        copy = Path(self._folder.name) / f"{hashlib.sha256(picture).hexdigest()[:16]}.png"
+        copy = self._folder / f"{hashlib.sha256(picture).hexdigest()[:16]}.png"
         if not copy.exists():
             part = copy.with_suffix(f".{id(step)}")
             part.write_bytes(picture)
