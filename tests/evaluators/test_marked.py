@@ -1,6 +1,5 @@
 """Screenshots with the action drawn on them, as a judge sees them."""
 
-import gc
 from pathlib import Path
 
 from PIL import Image as Picture
@@ -38,10 +37,6 @@ async def test_the_judge_sees_where_the_next_action_touches_and_the_file_stays_a
     assert far == (255, 255, 255)
     with Picture.open(tmp_path / "before.png") as untouched:
         assert untouched.convert("RGB").getcolors() == [(20000, (255, 255, 255))]
-    assert Path(before).exists()
-    del judge
-    gc.collect()
-    assert not Path(before).exists(), "copies go with the judge"
 
 
 async def test_the_key_goes_by_the_recorded_files(tmp_path: Path) -> None:
