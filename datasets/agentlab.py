@@ -12,11 +12,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from prill.datasets.browsergym_runs import Summary, Turn, oracle_label, plain_task_id, steps_of
 from prill.datasets.inert_pickle import fields, load_pickle
-from prill.datasets.rows import image_in, made
+from prill.datasets.rows import decoded, image_in, made, sound, whole_file
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
@@ -74,9 +72,9 @@ def _summary(folder: Path) -> Summary:
     if not path.is_file():
         return Summary()
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Summary)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: {error}") from None
+        return decoded(whole_file(path), Summary)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
 
 
 def _trajectory(folder: Path, root: Path) -> Trajectory:
@@ -113,7 +111,7 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         final=final if final != Observation() else None,
         answer=answer,
         metadata={key: value for key, value in extra.items() if isinstance(value, str | int)},
-        error=summary.err_msg or None,
+        error=summary.broke_off,
     )
 
 
@@ -145,4 +143,4 @@ def _goal(folder: Path) -> str:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return sound(value) if isinstance(value, str) and value else None

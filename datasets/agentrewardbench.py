@@ -6,22 +6,16 @@ a screenshot path leads, and whether the goal is a text or a list of parts, is f
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from prill.datasets.browsergym_runs import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.rows import made
+from prill.datasets.rows import decoded, made, whole_file
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, open_lines
+from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -85,7 +79,7 @@ def _read(path: Path, root: Path) -> Trajectory | BadLine:
 
 def _label(path: Path) -> LabelRecord | BadLine | None:
     def make() -> LabelRecord | None:
-        run = _decoded(path, _Outcome)
+        run = decoded(whole_file(path), _Outcome)
         return oracle_label(_id(path, run), run.summary_info or Summary())
 
     return made(str(path), make)
@@ -100,16 +94,6 @@ def _files(root: Path) -> list[Path]:
     return found
 
 
-def _decoded(path: Path, type: type[_T]) -> _T:
-    try:
-        with open_lines(path) as file:
-            return msgspec.json.decode(file.read(), type=type)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(str(error)) from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {error}") from None
-
-
 def _id(path: Path, run: _Run | _Outcome) -> str:
     agent = (run.agent or run.model or "unknown").removeprefix("GenericAgent-")
     return f"{run.benchmark or 'unknown'}/{agent}/{_task_name(path)}"
@@ -120,7 +104,7 @@ def _task_name(path: Path) -> str:
 
 
 def _trajectory(path: Path, root: Path) -> Trajectory:
-    run = _decoded(path, _Run)
+    run = decoded(whole_file(path), _Run)
     found = _Screenshots(path, root)
     turns = [
         Turn(
@@ -152,7 +136,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         final=final,
         answer=answer,
         metadata={key: value for key, value in extra.items() if value is not None},
-        error=summary.err_msg or None,
+        error=summary.broke_off,
     )
 
 

@@ -30,7 +30,8 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
     Steps of an episode may come in any order and between those of others, but within one file. An episode that the file
     ends before its last step comes with `metadata["episode_length"]`; one with a gap or a doubled step is broken.
     Screenshots are written to the folder `images`; without one, to a temporary folder, and a trajectory's go when the next
-    trajectory is asked for. `task.site` is the data set, where a path names it. There are no labels.
+    trajectory is asked for. `task.site` is the data set, where a path names it. Tasks have no id: episodes of one goal are
+    of one task. There are no labels.
     """
     with albums(images) as store:
         for path in _files(Path(source)):
@@ -127,7 +128,7 @@ def _trajectory(id: str, episode: _Open, site: str | None) -> Trajectory | BadLi
     metadata: dict[str, Any] = {"device": episode.device} if episode.device else {}
     if episode.length is not None and episode.length != count:
         metadata["episode_length"] = episode.length
-    task = Task(id=id, goal=episode.goal, platform="android", site=site)
+    task = Task(goal=episode.goal, platform="android", site=site)
     return Trajectory(id=id, task=task, agent="human", steps=tuple(episode.steps[i] for i in range(count)), metadata=metadata)
 
 

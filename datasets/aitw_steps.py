@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from prill.datasets.rows import UNREADABLE, whole_file
 from prill.datasets.tfrecord import begins_tfrecord, parse_example, read_records
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, open_lines, read_lines
@@ -214,8 +215,7 @@ def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | 
         for line in read_lines(path):
             yield from _decoded(f"{path}:{line.number}", line.data)
     else:
-        with open_lines(path) as file:
-            yield from _decoded(str(path), file.read())
+        yield from _decoded(str(path), whole_file(path))
 
 
 def _has_lines(path: str | PathLike[str]) -> bool:
@@ -226,14 +226,14 @@ def _has_lines(path: str | PathLike[str]) -> bool:
         first, more = file.readline(), file.readline().strip()
     try:
         return bool(more) and msgspec.json.decode(first) is not None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return False
 
 
 def _decoded(place: str, data: bytes) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         yield place, f"not valid JSON ({error})"
         return
     yield from _records(place, value)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from os import PathLike
 
-from prill.datasets.browsergym_actions import parse_action
+from prill.datasets.browsergym_runs import Summary, Turn, oracle_label, plain_task_id, steps_of
 from prill.datasets.rows import find_rows, image_in, read_rows
 from prill.errors import Unparsable, UsageError
 from prill.parse import ReplyFormat
 from prill.store import BadLine
-from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
 
-_VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 _HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
 # "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says about it, end a description.
 _GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
@@ -94,9 +93,8 @@ def _labels(row: _Labels) -> Iterator[LabelRecord]:
     words = {"Successful": True, "Unsuccessful": False}
     for opinion in row.human:
         yield LabelRecord(id=row.id, success=words.get(opinion.success), source="human", annotator=opinion.annotator)
-    if row.oracle_reward is not None:
-        note = None if row.oracle_reward in (0.0, 1.0) else f"reward {row.oracle_reward:g}"
-        yield LabelRecord(id=row.id, success=row.oracle_reward >= 0.5, source="oracle", note=note)
+    if label := oracle_label(row.id, Summary(cum_reward=row.oracle_reward)):
+        yield label
 
 
 def load_reference_verdicts(
@@ -141,20 +139,7 @@ def description(caption: str) -> str:
 
 
 def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
-    steps = []
-    final = None
-    for i, raw in enumerate(row.steps):
-        observation = Observation(
-            screenshot=image_in(folder, raw.screenshot) if raw.screenshot else None,
-            caption=(description(raw.caption) or None) if raw.caption else None,
-        )
-        if raw.action is None and i == len(row.steps) - 1:
-            final = observation
-        else:
-            steps.append(Step(observation, parse_action(raw.action or ""), raw.reasoning))
-    # A message ends the episode only where nothing follows it.
-    said = [step.action for step in steps if step.action.is_final]
-    steps[:-1] = [_not_final(step) for step in steps[:-1]]
+    steps, final, answer = steps_of([Turn(_observation(step, folder), step.action, step.reasoning) for step in row.steps])
     extra = {
         "benchmark_task_id": row.task_id,
         "terminated": row.terminated,
@@ -164,14 +149,17 @@ def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
     }
     return Trajectory(
         id=row.id,
-        task=Task(id=_VARIANT.sub("", row.task_id), goal=row.goal, platform="web", site=row.benchmark),
+        task=Task(id=plain_task_id(row.task_id), goal=row.goal, platform="web", site=row.benchmark),
         agent=row.agent,
-        steps=tuple(steps),
+        steps=steps,
         final=final,
-        answer=said[-1].value if said else None,
+        answer=answer,
         metadata={key: value for key, value in extra.items() if value is not None},
     )
 
 
-def _not_final(step: Step) -> Step:
-    return replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step
+def _observation(step: _Step, folder: str | PathLike[str]) -> Observation:
+    return Observation(
+        screenshot=image_in(folder, step.screenshot) if step.screenshot else None,
+        caption=(description(step.caption) or None) if step.caption else None,
+    )

@@ -13,12 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeVar
 
-import msgspec
-
 from prill.datasets.albums import albums
 from prill.datasets.chat import Call, ChatMessage, Part, conversation
 from prill.datasets.data_urls import Unpacked
-from prill.datasets.rows import made
+from prill.datasets.rows import decoded, made
 from prill.datasets.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -130,10 +128,7 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
 
 
 def _decoded(data: bytes) -> _Document:
-    try:
-        document = msgspec.json.decode(data, type=_Document)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(str(error)) from None
+    document = decoded(data, _Document)
     if not document.schema_version.encode().startswith(_MARK):
         raise InputError(f"schema_version is {document.schema_version!r}; expected ATIF-v1.…")
     return document

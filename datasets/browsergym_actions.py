@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
+from prill.datasets.rows import sound
 from prill.types import Action
 
 # Verb -> kind, the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.
@@ -64,7 +65,7 @@ def _plain(node: ast.expr | None) -> str | None:
     if node is None:
         return None
     if isinstance(node, ast.Constant):
-        return str(node.value)
+        return sound(str(node.value))
     if isinstance(node, ast.List | ast.Tuple):
         return _joined(node.elts)
     return ast.unparse(node)

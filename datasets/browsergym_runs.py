@@ -30,6 +30,11 @@ class Summary:
     truncated: bool | None = None
     err_msg: str | None = None
 
+    @property
+    def broke_off(self) -> str | None:
+        """Why the run stopped before its end. A run that has an end keeps in `err_msg` what the agent got wrong on its way."""
+        return None if self.terminated or self.truncated else self.err_msg or None
+
 
 def steps_of(turns: Sequence[Turn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
     """The steps, the final state when the last turn has no action, and what the agent told the user last.
@@ -54,7 +59,7 @@ def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
     reward = summary.cum_reward
     if reward is None:
         return None
-    if summary.err_msg and reward <= 0:
+    if summary.broke_off and reward <= 0:
         return LabelRecord(id=id, success=None, source="oracle", note="the run was ended by an error")
     note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
     return LabelRecord(id=id, success=reward >= 0.5, source="oracle", note=note)

@@ -18,10 +18,11 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Converted:
-    """How many records were written, and what is wrong with each that could not be."""
+    """How many records were written, and what is wrong with each that could not be. `unmatched` labels are of no trajectory."""
 
     trajectories: int = 0
     labels: int = 0
+    unmatched: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -33,8 +34,10 @@ def convert(
 ) -> Converted:
     """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out and noted.
 
-    Images are copied under a name made from their content. The two files appear when both are whole; labels.jsonl only when
-    there are labels. `progress` is called after every record. Raises UsageError when one of the files is there already.
+    Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is. Images are copied under a
+    name made from their content. The two files appear when both are whole, and only if something is in them; without any
+    trajectory neither does. Labels that cannot be found are a problem, not the end. `progress` is called after every record.
+    Raises UsageError when one of the files is there already, or `trajectories` does.
     """
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
@@ -42,20 +45,34 @@ def convert(
             raise UsageError(f"{out / name} exists already; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
     images, found = _Images(out / "images"), Converted()
+    ids: dict[str, bool] = {}  # whether it came once
 
     def whole(item: Trajectory) -> bytes | None:
-        try:
-            return encode_trajectory(images.copied(item), out)
-        except InputError as error:
-            found.problems.append(f"{item.id}: {error}")
+        if item.id in ids:
+            ids[item.id] = False
+            found.problems.append(f"id {item.id!r} comes again: the first trajectory stays, labels of that id do not")
             return None
+        try:
+            line = encode_trajectory(images.copied(item), out)
+        except (InputError, UnicodeEncodeError) as error:
+            found.problems.append(f"{item.id!r}: {error}")
+            return None
+        ids[item.id] = True
+        return line
+
+    def joined(label: LabelRecord) -> bytes | None:
+        found.unmatched += label.id not in ids
+        return encode(label) if ids.get(label.id, True) else None
 
     parts = [out / f"{name}.part" for name in names]
     try:
         found.trajectories = _write(parts[0], trajectories, whole, found.problems, progress)
-        found.labels = _write(parts[1], labels, encode, found.problems, progress)
+        try:
+            found.labels = _write(parts[1], labels, joined, found.problems, progress)
+        except UsageError as error:
+            found.problems.append(f"all labels: {error}")
         for name, part, count in zip(names, parts, (found.trajectories, found.labels), strict=True):
-            if count:
+            if count and found.trajectories:
                 part.replace(out / name)
     finally:
         for part in parts:

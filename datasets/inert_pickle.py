@@ -1,19 +1,21 @@
 """Pickles read as plain data. Nothing of them is ever run or imported: whatever they name becomes a stand-in.
 
 A pickle is a program that may call any function it names. Here every name gives `StandIn`, which keeps what it is given
-and does nothing, so a hostile file can only hold nonsense, or ask for more memory than there is.
+and does nothing, so a hostile file can only hold nonsense.
 """
 
 from __future__ import annotations
 
-import gzip
 import pickle
+import struct
 import zlib
 from io import BytesIO
 from os import PathLike
 from typing import Any
 
-from prill.errors import InputError
+from prill.datasets.rows import read_at_most
+from prill.errors import InputError, UsageError
+from prill.store import open_lines
 
 # A step with its page trees takes some MB; more is damage, or an archive made to fill the memory.
 _LARGEST = 256 * 2**20
@@ -57,18 +59,16 @@ class StandIn:
 def load_pickle(path: str | PathLike[str]) -> Any:
     """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken."""
     try:
-        with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else open(path, "rb") as source:
-            data = source.read(_LARGEST + 1)
-    except (OSError, EOFError, zlib.error) as error:
+        with open_lines(path) as file:
+            data = read_at_most(file, _LARGEST)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (OSError, EOFError, zlib.error, UsageError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
-    if len(data) > _LARGEST:
-        raise InputError(f"{path}: holds more than {_LARGEST >> 20} MiB; larger pickles are not read")
     try:
         return _Unpickler(BytesIO(data)).load()
     except _BROKEN as error:
-        raise InputError(f"{path}: no readable pickle: {error or type(error).__name__}") from None
+        raise InputError(f"{path}: no readable pickle: {str(error) or type(error).__name__}") from None
 
 
 def fields(value: object) -> dict[str, Any]:
@@ -80,7 +80,9 @@ def fields(value: object) -> dict[str, Any]:
 
 _BROKEN = (
     pickle.UnpicklingError,
+    struct.error,
     ArithmeticError,
+    AssertionError,
     AttributeError,
     EOFError,
     ImportError,
@@ -92,7 +94,9 @@ _BROKEN = (
 )
 
 
-class _Unpickler(pickle.Unpickler):
+# The one in Python: that in C makes room for as many remembered objects as a file says it has, 64 GB for nine bytes. It is
+# about twice as fast.
+class _Unpickler(pickle._Unpickler):
     def find_class(self, _module: str, _name: str) -> type[StandIn]:
         """The one class there is."""
         return StandIn

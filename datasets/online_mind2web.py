@@ -12,6 +12,7 @@ labels. Of `result_status` only is kept whether the run was cut off.
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ import msgspec
 
 from prill.datasets.data_urls import picture_size
 from prill.datasets.online_mind2web_actions import parse_action
-from prill.datasets.rows import read_rows
+from prill.datasets.rows import decoded, image_in, read_rows, whole_file
 from prill.datasets.tool_calls import tool_action
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, open_lines
@@ -116,7 +117,7 @@ def _is_rows(path: Path) -> bool:
     with open_lines(path) as file:
         try:
             start = file.read(1 << 20)
-        except (OSError, EOFError):
+        except (OSError, EOFError, zlib.error):
             return True  # damaged, which is reported when it is read
     return b'"task_id"' in start and (b'"action_history"' in start or b'"final_result_response"' in start)
 
@@ -127,17 +128,16 @@ def _read(place: _Place, make: Callable[[_Row], Iterator[_Made]]) -> Iterator[_M
         yield from read_rows(place.path, _Row, make)
         return
     try:
-        with open_lines(place.path) as file:
-            found = msgspec.json.decode(file.read(), type=msgspec.Raw)
-            rows = msgspec.json.decode(found, type=list[msgspec.Raw]) if bytes(found).lstrip()[:1] == b"[" else None
-    except (OSError, EOFError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        found = decoded(whole_file(place.path), msgspec.Raw)
+        rows = decoded(found, list[msgspec.Raw]) if bytes(found).lstrip()[:1] == b"[" else None
+    except InputError as error:
         yield BadLine(str(place.path), str(place.path), str(error), b"")
         return
     for i, raw in enumerate([found] if rows is None else rows):
         where = str(place.path) if rows is None else f"{place.path}[{i}]"
         try:
-            yield from list(make(msgspec.json.decode(raw, type=_Row)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+            yield from list(make(decoded(raw, _Row)))
+        except InputError as error:
             yield BadLine(where, where, str(error), bytes(raw))
 
 
@@ -180,7 +180,7 @@ def _screenshots(folder: Path) -> list[str]:
     for path in sorted(folder.iterdir(), key=lambda path: ("full" not in path.name, path.name)) if folder.is_dir() else ():
         if found := _PICTURE.fullmatch(path.name):
             numbered.setdefault(int(found[1] or found[2]), path)
-    return [str(path) for _, path in sorted(numbered.items())]
+    return [image_in(folder, path.name) for _, path in sorted(numbered.items())]
 
 
 def _action(said: str | dict[str, object] | None, shot: str | None) -> Action:
@@ -204,8 +204,8 @@ def _judged(place: _Place, row: _Row) -> Iterator[LabelRecord]:
 
 def _labelled(path: Path, agents: set[str], *, theirs: bool) -> Iterator[LabelRecord | BadLine]:
     try:
-        rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, str | int | None]])
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        rows = decoded(whole_file(path), list[dict[str, str | int | None]])
+    except InputError as error:
         yield BadLine(str(path), str(path), str(error), b"")
         return
     named = {key.removesuffix(_KEY) for row in rows for key in row if key.endswith(_KEY)}

@@ -17,7 +17,7 @@ import msgspec
 from prill.datasets.albums import albums
 from prill.datasets.chat import ChatMessage, Conversation, conversation
 from prill.datasets.data_urls import Unpacked
-from prill.datasets.rows import read_rows
+from prill.datasets.rows import UNREADABLE, read_rows
 from prill.datasets.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, read_lines
@@ -96,8 +96,9 @@ class _Kind:
 def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
     """Every request with its reply; `<custom_id>/<n>` where a reply has several choices.
 
-    All replies are held in memory, requests are not. Broken rows of replies come first. Pictures given as data URLs are
-    written to the folder `images`; without one, to a temporary folder, and go when the next request is asked for.
+    Tasks have no id: requests of one goal are of one task. All replies are held in memory, requests are not. Broken rows of
+    replies come first. Pictures given as data URLs are written to the folder `images`; without one, to a temporary folder, and
+    go when the next request is asked for.
     """
     requests, answers = _files(Path(source))
     replies: dict[str, _Reply] = {}
@@ -133,14 +134,14 @@ def _answered(row: _Request, reply: _Reply | None, expected: bool, images: Unpac
     size = screen_size(body.tools or ())
     if done is None:
         problem = "no reply in the batch" if expected and reply is None else None if reply is None else _problem(reply)
-        yield _trajectory(row.custom_id, row.custom_id, body, conversation(body.messages, images, size), None, None, problem)
+        yield _trajectory(row.custom_id, body, conversation(body.messages, images, size), None, None, problem)
         return
     if not done.choices:
         raise InputError(f"{row.custom_id}: the reply has no choices")
     for i, choice in enumerate(done.choices):
         found = conversation((*body.messages, choice.message), images, size)
         id = row.custom_id if len(done.choices) == 1 else f"{row.custom_id}/{i}"
-        yield _trajectory(id, row.custom_id, body, found, done, choice, None)
+        yield _trajectory(id, body, found, done, choice, None)
 
 
 def _completion(reply: _Reply) -> _Completion:
@@ -150,7 +151,6 @@ def _completion(reply: _Reply) -> _Completion:
 
 def _trajectory(
     id: str,
-    task: str,
     body: _Body,
     found: Conversation,
     done: _Completion | None,
@@ -165,7 +165,7 @@ def _trajectory(
     }
     return Trajectory(
         id=id,
-        task=Task(id=task, goal=found.goal),
+        task=Task(goal=found.goal),
         agent=(done.model if done else None) or body.model,
         steps=found.steps,
         final=found.final,
@@ -210,7 +210,7 @@ def _kind(path: Path) -> str | None:
         for line in read_lines(path):
             try:
                 row = msgspec.json.decode(line.data, type=_Kind)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue
             if row.custom_id is None:
                 return None

@@ -24,7 +24,7 @@ import msgspec
 
 from prill.datasets.data_urls import picture_size
 from prill.datasets.pyautogui_actions import parse_pyautogui
-from prill.datasets.rows import find_rows, image_in, made, read_rows
+from prill.datasets.rows import UNREADABLE, decoded, find_rows, image_in, made, read_rows
 from prill.datasets.tool_calls import tool_action
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, read_lines
@@ -163,8 +163,8 @@ def _rows(path: Path) -> tuple[list[_Act], list[str]]:
     rows, errors = [], []
     for line in read_lines(path):
         try:
-            row = msgspec.json.decode(line.data, type=_Act)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            row = decoded(line.data, _Act)
+        except InputError as error:
             raise InputError(f"line {line.number}: {error}") from None
         if row.Error is not None:
             errors.append(row.Error)
@@ -175,10 +175,9 @@ def _rows(path: Path) -> tuple[list[_Act], list[str]]:
 
 def _screenshots(folder: Path, rows: list[_Act]) -> list[str | None]:
     """The state before each action, and the last one. Results that were copied without any picture have none."""
-    first = next(
-        (str(path.resolve()) for name in ("initial_state.png", "step_0.png", "step_0_*.png") for path in folder.glob(name)),
-        None,
-    )
+    starts = (path.name for name in ("initial_state.png", "step_0.png", "step_0_*.png") for path in folder.glob(name))
+    start = next(starts, None)
+    first = image_in(folder, start) if start else None
     kept = any(folder.glob("*.png"))
     return [first, *(image_in(folder, row.screenshot_file) if kept and row.screenshot_file else None for row in rows)]
 
@@ -216,7 +215,7 @@ def _response(response: object) -> str | None:
 def _args(path: Path) -> _Args:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Args)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):  # an aid, not the record
+    except (OSError, *UNREADABLE):  # an aid, not the record
         return _Args()
 
 
@@ -227,10 +226,10 @@ def _goal(root: Path, folder: Path, rows: list[_Act]) -> str:
     found = [path for top in tops for path in top.glob(name)]
     for path in (*found, place / f"{place.name}.json"):
         try:
-            return msgspec.json.decode(path.read_bytes(), type=_Example).instruction
+            return decoded(path.read_bytes(), _Example).instruction
         except FileNotFoundError:
             continue
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, InputError) as error:
             raise InputError(f"{path}: {error}") from None
     if (place / "instruction.txt").is_file():
         return (place / "instruction.txt").read_text(encoding="utf-8", errors="replace").strip()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
+from prill.datasets.rows import sound
 from prill.datasets.tool_calls import fraction
 from prill.types import Action
 
@@ -127,7 +128,8 @@ def _action(call: ast.Call, size: tuple[float, float]) -> Action | None:
     named = {keyword.arg: _plain(keyword.value) for keyword in call.keywords}
     kind = _KINDS[name]
     if name in ("copy", "write", "typewrite", "press", "keyDown", "hotkey"):
-        return Action(kind, value=_text(name, args, named))
+        value = _text(name, args, named)
+        return Action(kind, value=None if value is None else sound(value))
     if name == "sleep":
         return Action(kind)
     first = 1 if kind == "scroll" else 0  # a scroll's distance comes before its place

@@ -2,32 +2,76 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, read_lines
+from prill.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
 Made = TypeVar("Made")
+# The last one is for brackets in brackets without end.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+# What an archive may unpack to where all of it is held in memory; an archive of 1 MB can hold as much.
+_LARGEST = 2**30
 
 
 def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Made]]) -> Iterator[Made | BadLine]:
     """What `make` gives for every row of a file; fields that `row` does not name are passed over.
 
-    A row that does not fit, or for which `make` raises InputError, comes as one BadLine with its place.
+    A row that does not fit, or for which `make` raises InputError, comes as one BadLine with its place; so does all that a
+    damaged archive loses.
     """
     decoder = msgspec.json.Decoder(row)
-    for line in read_lines(path):
+    lines = read_lines(path)
+    while True:
+        try:
+            line = next(lines)
+        except StopIteration:
+            return
+        except InputError as error:
+            yield BadLine(str(path), str(path), str(error).removeprefix(f"{path}:"), b"")
+            return
         place = f"{path}:{line.number}"
         try:
             yield from list(make(decoder.decode(line.data)))
-        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+        except (*UNREADABLE, InputError) as error:
             yield BadLine(place, place, str(error), line.data)
+
+
+def decoded(data: bytes, type: type[Row]) -> Row:
+    """The record that some JSON holds. Raises InputError, with the field's path, when it holds none."""
+    try:
+        return msgspec.json.decode(data, type=type)
+    except UNREADABLE as error:
+        raise InputError(str(error)) from None
+
+
+def whole_file(path: str | PathLike[str]) -> bytes:
+    """The bytes of a file, plain or gzip. Raises InputError when it cannot be read, or is an archive of more than 1 GiB."""
+    try:
+        with open_lines(path) as file:
+            packed = isinstance(file, gzip.GzipFile)
+            return read_at_most(file, _LARGEST) if packed else file.read()
+    except (OSError, EOFError, zlib.error, UsageError) as error:
+        raise InputError(f"cannot be read: {error}") from None
+
+
+def read_at_most(file: BinaryIO, most: int) -> bytes:
+    """All bytes of a file; room is made as they come. Raises InputError when there are more than `most`."""
+    parts, size = [], 0
+    while part := file.read(2**20):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise InputError(f"holds more than {most >> 20} MiB unpacked; more is not read")
+    return b"".join(parts)
 
 
 def made(place: str, make: Callable[[], Made]) -> Made | BadLine:
@@ -36,6 +80,15 @@ def made(place: str, make: Callable[[], Made]) -> Made | BadLine:
         return make()
     except InputError as error:
         return BadLine(place, place, str(error), b"")
+
+
+def sound(text: str) -> str:
+    """The text, fit for UTF-8: what was escaped in two halves ("\\ud83d\\ude00") becomes one character, a lone half a mark."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
 
 
 def find_rows(folder: str | PathLike[str], stem: str) -> Path:

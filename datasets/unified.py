@@ -17,7 +17,7 @@ from typing import TypeVar, cast, get_args
 import msgspec
 
 from prill.datasets.phone_actions import parse_android, parse_ios
-from prill.datasets.rows import image_in, made, read_rows
+from prill.datasets.rows import decoded, image_in, made, read_rows, whole_file
 from prill.datasets.webarena_actions import parse_action, split_answer
 from prill.datasets.webarena_tasks import site_of
 from prill.errors import InputError, UsageError
@@ -204,10 +204,6 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     )
 
 
-def _unknown(text: str) -> Action:
-    return Action("other", text)
-
-
 def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
     """A Reflexion trial under its file's name, `<task>_<trial>`. Captions are those of the last states."""
     pictures = [step.img for step in record.steps]
@@ -238,7 +234,7 @@ def _said(step: _Step, platform: Platform) -> str | None:
 
 def _task(uid: str, goal: str, config: _Config | None, platform: Platform) -> Task:
     config = config or _Config()
-    id = f"webarena.{config.task_id}" if config.task_id is not None else uid
+    id = f"webarena.{config.task_id}" if config.task_id is not None else uid if platform == "web" else ""
     return Task(id=id, goal=goal, platform=platform, site=site_of(config.sites), start_url=config.start_url)
 
 
@@ -264,10 +260,10 @@ def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str
     return name, _file(found[name], dict[str, str | None]) if name is not None else {}
 
 
-def _elements(path: Path) -> list[tuple[str, bytes]]:
+def _elements(path: Path) -> Iterator[tuple[str, bytes]]:
     """Every record of the list with its place. Records are decoded one by one, so that a wrong one costs only itself."""
     records = _file(path, list[msgspec.Raw])
-    return [(f"{path}[{i}]", bytes(record)) for i, record in enumerate(records)]
+    return ((f"{path}[{i}]", bytes(record)) for i, record in enumerate(records))
 
 
 def _trials(folder: Path) -> list[Path]:
@@ -278,21 +274,12 @@ def _trials(folder: Path) -> list[Path]:
 
 
 def _read(place: str, data: bytes | Path, type: type[_T], make: Callable[[_T], _Made]) -> _Made | BadLine:
-    return made(place, lambda: make(_decoded(data, type)))
-
-
-def _decoded(data: bytes | Path, type: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(data.read_bytes() if isinstance(data, Path) else data, type=type)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(str(error)) from None
+    return made(place, lambda: make(decoded(whole_file(data) if isinstance(data, Path) else data, type)))
 
 
 def _file(path: Path, type: type[_T]) -> _T:
     """A file that everything else depends on. Raises UsageError when it cannot be read."""
     try:
-        return _decoded(path, type)
+        return decoded(whole_file(path), type)
     except InputError as error:
         raise UsageError(f"{path}: {error}") from None

@@ -12,7 +12,7 @@ import msgspec
 
 from prill.datasets.chat import ChatMessage, conversation
 from prill.datasets.data_urls import Unpacked
-from prill.datasets.rows import read_rows
+from prill.datasets.rows import UNREADABLE, read_rows
 from prill.datasets.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -77,7 +77,7 @@ def _about(path: Path) -> _About:
         return msgspec.json.decode(beside.read_bytes(), type=_About)
     except FileNotFoundError:
         return _About()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise UsageError(f"{beside}: {error}; mend or remove it") from None
 
 

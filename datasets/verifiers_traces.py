@@ -38,7 +38,7 @@ class _Node:
 
 @dataclass(frozen=True)
 class _Reward:
-    score: float
+    score: float | None  # a NaN is written as null
     weight: float = 1.0
 
 
@@ -140,7 +140,8 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
 def _scored(episode: _Episode) -> Iterator[LabelRecord]:
     for trace in episode.traces:
         if trace.rewards:
-            given = [reward.score * reward.weight for reward in trace.rewards.values() if reward is not None]
+            rewards = [reward for reward in trace.rewards.values() if reward is not None]
+            given = [reward.score * reward.weight for reward in rewards if reward.score is not None]
             yield reward_label(trace.id, sum(given) if len(given) == len(trace.rewards) else None, not trace.ok)
 
 

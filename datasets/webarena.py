@@ -61,9 +61,10 @@ def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = No
         raise UsageError(f"{root}: expected a folder with render_<task>.html in it")
     errors = _read_logs(root).errors
     with albums(images) as store:
-        for number, _, path in sorted(found):
+        for number, trial, path in sorted(found):
             album = store.new()
-            item = _read(path, album, errors.get(number))
+            # The log does not tell trials apart.
+            item = _read(path, album, errors.get(number) if trial < 0 else None)
             yield item
             album.close()
 
@@ -90,7 +91,8 @@ def _read_logs(root: Path) -> _Log:
     paths = [folder / "merged_log.txt"]
     if not paths[0].is_file():
         near = sorted([*folder.glob("*"), *folder.glob("log*/*")])
-        paths = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
+        named = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
+        paths = [path for path in named if path.is_file()]
     log = _Log()
     for path in paths:
         current = None

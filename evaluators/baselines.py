@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from prill.errors import NoEvidence
 from prill.evaluators.outcome import Judgement, verdict_of
+from prill.prompts import content_hash
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 # An answer that says nothing was found or done, as agents of WebArena and its kin word it.
@@ -46,7 +47,7 @@ class SelfReport(_WithoutModel):
     """Takes the agent's word: success when it ended the episode itself and its answer, if it gave one, is no admission.
 
     An answer is an admission when it is empty or begins with words such as N/A, error or impossible; so is the action
-    report_infeasible. An episode that was cut off, by a step limit or by an error, is a failure.
+    report_infeasible. An episode that ended otherwise, by a step limit say, is a failure.
     """
 
     info = EvaluatorInfo("self-report", "1")
@@ -72,7 +73,7 @@ class SelfReport(_WithoutModel):
             return True, "the agent gave an answer"
         if last is not None and last.is_final:
             return True, "the agent said that it was done"
-        return False, "the episode was cut off before the agent said that it was done"
+        return False, "the episode ended before the agent said that it was done"
 
 
 class LabelOracle(_WithoutModel):
@@ -80,7 +81,8 @@ class LabelOracle(_WithoutModel):
 
     def __init__(self, labels: Mapping[str, bool | None], source: str) -> None:
         self.labels = labels
-        self.info = EvaluatorInfo("oracle", "1", params={"source": source})
+        known = content_hash(*(part for id, success in sorted(labels.items()) for part in (id, str(success))))
+        self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": known})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""

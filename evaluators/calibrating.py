@@ -59,11 +59,13 @@ def calibrate(
 ) -> Calibrating:
     """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts.
 
-    Raises UsageError when there are too few labels, or when no threshold reaches the precision.
+    Raises UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
     """
     scored = [pair for pair in pairing.pairs if pair.verdict.success is not None]
     scores, truths = [pair.score for pair in scored], [pair.truth for pair in scored]
     successes = sum(truths)
+    if tasks is not None and not any(pair.verdict.id in tasks for pair in scored):
+        raise UsageError("the trajectories are others than those judged: no id is in both")
     if min(successes, len(truths) - successes) < _LEAST_EACH:
         raise UsageError(
             f"too few labelled verdicts to calibrate: {successes} successes and {len(truths) - successes} failures have "

@@ -72,8 +72,7 @@ def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
     Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
     """
     source, by_id = labels_of(labels, source)
-    latest = {verdict.id: verdict for verdict in verdicts}
-    evaluator = _only_evaluator(latest.values())
+    evaluator, latest = _latest(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
         mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
@@ -112,14 +111,19 @@ def _truth(records: Iterable[LabelRecord]) -> bool | None:
     return next((record.success for record in records if record.success is not None), None)
 
 
-def _only_evaluator(verdicts: Iterable[Verdict]) -> EvaluatorInfo:
+def _latest(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
+    """The evaluator of all verdicts, also of those that a later one of the same id replaces, and the last for each id."""
     first: EvaluatorInfo | None = None
+    latest = {}
     for verdict in verdicts:
         if first is None:
             first = verdict.evaluator
         elif verdict.evaluator != first:
-            shown = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt})" for e in (first, verdict.evaluator))
+            shown = " and ".join(
+                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (first, verdict.evaluator)
+            )
             raise UsageError(f"the verdicts come from several evaluators ({shown}); keep them in a file each")
+        latest[verdict.id] = verdict
     if first is None:
         raise UsageError("there are no verdicts")
-    return first
+    return first, latest

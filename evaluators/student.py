@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
@@ -130,7 +131,8 @@ class Linear:
 class Student:
     """Judges by a fitted model, without images and without a language model.
 
-    A run is a success when its probability reaches `threshold` (the model's, 0.5, when None).
+    A run is a success when its probability reaches `threshold` (the model's, 0.5, when None). `strangers` counts the judged
+    runs of sites that it does not know.
     """
 
     def __init__(self, model: StudentModel, *, label: str, threshold: float | None = None) -> None:
@@ -139,6 +141,7 @@ class Student:
         params = {"evidence_only": model.evidence_only, "threshold": self.threshold}
         self.info = EvaluatorInfo(model.kind, "1", label, params=params)
         self._linear = Linear(model.bias, model.features.values(), model.words, against=model.evidence_only)
+        self.strangers = Counter[str]()
         self._known_sites = frozenset(model.card.sites)
         self._themes = _themes(list(model.features), self._linear.offsets)
 
@@ -176,7 +179,7 @@ class Student:
             id=trajectory.id,
             success=score >= self.threshold,
             score=score,
-            reason=self._reason(scores, trajectory.task.site),
+            reason=self._reason(scores) + self._warning(trajectory.task.site),
             usage=_NO_USAGE,
             seconds=round(time.perf_counter() - start, 4),
             evaluator=self.info,
@@ -186,14 +189,19 @@ class Student:
         """Whether runs of that site were fitted on; True where nothing is known about sites."""
         return site is None or not self._known_sites or site in self._known_sites
 
-    def _reason(self, scores: _Scores, site: str | None) -> str:
+    def _warning(self, site: str | None) -> str:
+        if site is None or self.knows(site):
+            return ""
+        self.strangers[site] += 1
+        return f"; fitted without runs of {site}: see the card's figures for other sites"
+
+    def _reason(self, scores: _Scores) -> str:
         parts = [(sum(scores.numbers[first:last]) - offset, name) for name, first, last, offset in self._themes]
         parts += [(adds, self._quoted(text, adds, known)) for text, adds, known in scores.words]
         parts.sort()
         against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN]
         speaking = [f"{name} {value:+.1f}" for value, name in parts[: -_SHOWN - 1 : -1] if value >= _LEAST_SHOWN]
-        warning = "" if self.knows(site) else f"; fitted without runs of {site}: see the card's figures for other sites"
-        return f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}{warning}"
+        return f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"
 
     def _quoted(self, text: str, adds: float, known: Set[str]) -> str:
         weighted = zip(map(self.model.words[text].__getitem__, known), known, strict=True)

@@ -11,7 +11,6 @@ from prill.errors import InputError, UsageError
 from prill.store import BadLine, numbered_trajectories
 from prill.types import Trajectory
 
-_HELD_BACK = 1000  # broken lines kept waiting for a first good one
 Item = Trajectory | BadLine
 
 
@@ -26,22 +25,9 @@ class Intake:
         self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:
-        """Each item with its place, `file:line`. Broken lines come after the first good one.
-
-        Raises UsageError when no line is a trajectory, before any item.
-        """
-        held: list[tuple[str, Item]] = []
-        waiting = True
-        for place, item in self._items():
-            if waiting and isinstance(item, BadLine) and len(held) < _HELD_BACK:
-                held.append((place, item))
-                continue
-            waiting = False
-            yield from held
-            held = []
-            yield place, item
-        if waiting:
-            raise UsageError(self._nothing(held))
+        """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory, before any item."""
+        self._look_for_one()
+        yield from self._items()
 
     def close(self) -> None:
         """Drops the temporary database."""
@@ -68,11 +54,20 @@ class Intake:
             return BadLine(place, place, problem, item.id.encode())
         return item
 
-    def _nothing(self, broken: list[tuple[str, Item]]) -> str:
-        names = ", ".join(map(str, self.paths))
-        if not broken:
-            return f"{names}: the file is empty" if len(self.paths) == 1 else f"{names}: the files are empty"
-        first = broken[0][1]
-        assert isinstance(first, BadLine)
-        more = f" (and {len(broken) - 1} more broken lines)" if len(broken) > 1 else ""
-        return f"no trajectory could be read; {first.message}{more}"
+    def _look_for_one(self) -> None:
+        first, broken, left = None, 0, self.limit
+        for path in self.paths:
+            try:
+                for _, item in numbered_trajectories(path):
+                    if left is not None and (left := left - 1) < 0:
+                        break
+                    if not isinstance(item, BadLine):
+                        return
+                    first, broken = first or item.message, broken + 1
+            except InputError as error:
+                first, broken = first or str(error), broken + 1
+        if first is None:
+            names = ", ".join(map(str, self.paths))
+            raise UsageError(f"{names}: the file is empty" if len(self.paths) == 1 else f"{names}: the files are empty")
+        more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""
+        raise UsageError(f"no trajectory could be read; {first}{more}")

@@ -126,15 +126,28 @@ def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
     """Every verdict of a file in order. An incomplete last line, left by a crash, is skipped with a warning."""
+    _expect(path, "verdicts")
     yield from _records(path, Verdict)
 
 
 def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
     """Every label of a file in order. Raises UsageError for a verdict file: a judge's word would pass for a person's."""
-    first = next(read_lines(path), None)
-    if first is not None and _has_evaluator(first.data):
-        raise UsageError(f"{path}: holds verdicts, not labels")
+    _expect(path, "labels")
     yield from _records(path, LabelRecord)
+
+
+def _expect(path: str | os.PathLike[str], wanted: str) -> None:
+    """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
+    first = next(read_lines(path), None)
+    try:
+        record = msgspec.json.decode(first.data) if first else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    if isinstance(record, dict):
+        kinds = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
+        found = next((kind for key, kind in kinds.items() if key in record), wanted)
+        if found != wanted:
+            raise UsageError(f"{path}: holds {found}, not {wanted}")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -152,14 +165,6 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
         yield record
     if count == 0:
         raise UsageError(f"{path}: the file is empty")
-
-
-def _has_evaluator(data: bytes) -> bool:
-    try:
-        record = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    return isinstance(record, dict) and "evaluator" in record
 
 
 def _readable(error: Exception) -> str:

@@ -60,7 +60,8 @@ def tracked_names() -> set[str]:
             inside = path.relative_to(ROOT)
             if folder == "prill" and len(inside.parts) > 2 and inside.parts[1] in FOLDERS:
                 continue
-            if path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl") and "samples" not in inside.parts:
+            packed = path.suffix in (".py", ".md", ".toml", ".js", ".css", ".html", ".jsonl") or path.name == "NOTICE"
+            if packed and "samples" not in inside.parts:
                 names.add(str(inside if folder == "prill" else "prill" / inside))
     return names
 
@@ -77,6 +78,24 @@ def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
     where = run(python, "-c", "import prill.evaluators.vlm as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(python.parents[1])
+
+
+def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, tmp_path: Path) -> None:
+    program = (
+        "from prill.datasets.task_lists import NAMES, task_list; from prill.evaluators.corrections import load_corrections\n"
+        "print([len(task_list(name)) for name in NAMES], len(load_corrections('webarena').correction))"
+    )
+    assert run(python, "-I", "-c", program, cwd=tmp_path) == "[120, 80, 52] 14\n"
+    runs = ROOT / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
+    prill = python.with_name("prill")
+    run(prill, "score", runs, "-o", "v.jsonl", "--evaluator", "vlm", "--model", "gpt-4o", "--dry-run", cwd=tmp_path)
+    run(prill, "report", runs, "-o", "page.html", "--limit", "2", cwd=tmp_path)
+    assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("verb", ["score", "agree", "report", "annotate", "fit", "calibrate", "redteam", "rollout", "convert"])
+def test_every_installed_verb_shows_its_help(python: Path, tmp_path: Path, verb: str) -> None:
+    assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
 
 
 def test_the_installed_package_brings_no_other_top_level_name(python: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, decode_trajectory, encode, encode_trajectory, read_labels, read_trajectories, read_verdicts
-from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Verdict
+from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 FULL = {
     "id": "a",
@@ -196,7 +196,18 @@ def test_a_verdict_that_contradicts_itself_cannot_be_made(
         Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]
 
 
-def test_a_verdict_file_does_not_pass_for_labels(tmp_path: Path) -> None:
-    (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))))
-    with pytest.raises(UsageError, match="holds verdicts, not labels"):
-        list(read_labels(tmp_path / "v.jsonl"))
+def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path) -> None:
+    kinds = {
+        "verdicts": encode(Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))),
+        "labels": encode(LabelRecord(id="a", success=True)),
+        "trajectories": json.dumps(FULL).encode() + b"\n",
+    }
+    for name, line in kinds.items():
+        (tmp_path / name).write_bytes(line)
+    for wanted, reader in (("verdicts", read_verdicts), ("labels", read_labels)):
+        for held in kinds:
+            if held == wanted:
+                assert len(list(reader(tmp_path / held))) == 1
+            else:
+                with pytest.raises(UsageError, match=f"holds {held}, not {wanted}"):
+                    list(reader(tmp_path / held))

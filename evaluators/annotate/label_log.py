@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -36,9 +35,11 @@ class LabelLog:
         self.mine: dict[str, LabelRecord] = {}
         self.others: list[LabelRecord] = []
         self._decoder = msgspec.json.Decoder(LabelRecord)
+        self._copy = self.path.with_name(f".{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _locked(self.path)
+            self._copy.unlink(missing_ok=True)  # of a process that was killed while it made one
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
         try:
@@ -95,10 +96,10 @@ class LabelLog:
 
     def _rewrite(self, id: str, line: bytes) -> None:
         """The file with this annotator's lines for `id` gone, and `line` where the first of them was."""
-        copy, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        # Only who holds the lock of the file makes a copy, so that one name is enough.
+        copy = os.open(self._copy, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             fcntl.flock(copy, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
-            fcntl.fcntl(copy, fcntl.F_SETFL, os.O_APPEND)
             kept = []
             with open(self.path, "rb") as file:
                 for raw in file:
@@ -109,10 +110,10 @@ class LabelLog:
                         line = b""
             _write(copy, b"".join(kept) + line)
             os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
-            os.replace(name, self.path)
+            os.replace(self._copy, self.path)
         except BaseException:
             os.close(copy)
-            os.unlink(name)
+            self._copy.unlink(missing_ok=True)
             raise
         os.close(self._file)
         self._file = copy

@@ -125,6 +125,7 @@ function showStrip() {
     }
     const line = make("span", "line");
     const action = card.actions[i];
+    button.title = action ? actionText(action) : "";
     line.append(make("span", "quiet", action ? `${i + 1}` : ""), make("bdi", "", action ? actionText(action) : "Final state"), make("span", "dot"));
     button.append(line);
     return button;

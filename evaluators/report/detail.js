@@ -35,6 +35,11 @@ function drawDetail(index) {
   place.scrollTop = 0;
 }
 
+// The judges anew, when others are compared: the chosen two stand side by side, the rest is folded.
+function drawJudges() {
+  if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(readDetail(current), overview.rows[current]));
+}
+
 function facts(row) {
   const words = [row.site, row.agent, row.platform === "other" ? null : row.platform, row.broken ? null : `${row.steps} ${row.steps === 1 ? "step" : "steps"}`];
   return el("p", { class: "meta" }, el("code", {}, row.id), words.filter(Boolean).map((word) => el("span", {}, word)));

@@ -52,3 +52,6 @@ function block(id) {
   const node = byId(id);
   return node ? node.textContent : null;
 }
+
+// The list of trajectories and what all of them share; the page's script stands behind it.
+const overview = JSON.parse(block("overview"));

@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import msgspec
+
 from prill.evaluators.folds import task_of
 from prill.evaluators.report.judges import Judge
 from prill.evaluators.report.pictures import Picture
+from prill.evaluators.slices import slice_value
 from prill.store import BadLine, encode
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Trajectory, Verdict
+from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 
 MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
 _MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
@@ -23,6 +26,7 @@ _NOBODY = EvaluatorInfo("", "")
 class Row:
     """One trajectory in the list. `truth` and `said` (one for each judge) are "" where there is no label or verdict.
 
+    `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
     `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
     """
 
@@ -35,6 +39,7 @@ class Row:
     steps: int = 0
     truth: Outcome = ""
     said: tuple[Outcome, ...] = ()
+    parts: tuple[str | None, ...] = ()
     broken: str | None = None
 
 
@@ -49,12 +54,15 @@ class Detail:
     labels: tuple[LabelRecord, ...]
 
 
-def row(item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None) -> Row:
-    """The row of a trajectory. `truth` counts when it is `labelled`; None is then undecided."""
+def row(
+    item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
+) -> Row:
+    """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
     said = tuple(_said(judge.verdicts.get(item.id)) for judge in judges)
     true = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
-        return Row(id=item.id, goal="(this line could not be read)", truth=true, said=said, broken=item.message)
+        unknown = (None,) * len(keys)
+        return Row(id=item.id, goal="(this line could not be read)", truth=true, said=said, parts=unknown, broken=item.message)
     return Row(
         id=item.id,
         goal=cut(item.task.goal, _MOST_WORDS),
@@ -65,6 +73,7 @@ def row(item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, tru
         steps=len(item.steps),
         truth=true,
         said=said,
+        parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 
 
@@ -78,7 +87,7 @@ def detail(
         return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
     return Detail(
         trajectory=_shortened(item),
-        notes=cut(encode(item.metadata).decode().strip(), MOST_TEXT) if item.metadata else "",
+        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MOST_TEXT) if item.metadata else "",
         pictures=tuple(picture(state.screenshot) if state.screenshot else None for state in item.observations),
         verdicts=verdicts,
         labels=noted,
@@ -99,7 +108,10 @@ def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
 
 
 def _shortened(trajectory: Trajectory) -> Trajectory:
-    turns = tuple(replace(turn, steps=(), final=None, metadata={}) for turn in trajectory.task.earlier)
+    turns = tuple(
+        Trajectory(id="", task=Task(goal=cut(turn.task.goal, MOST_TEXT)), answer=turn.answer and cut(turn.answer, MOST_TEXT))
+        for turn in trajectory.task.earlier
+    )
     return replace(
         trajectory,
         task=replace(trajectory.task, goal=cut(trajectory.task.goal, MOST_TEXT), earlier=turns),
@@ -110,6 +122,7 @@ def _shortened(trajectory: Trajectory) -> Trajectory:
         final=trajectory.final and _short_state(trajectory.final),
         answer=trajectory.answer and cut(trajectory.answer, MOST_TEXT),
         metadata={},
+        error=trajectory.error and cut(trajectory.error, MOST_TEXT),
     )
 
 
@@ -135,5 +148,28 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
     if verdict is None:
         return None
     steps = verdict.steps and tuple(replace(step, reason=cut(step.reason, MOST_TEXT)) for step in verdict.steps)
-    # The judge's own line of the page says who it is.
-    return replace(verdict, reason=cut(verdict.reason, MOST_TEXT), steps=steps, evaluator=_NOBODY, key="")
+    return replace(
+        verdict,
+        reason=cut(verdict.reason, MOST_TEXT),
+        steps=steps,
+        findings=verdict.findings and _short_findings(verdict.findings),
+        opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
+        evaluator=_NOBODY,  # the judge's own line of the page says who it is
+        key="",
+    )
+
+
+def _short_findings(findings: Findings) -> Findings:
+    return replace(
+        findings,
+        criteria=tuple(
+            replace(criterion, text=cut(criterion.text, MOST_TEXT), reason=cut(criterion.reason, MOST_TEXT))
+            for criterion in findings.criteria
+        ),
+        not_executable=findings.not_executable and cut(findings.not_executable, MOST_TEXT),
+        side_effects=tuple(cut(effect, MOST_TEXT) for effect in findings.side_effects),
+    )
+
+
+def _short_opinion(opinion: Opinion) -> Opinion:
+    return replace(opinion, judge=cut(opinion.judge, _MOST_WORDS), reason=cut(opinion.reason, MOST_TEXT))

@@ -19,6 +19,11 @@ function actionWords(action) {
   return action.text || [action.kind, action.target, action.value && `"${action.value}"`].filter(Boolean).join(" ");
 }
 
+// What the agent says of itself is no evidence, wherever it says it.
+function claims(action) {
+  return ["answer", "stop", "message"].includes(action.kind);
+}
+
 // Marks in the picture's own pixels: a ring for a point, an arrow for a swipe, a tag for typed text.
 function overlay(action, width, height) {
   const marks = [];
@@ -38,7 +43,7 @@ function overlay(action, width, height) {
       marks.push(svg("circle", { ...ring, class: "halo" }), svg("circle", { ...ring, class: "tap" }));
     }
   }
-  if (action && action.value && !["answer", "stop", "message"].includes(action.kind)) marks.push(tag(action, width, height, unit));
+  if (action && action.value && !claims(action)) marks.push(tag(action, width, height, unit));
   if (!marks.length) return null;
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "overlay", "aria-hidden": "true", preserveAspectRatio: "none" }, marks);
 }
@@ -102,12 +107,12 @@ function card(shown, index) {
   return el("li", { class: `card ${shape}`, id: `card-${index}`, tabindex: "-1" },
     el("div", { class: "card-head" }, el("strong", {}, stateName(trajectory, index)), step ? el("span", { class: "kind" }, step.action.kind) : null),
     opens,
-    step ? el("p", { class: "action" }, actionWords(step.action), where(step.action)) : el("p", { class: "action" }, "what the agent left behind"),
+    step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
     stepOpinions(shown, index),
     step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,
     state.caption && picture ? folded("Caption", folds.captions, plain(state.caption)) : null,
     state.text && (picture || state.caption) ? folded("Page text", folds.texts, el("pre", { tabindex: "0" }, state.text)) : null,
-    state.url ? el("p", { class: "url" }, state.url) : null);
+    state.url ? el("p", { class: "url", title: state.url }, state.url) : null);
 }
 
 function where(action) {
@@ -150,7 +155,7 @@ function drawViewer() {
   }
   byId("viewer").replaceChildren(
     el("div", { class: "viewer-head" },
-      el("strong", {}, `${stateName(trajectory, index)} of ${trajectory.steps.length}`),
+      el("strong", {}, `${stateName(trajectory, index)}${step ? ` of ${trajectory.steps.length}` : ""}`),
       el("span", { class: "action" }, step ? actionWords(step.action) : ""),
       el("button", { type: "button", "aria-label": "Previous state", disabled: index === 0, click: () => turn(-1) }, "←"),
       el("button", { type: "button", "aria-label": "Next state", disabled: index + 1 >= stateCount(trajectory), click: () => turn(1) }, "→"),

@@ -1,6 +1,7 @@
 // Which trajectories the list holds: search words, and choices that all must hold.
 
-const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "", site: "", agent: "", platform: "" };
+const filters = { search: "", judge: "0", verdict: "", against: "", among: "", truth: "" };
+for (const part of overview.parts) filters[`by-${part}`] = "";
 const AGAINST = { wrong: "disagrees", FP: "false positive", FN: "false negative", unscored: "unscored", agrees: "agrees", "": "any" };
 let texts = [];
 
@@ -10,9 +11,15 @@ function fits(row, i) {
   if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== said) return false;
   if (filters.against && !standsAgainst(against(row.truth, said))) return false;
   if (filters.among === "differ" && !judgesDisagree(row.said)) return false;
+  if (rival() !== null && !judgesDisagree([said, row.said[rival()]])) return false;
   if (filters.among === "agree" && (judgesDisagree(row.said) || !row.said.some((one) => one === "success" || one === "failure"))) return false;
   if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
-  return ["site", "agent", "platform"].every((key) => !filters[key] || filters[key] === (row[key] ?? "(none)"));
+  return overview.parts.every((part, i) => !filters[`by-${part}`] || filters[`by-${part}`] === (row.parts[i] ?? "(none)"));
+}
+
+// The judge that the chosen one is to differ from; null: no certain one.
+function rival() {
+  return ["", "differ", "agree"].includes(filters.among) ? null : Number(filters.among);
 }
 
 function standsAgainst(kind) {
@@ -22,17 +29,17 @@ function standsAgainst(kind) {
 }
 
 function choice(key, title, options) {
-  const select = el("select", { id: `filter-${key}`, change: (event) => { filters[key] = event.target.value; refilter(); } },
+  const select = el("select", { id: `filter-${key}`, change: (event) => { filters[key] = event.target.value; refilter(); if (key === "judge" || key === "among") drawJudges(); } },
     options.map(([value, words]) => el("option", { value }, words)));
   return el("label", {}, el("span", {}, title), select);
 }
 
-function slice(key, title) {
+function slice(part, i) {
   const counts = new Map();
-  for (const row of overview.rows) counts.set(row[key] ?? "(none)", (counts.get(row[key] ?? "(none)") ?? 0) + 1);
+  for (const row of overview.rows) counts.set(row.parts[i] ?? "(none)", (counts.get(row.parts[i] ?? "(none)") ?? 0) + 1);
   if (counts.size < 2) return null;
   const options = [...counts].sort(([a], [b]) => a.localeCompare(b)).map(([value, count]) => [value, `${value} (${count})`]);
-  return choice(key, title, [["", "any"], ...options]);
+  return choice(`by-${part}`, part[0].toUpperCase() + part.slice(1), [["", "any"], ...options]);
 }
 
 function drawFilters() {
@@ -44,9 +51,10 @@ function drawFilters() {
     several ? choice("judge", "Judge", overview.judges.map((name, i) => [String(i), name])) : null,
     judged ? choice("verdict", several ? "Its verdict" : "Verdict", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["unscored", "– unscored"], ["none", "no verdict"]]) : null,
     judged && labelled ? choice("against", "Against the label", ["", "wrong", "FP", "FN", "unscored", "agrees"].map((key) => [key, AGAINST[key]])) : null,
-    several ? choice("among", "Between judges", [["", "any"], ["differ", "disagree"], ["agree", "agree"]]) : null,
+    several ? choice("among", "Between judges", [["", "any"], ["differ", "disagree"], ["agree", "agree"],
+      ...(overview.judges.length > 2 ? overview.judges.map((name, i) => [String(i), `differs from ${name}`]) : [])]) : null,
     labelled ? choice("truth", "Label", [["", "any"], ["success", "✓ success"], ["failure", "✗ failure"], ["undecided", "? undecided"], ["none", "no label"]]) : null,
-    slice("site", "Site"), slice("agent", "Agent"), slice("platform", "Platform"),
+    ...overview.parts.map(slice),
   ].filter(Boolean));
   byId("filters").hidden = !byId("choices").children.length;
   byId("filters").open = window.innerWidth > 820 && (byId("choices").children.length <= 4 || window.innerHeight >= 900);
@@ -62,6 +70,7 @@ function setFilters(wanted) {
     if (node) node.value = filters[key];
   }
   refilter();
+  drawJudges();
 }
 
 function activeFilters() {

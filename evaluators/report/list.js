@@ -44,7 +44,7 @@ function line(place) {
     "aria-setsize": found.length, "aria-posinset": place + 1, click: () => { select(index); showPane("detail"); },
   },
   el("div", { class: "line-goal" }, row.goal),
-  el("div", { class: "line-foot" }, el("span", { class: "line-id", title: row.id }, row.id.length > 32 ? `…${row.id.slice(-31)}` : row.id), truth, truth && said.length ? el("span", { class: "bar", "aria-hidden": "true" }) : null, said));
+  el("div", { class: `line-foot ${said.length > 6 ? "many" : ""}` }, el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id)), truth, truth && said.length ? el("span", { class: "bar", "aria-hidden": "true" }) : null, said));
   node.style.top = `${place * LINE}px`;
   return node;
 }
@@ -52,7 +52,9 @@ function line(place) {
 function reveal() {
   const list = byId("list");
   const top = found.indexOf(current) * LINE;
-  if (top < list.scrollTop) list.scrollTop = top;
+  const far = top < list.scrollTop - LINE || top > list.scrollTop + list.clientHeight;
+  if (far) list.scrollTop = top - (list.clientHeight - LINE) / 2;
+  else if (top < list.scrollTop) list.scrollTop = top;
   else if (top + LINE > list.scrollTop + list.clientHeight) list.scrollTop = top + LINE - list.clientHeight;
 }
 
@@ -69,6 +71,10 @@ function select(index, draw = true) {
 function move(by, wanted) {
   let place = found.indexOf(current) + by;
   while (place >= 0 && place < found.length && !wanted(overview.rows[found[place]])) place += by;
-  if (place >= 0 && place < found.length) { select(found[place]); showPane("detail"); return; }
+  if (place >= 0 && place < found.length) {
+    select(found[place]);
+    showPane("detail");
+    return;
+  }
   say(`No ${by > 0 ? "later" : "earlier"} ${wanted === disagreement ? "disagreement" : "trajectory"} in the list.`);
 }

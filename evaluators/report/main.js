@@ -1,6 +1,5 @@
 // Views, keys, and where the page begins.
 
-const overview = JSON.parse(block("overview"));
 let view = "summary";
 let saying = 0;
 
@@ -10,8 +9,14 @@ function show(name) {
   byId("browse").hidden = name !== "browse";
   byId("show-summary").setAttribute("aria-pressed", String(name === "summary"));
   byId("show-browse").setAttribute("aria-pressed", String(name === "browse"));
-  if (name === "summary") { window.location.replace("#summary"); return; }
-  select(current);
+  if (name === "summary") window.location.replace("#summary");
+  else select(current);
+  read(name === "summary" ? "summary" : "detail");
+}
+
+// What has the focus is what the keys for scrolling scroll.
+function read(place) {
+  byId(place).focus({ preventScroll: true });
 }
 
 // On a narrow screen the list and the trajectory take turns.
@@ -42,6 +47,7 @@ function step(by, wanted = () => true) {
   if (arrives) show("browse");
   if (arrives && current !== null && wanted(overview.rows[current])) showPane("detail");
   else move(by, wanted);
+  read("detail");
 }
 
 function onKey(event) {
@@ -67,7 +73,8 @@ function onKey(event) {
     return;
   }
   if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input")) {
-    byId("detail").querySelector(".card:focus .enlarge, .enlarge")?.click();
+    event.preventDefault(); // else it would press the first button of what opens
+    (byId("detail").querySelector(".card:focus .enlarge") ?? byId("detail").querySelector(".enlarge"))?.click();
     return;
   }
   const act = KEYS[event.key];
@@ -78,7 +85,7 @@ function onJump(event) {
   const button = event.target.closest("button[data-judge]");
   if (!button) return;
   show("browse");
-  setFilters({ judge: button.dataset.judge, verdict: button.dataset.verdict, truth: button.dataset.truth });
+  setFilters({ ...button.dataset });
 }
 
 function fromAddress() {
@@ -107,4 +114,5 @@ document.addEventListener("DOMContentLoaded", () => { if (view === "browse") dra
 document.addEventListener("keydown", onKey);
 drawFilters();
 refilter();
+read("summary");
 fromAddress();

@@ -16,7 +16,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import BinaryIO
@@ -33,6 +33,7 @@ from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 
 _HERE = Path(__file__).parent
+_PARTS = ("site", "agent", "platform", "truncated")  # what the list can always be filtered by, where trajectories differ in it
 _SCRIPTS = ("dom.js", "film.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
 
 
@@ -50,6 +51,7 @@ class Written:
 class _Overview:
     judges: tuple[str, ...]
     source: str
+    parts: Sequence[str]
     rows: Sequence[Row]
 
 
@@ -63,6 +65,7 @@ def write_report(
     embed: bool = False,
     threshold: float | None = None,
     calibrations: Sequence[Calibration] = (),
+    by: Sequence[str] = (),
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
 ) -> Written:
@@ -70,24 +73,27 @@ def write_report(
 
     Figures are about the trajectories in the page. `source` chooses among labels of several sources (see `gold_labels`);
     the curves mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path
-    unless `embed` is set; `progress` is called after every trajectory. Raises UsageError when `out` cannot be written or the
-    source of the labels is unclear.
+    unless `embed` is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every
+    trajectory. Raises UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
     """
     target = Path(out)
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
         by_id[label.id].append(label)
     chosen, gold = gold_labels((label for group in by_id.values() for label in group), source)
+    keys = list(dict.fromkeys((*_PARTS, *by)))
     rows: list[Row] = []
     try:
         with tempfile.TemporaryFile(dir=target.parent) as spool, _replaced(target) as page:
             pictures = Pictures(target.parent, _embedding(spool) if embed else None)
             for item in items:
-                rows.append(row(item, judges, item.id in gold, gold.get(item.id)))
+                rows.append(row(item, judges, item.id in gold, gold.get(item.id), keys))
                 mine = [label for label in by_id.get(item.id, ()) if label.source == chosen]
                 found = detail(item, judges, mine, pictures)  # its pictures come before it
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(found)))
                 progress()
+            if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
+                raise UsageError(f"--by {unknown[0]}: no trajectory says so; give task, or a key of the metadata")
             contents = Contents(
                 rows=rows,
                 judges=judges,
@@ -97,7 +103,8 @@ def write_report(
                 calibrations=calibrations,
                 missing=len(pictures.missing),
             )
-            overview = _Overview(judges=tuple(judge.name for judge in judges), source=chosen, rows=rows)
+            listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
+            overview = _Overview(judges=tuple(judge.name for judge in judges), source=chosen, parts=keys, rows=listed)
             opening, closing = _frame(title, summary(contents), _json(overview))
             page.write(opening)
             spool.seek(0)

@@ -81,7 +81,7 @@ class Pictures:
     def _link(self, path: str) -> str:
         real = os.path.realpath(path)
         relative = os.path.relpath(real, os.path.realpath(self._folder))
-        if relative.startswith(".."):
+        if relative.split(os.sep)[0] == os.pardir:
             # A browser takes `..` from the path that it was given, links and all.
             relative = os.path.relpath(real, os.path.abspath(self._folder))
             self.outside += 1

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from prill.errors import UsageError
 from prill.evaluators.agreement import Agreement, Figure, agreement
+from prill.evaluators.annotators import annotator_agreement
 from prill.evaluators.calibration import Calibration, brier, expected_calibration_error, reliability
+from prill.evaluators.report.between import between
 from prill.evaluators.report.entries import Outcome, Row
 from prill.evaluators.report.judges import Judge
 from prill.evaluators.report.markup import Markup, el, joined
 from prill.evaluators.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
+from prill.evaluators.report.tables import jump, table
 from prill.types import LabelRecord, Verdict
 
+_DECIDED: tuple[Outcome, ...] = ("success", "failure")
 _GLYPHS: dict[Outcome, str] = {"success": "✓", "failure": "✗", "unscored": "–", "undecided": "?", "": "·"}
 
 
@@ -40,7 +44,8 @@ def summary(contents: Contents) -> Markup:
     return joined(
         _opening(contents, columns),
         el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _nobody(),
-        _agreement(contents, columns) if columns and contents.labels else None,
+        _agreement(contents, columns, tasks) if columns and contents.labels else None,
+        between(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
         _plots(contents, columns) if columns and contents.labels else None,
         el("section", el("h2", "Cost and latency"), spending_plot([(c.judge.name, c.verdicts) for c in columns]))
         if columns
@@ -63,7 +68,8 @@ class _Column:
 
     @staticmethod
     def of(judge: Judge, number: int, contents: Contents, shown: set[str], tasks: dict[str, str]) -> _Column:
-        verdicts = [judge.verdicts[row.id] for row in contents.rows if row.id in judge.verdicts]
+        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
+        verdicts = [verdict for id, verdict in judge.verdicts.items() if id in shown]
         labels = [label for label in contents.labels if label.id in shown]
         agreed: Agreement | str
         try:
@@ -124,7 +130,7 @@ def _nobody() -> Markup:
 def _verdicts(contents: Contents, columns: Sequence[_Column]) -> Markup:
     heads = ("Judge", "Success", "Failure", "Unscored", "No verdict", "Share", "Calls", "Tokens", "Cost", "Median time")
     lines = [_verdict_line(column, len(contents.rows)) for column in columns]
-    return _table(heads, lines, "verdicts")
+    return table(heads, lines, "verdicts")
 
 
 def _verdict_line(column: _Column, total: int) -> Markup:
@@ -134,14 +140,15 @@ def _verdict_line(column: _Column, total: int) -> Markup:
     why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     usages = [v.usage for v in column.verdicts]
     usd = [usage.usd for usage in usages if usage.usd is not None]
-    cost = "" if not usages else "unknown" if not usd else _dollars(sum(usd)) + (" +" if len(usd) < len(usages) else "")
+    known = sum(usd)
+    cost = "" if not usages else _dollars(known) if len(usd) == len(usages) else f"≥ {_dollars(known)}" if known else "unknown"
     seconds = [v.seconds for v in column.verdicts]
     about = " · ".join(part for part in (f"{info.name} {info.version}", info.model) if part)
     return el(
         "tr",
         el("th", el("span", column.judge.name), el("small", about), scope="row"),
-        *(_count(column.number, outcome, said[outcome]) for outcome in ("success", "failure")),
-        el("td", _jump(column.number, "unscored", said["unscored"]), el("small", why) if why else None),
+        *(el("td", jump(said[outcome], column.number, outcome)) for outcome in _DECIDED),
+        el("td", jump(said["unscored"], column.number, "unscored"), el("small", why) if why else None),
         el("td", f"{said['']:,}" if said[""] else "0"),
         el("td", _stacked(said, total), class_="wide"),
         el("td", f"{sum(usage.calls for usage in usages):,}"),
@@ -149,18 +156,6 @@ def _verdict_line(column: _Column, total: int) -> Markup:
         el("td", cost),
         el("td", _seconds(median(seconds)) if seconds else ""),
     )
-
-
-def _count(judge: int, outcome: Outcome, count: int) -> Markup:
-    return el("td", _jump(judge, outcome, count))
-
-
-def _jump(judge: int, verdict: Outcome, count: int, truth: Outcome | None = None) -> Markup:
-    """A count that leads to its trajectories."""
-    words = f"{count:,}"
-    if not count:
-        return el("span", words, class_="zero")
-    return el("button", words, type="button", class_="jump", data_judge=judge, data_verdict=verdict, data_truth=truth)
 
 
 def _stacked(said: Counter[Outcome], total: int) -> Markup:
@@ -174,7 +169,7 @@ def _stacked(said: Counter[Outcome], total: int) -> Markup:
     return el("svg", *bars, viewBox="0 0 160 12", class_="stacked", role="img", aria_label=words)
 
 
-def _agreement(contents: Contents, columns: Sequence[_Column]) -> Markup:
+def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[str, str]) -> Markup:
     compared = [column for column in columns if isinstance(column.agreed, Agreement)]
     silent = [el("p", f"{c.judge.name}: {c.agreed}", class_="notice") for c in columns if isinstance(c.agreed, str)]
     names = list(dict.fromkeys(figure.name for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures))
@@ -191,8 +186,35 @@ def _agreement(contents: Contents, columns: Sequence[_Column]) -> Markup:
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % intervals, whole tasks drawn. "
         "Unscored trajectories are no failures: they count in the last accuracy alone."
     )
-    table = _table(("", *(c.judge.name for c in compared)), lines, "figures") if compared else None
-    return el("section", el("h2", "Agreement with labels"), el("p", note, class_="note") if compared else None, table, *silent)
+    if any(figure.interval == "wilson" for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures):
+        note += " *: Wilson's interval, as every draw is alike."
+    return el(
+        "section",
+        el("h2", "Agreement with labels"),
+        el("p", note, class_="note") if compared else None,
+        table(("", *(c.judge.name for c in compared)), lines, "figures") if compared else None,
+        *silent,
+        _among_people(contents, tasks),
+    )
+
+
+def _among_people(contents: Contents, tasks: Mapping[str, str]) -> Markup | None:
+    """What the annotators reach among themselves; None where no trajectory has two of them."""
+    shown = [label for label in contents.labels if label.id in tasks]
+    found = annotator_agreement(shown, contents.source, tasks) if shown else None
+    if found is None:
+        return None
+    kappa = "undefined" if found.kappa is None else f"{found.kappa:.3f}{_bracketed(found.kappa_interval)}"
+    words = (
+        f"Annotators among themselves, on {found.trajectories:,} trajectories with two or more: {found.raw:.3f}"
+        f"{_bracketed(found.raw_interval)} of the pairs are equal, Cohen's kappa {kappa}. "
+        "No judge can be expected to agree with them better than they do."
+    )
+    return el("p", words, class_="note")
+
+
+def _bracketed(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
 
 
 def _figure(found: Agreement | str, name: str) -> tuple[Markup | str, ...]:
@@ -203,7 +225,8 @@ def _figure(found: Agreement | str, name: str) -> tuple[Markup | str, ...]:
         return (el("span", "undefined", class_="zero"),)
     if figure.low is None or figure.high is None:
         return (f"{figure.value:.3f}",)
-    return f"{figure.value:.3f} ", el("small", f"[{figure.low:.3f}, {figure.high:.3f}]")
+    star = " *" if figure.interval == "wilson" else ""
+    return f"{figure.value:.3f} ", el("small", f"[{figure.low:.3f}, {figure.high:.3f}]{star}")
 
 
 def _calibration(scored: Scored) -> float | None:
@@ -256,21 +279,14 @@ def _rule(judge: Judge, contents: Contents) -> Rule | None:
 def _confusion(column: _Column) -> Markup:
     kinds: tuple[Outcome, ...] = ("success", "failure", "unscored")
     lines = []
-    for truth in ("success", "failure"):
+    for truth in _DECIDED:
         cells = []
         for verdict in kinds:
             kind = "apart" if verdict == "unscored" else "right" if verdict == truth else "wrong"
-            cells.append(el("td", _jump(column.number, verdict, column.cells[truth, verdict], truth), class_=kind))
+            cells.append(el("td", jump(column.cells[truth, verdict], column.number, verdict, truth=truth), class_=kind))
         lines.append(el("tr", el("th", f"{_GLYPHS[truth]} label {truth}", scope="row"), *cells))
     heads = ("", *(f"{_GLYPHS[verdict]} {'judged ' if verdict != 'unscored' else ''}{verdict}" for verdict in kinds))
-    return el(
-        "figure", _table(heads, lines, "confusion"), el("figcaption", "Confusion: choose a count to see its trajectories")
-    )
-
-
-def _table(heads: Sequence[str], lines: Sequence[Markup], kind: str) -> Markup:
-    top = el("tr", *(el("th", head, scope="col") if head else el("td") for head in heads))
-    return el("div", el("table", el("thead", top), el("tbody", *lines), class_=kind), class_="scroll", tabindex=0)
+    return el("figure", table(heads, lines, "confusion"), el("figcaption", "Confusion: choose a count to see its trajectories"))
 
 
 def _share(part: int, whole: int) -> str:

@@ -20,7 +20,13 @@ function disagreement(row) {
 
 function judgeCards(shown, row) {
   if (!overview.judges.length) return null;
-  return el("div", { class: "judges" }, overview.judges.map((name, i) => judgeCard(shown, row, name, i)));
+  const cards = (numbers) => el("div", { class: "judges" }, numbers.map((i) => judgeCard(shown, row, overview.judges[i], i)));
+  const all = [...overview.judges.keys()];
+  if (rival() === null) return el("section", { id: "judges" }, cards(all));
+  const two = [Number(filters.judge), rival()];
+  const others = all.filter((i) => !two.includes(i));
+  return el("section", { id: "judges" }, cards([...new Set(two)]),
+    others.length ? folded(`${others.length} more ${others.length === 1 ? "judge" : "judges"}`, false, cards(others)) : null);
 }
 
 function labelLine(shown, row) {
@@ -32,7 +38,7 @@ function labelLine(shown, row) {
     el("span", { class: "plain" }, [label.annotator, why[label.undecided], label.note].filter(Boolean).join(": "))));
   return el("section", { class: "label-line" },
     el("h3", {}, `Label (${overview.source})`),
-    several ? badge(row.truth) : null,
+    several ? el("span", { title: "What counts: the first label that is decided" }, badge(row.truth)) : null,
     lines.length ? el("ul", { class: `bare ${several ? "several" : ""}` }, lines) : el("span", { class: "hint" }, "none"));
 }
 
@@ -42,7 +48,7 @@ function judgeCard(shown, row, name, i) {
   const head = el("h3", {}, name);
   if (!verdict) return el("section", { class: "judge" }, head, el("p", { class: "hint" }, "No verdict"));
   const outcome = row.said[i];
-  return el("section", { class: "judge" }, head,
+  return el("section", { class: `judge ${verdict.findings ? "wide" : ""}` }, head,
     el("div", { class: "said" },
       badge(outcome, outcome === "unscored" ? `Unscored: ${verdict.unscored}` : undefined),
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
@@ -111,27 +117,34 @@ function timeline(shown) {
   const voices = stepVoices(shown);
   const pointing = shown.verdicts.map((verdict, i) => ({ name: overview.judges[i], criteria: verdict?.findings?.criteria ?? [] }))
     .filter((judge) => judge.criteria.some((criterion) => criterion.step !== null));
-  if (!voices.length && !pointing.length) return null;
+  const rewarding = shown.verdicts.map((verdict, i) => ({ name: overview.judges[i], rewards: verdict?.rewards ?? [] })).filter((judge) => judge.rewards.length);
+  if (!voices.length && !pointing.length && !rewarding.length) return null;
   const numbers = [...Array(stateCount(shown.trajectory)).keys()];
   const head = el("tr", {}, el("td", {}), numbers.map((n) => el("th", { scope: "col" },
     el("button", { type: "button", class: "jump", "aria-label": `Show ${stateName(shown.trajectory, n)}`, click: () => goToCard(n) },
       n < shown.trajectory.steps.length ? String(n + 1) : "end"))));
   const lines = voices.map((voice) => el("tr", {}, el("th", { scope: "row" }, voice.name, voice.person ? el("small", {}, " person") : null),
     numbers.map((n) => el("td", {}, stepMark(voice.labels.find((label) => label.index === n))))));
+  const paid = rewarding.map((judge) => el("tr", {}, el("th", { scope: "row" }, judge.name, el("small", {}, ` reward, sum ${amount(judge.rewards.reduce((sum, one) => sum + one, 0))}`)),
+    numbers.map((n) => el("td", { class: "reward" }, n < judge.rewards.length ? amount(judge.rewards[n]) : null))));
   const shows = pointing.map((judge) => el("tr", {}, el("th", { scope: "row" }, judge.name, el("small", {}, " criteria shown")),
     numbers.map((n) => el("td", {}, criteriaAt(judge.criteria, n)))));
   const key = Object.entries(STEP_WORDS).map(([label, [glyph, words]]) => el("span", {}, el("span", { class: `mark ${label}` }, glyph), ` ${words}`));
-  return el("section", { class: "timeline" }, el("h3", {}, "Step labels"),
-    el("div", { class: "scroll", tabindex: "0" }, el("table", {}, el("thead", {}, head), el("tbody", {}, lines, shows))),
-    voices.length ? el("p", { class: "legend" }, key) : null);
+  return el("section", { class: "timeline" },
+    el("div", { class: "film-head" }, el("h3", {}, "Timeline"), voices.length ? el("p", { class: "legend" }, key) : null),
+    el("div", { class: "scroll", tabindex: "0" }, el("table", {}, el("thead", {}, head), el("tbody", {}, lines, paid, shows))));
+}
+
+function amount(value) {
+  return String(Number(value.toFixed(2))).replace("-", "−");
 }
 
 function stepMark(label) {
   if (!label) return null;
   const [glyph, words] = STEP_WORDS[label.label];
-  const reward = label.reward === undefined ? "" : `, reward ${label.reward}`;
+  const reward = label.reward === undefined ? "" : `, reward ${amount(label.reward)}`;
   const flag = label.flagged ? " (stands in: the reply held no label)" : "";
-  return el("span", { class: `mark ${label.label}`, role: "img", "aria-label": words, title: `${words}${reward}${flag}${label.reason ? `\n${label.reason}` : ""}` }, glyph);
+  return el("span", { class: `mark ${label.label} ${label.flagged ? "flagged" : ""}`, role: "img", "aria-label": words, title: `${words}${reward}${flag}${label.reason ? `\n${label.reason}` : ""}` }, glyph);
 }
 
 function criteriaAt(criteria, n) {
@@ -144,5 +157,5 @@ function stepOpinions(shown, index) {
   const lines = stepVoices(shown).flatMap((voice) => voice.labels.filter((label) => label.index === index).map((label) => [voice, label]));
   if (!lines.length) return null;
   return el("ul", { class: "bare step-labels" }, lines.map(([voice, label]) => el("li", {},
-    stepMark(label), ` ${STEP_WORDS[label.label][1]} `, el("small", {}, voice.name), label.reason ? el("div", { class: "plain" }, label.reason) : null)));
+    stepMark(label), ` ${STEP_WORDS[label.label][1]} `, el("small", {}, voice.name), label.flagged ? el("small", {}, ": stands in, the reply held no label") : null, label.reason ? el("div", { class: "plain" }, label.reason) : null)));
 }

@@ -17,6 +17,7 @@ from prill.evaluators.annotators import annotator_agreement
 from prill.evaluators.comparison import compare
 from prill.evaluators.corrections import correct, load_corrections
 from prill.evaluators.disagreements import Disagreement, disagreements
+from prill.evaluators.folds import task_of
 from prill.evaluators.metrics.webarena import SuccessRate, success_rates
 from prill.evaluators.pairing import pair
 from prill.evaluators.ranking import rank_agents
@@ -70,11 +71,12 @@ def run(args: argparse.Namespace) -> int:
     labels = corrected.labels if corrected else given
     pairing = pair(read_verdicts(args.verdicts), labels, args.source)
     found = agreement_of(pairing, tasks)
+    compared = {p.verdict.id for p in pairing.pairs}
     differing = disagreements(pairing, runs.goals if runs else None)
     sections = Sections(
         corrections=corrected,
         webarena=_webarena(given, pairing.source, runs) if corrected and corrected.name == "webarena" else (),
-        annotators=annotator_agreement(given, pairing.source, tasks),
+        annotators=annotator_agreement([label for label in given if label.id in compared], pairing.source, tasks),
         slices={by: slices(pairing, by, runs.parts[by]) for by in args.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
         against=compare(pairing, pair(read_verdicts(args.against), labels, pairing.source), tasks) if args.against else None,
@@ -105,7 +107,7 @@ def _read_runs(path: str, keys: Iterable[str]) -> _Runs:
     for item in read_trajectories(path):
         if isinstance(item, BadLine):
             continue
-        runs.tasks[item.id] = f"{item.task.site or ''}/{item.task.id or item.task.goal}"
+        runs.tasks[item.id] = task_of(item)
         runs.goals[item.id] = item.task.goal
         if item.task.id:
             runs.task_ids[item.id] = item.task.id

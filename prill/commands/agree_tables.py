@@ -64,6 +64,8 @@ def _main(found: Agreement, sections: Sections) -> Iterator[str]:
     yield f"Labels: {found.source}, {found.judged + unscored} trajectories; judged {found.judged}, unscored {unscored}"
     if sections.corrections:
         yield from _corrected(sections.corrections)
+        if not sections.corrections.matched and found.clustered_by == "trajectory":
+            yield "Without --trajectories an id is taken for the id of its task"
     yield ""
     yield f"{'':<29}{'value':>7}   95 % interval"
     yield from map(_row, found.figures)

@@ -126,7 +126,9 @@ def _conclude(session: Session, path: str, as_json: bool) -> None:
         kappa = "undefined" if pair.kappa is None else f"{pair.kappa:.2f}"
         share = f"{pair.agreed} of {pair.common} agree, kappa {kappa}" if pair.common else "nothing decided by both"
         left_open = f"; {pair.undecided} left open by one or both" if pair.undecided else ""
-        print(f"With {pair.annotator}: {share}{left_open}")
+        # Names come from files of others: no control sequence of theirs reaches the terminal.
+        name = "".join(c if c.isprintable() else "?" for c in pair.annotator)
+        print(f"With {name}: {share}{left_open}")
 
 
 def _people(paths: list[str], annotator: str) -> list[LabelRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from math import nan
 from pathlib import Path
 
 from prill.errors import UsageError
@@ -143,14 +144,22 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _share(text: str) -> float:
-    number = float(text)
+    number = _number(text)
     if not 0 < number < 1:
         raise argparse.ArgumentTypeError("give a precision between 0 and 1")
     return number
 
 
 def _cost(text: str) -> float:
-    number = float(text)
+    number = _number(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError("give a cost above 0")
     return number
+
+
+def _number(text: str) -> float:
+    """Not a number compares with nothing, so whoever calls this says what was wanted."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan

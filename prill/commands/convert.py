@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from prill.datasets.convert import convert
 from prill.errors import UsageError
+from prill.store import BadLine
+from prill.types import LabelRecord
 
 # The module has `load(source)`, and `load_labels(source)` where the format carries labels; see CONTRIBUTING.md.
 FORMATS = {
@@ -44,15 +48,21 @@ def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     module = import_module(f"prill.datasets.{FORMATS[args.format][0]}")
-    labels = module.load_labels(args.source) if hasattr(module, "load_labels") else ()
     with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        found = convert(module.load(args.source), labels, Path(args.output), bar.update)
+        found = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)
     for problem in found.problems[:20]:
         print(f"prill convert: left out: {problem}", file=sys.stderr)
     if len(found.problems) > 20:
         print(f"prill convert: … and {len(found.problems) - 20} more", file=sys.stderr)
     if not found.trajectories:
         raise UsageError(f"{args.source}: no trajectory of format {args.format} could be read")
+    unmatched = f" ({found.unmatched} of no trajectory here)" if found.unmatched else ""
     broken = f", {len(found.problems)} broken" if found.problems else ""
-    print(f"{args.output}: {found.trajectories} trajectories, {found.labels} labels{broken}", file=sys.stderr)
+    print(f"{args.output}: {found.trajectories} trajectories, {found.labels} labels{unmatched}{broken}", file=sys.stderr)
     return _EXIT_SOME if found.problems else _EXIT_ALL
+
+
+def _labels(module: ModuleType, source: str) -> Iterator[LabelRecord | BadLine]:
+    """The labels of a format that has some; looked for only when the trajectories were read."""
+    if hasattr(module, "load_labels"):
+        yield from module.load_labels(source)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from prill.commands.fitted import sha256_of
 from prill.errors import UsageError
 from prill.evaluators.fitting import Origin, examples, fit
 from prill.evaluators.pairing import gold_labels
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         runs, left_out = examples(_good(intake, broken), gold, args.kind, args.evidence_only)
     if not runs:
         raise UsageError(f"no trajectory has a decided label of source {source!r}: do the ids of both files match?")
-    origin = Origin(data=tuple(_sha256(path) for path in (*args.trajectories, args.labels)), source=source)
+    origin = Origin(data=tuple(sha256_of(path) for path in (*args.trajectories, args.labels)), source=source)
     model = fit(runs, args.kind, args.evidence_only, seed=args.seed, left_out=left_out + len(broken), origin=origin)
     try:
         size = Path(args.output).write_bytes(encode(model))
@@ -99,8 +99,3 @@ def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:
             broken.append(item.message)
         else:
             yield item
-
-
-def _sha256(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

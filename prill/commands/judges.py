@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
+from prill.commands.fitted import students
 from prill.commands.models import add_model_options, choose_captioner, make_captioner, make_model, positive
 from prill.errors import UsageError
 from prill.protocols import Captioner, Evaluator, LanguageModel, SampledModel
@@ -88,6 +89,11 @@ def _wrapped(judge: Evaluator, args: argparse.Namespace) -> Evaluator:
     if args.evidence_only:
         from prill.evaluators.trust import EvidenceOnly
 
+        if any(not student.model.evidence_only for student in students(judge)):
+            raise UsageError(
+                "--evidence-only hides what the fitted judge was fitted to look at, so it would misjudge; "
+                "fit one with `prill fit --evidence-only`"
+            )
         judge = EvidenceOnly(judge)
     if args.calibration:
         from prill.evaluators.calibration import Calibrated, read_calibration
@@ -193,7 +199,10 @@ def _oracle(args: argparse.Namespace, model: Model) -> Evaluator:
 
     if not args.oracle_labels:
         raise UsageError("--oracle-labels is missing: the labels that the oracle gives as verdicts")
-    return oracle(list(read_labels(args.oracle_labels)), args.oracle_source)
+    try:
+        return oracle(list(read_labels(args.oracle_labels)), args.oracle_source)
+    except UsageError as error:
+        raise UsageError(f"{args.oracle_labels}: {error}".replace(" --source", " --oracle-source")) from None
 
 
 def _constant(args: argparse.Namespace, model: Model) -> Evaluator:

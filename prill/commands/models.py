@@ -88,7 +88,10 @@ def choose_captioner(paths: list[str]) -> str:
 
 def positive(text: str) -> int:
     """A whole number of at least 1, for argparse."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError("give a number of at least 1")
+        raise argparse.ArgumentTypeError("give a whole number of at least 1")
     return number

@@ -9,16 +9,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from prill.commands.fitted import fitted_on
 from prill.commands.judges import add_judge_options, make_evaluator
 from prill.commands.models import positive
+from prill.commands.progress import expected
 from prill.errors import UsageError
 from prill.evaluators.agreement import gold_labels
 from prill.evaluators.attacks import WHAT, Attack
 from prill.evaluators.intervals import DRAWS
-from prill.evaluators.redteam import RedTeam, chosen_attacks, judge_attacked, measure
+from prill.evaluators.redteam import BEFORE, RedTeam, chosen_attacks, judge_attacked, measure
 from prill.evaluators.shifts import SEED, AttackEffect, Shift
 from prill.scoring import Tally
-from prill.store import encode, read_labels, read_lines
+from prill.store import encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
 _HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
@@ -66,13 +68,17 @@ def run(args: argparse.Namespace) -> int:
                 resume=not args.no_resume,
                 progress=show,
             )
-            asyncio.run(judging)
+            tallies = asyncio.run(judging)
     except KeyboardInterrupt:
         print("prill redteam: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
     found = measure(args.trajectories, args.labels, folder, chosen, source=args.source, limit=args.limit, seed=args.seed)
     _write(folder, found)
     print(encode(found).decode().rstrip() if args.json else table(found))
+    if broken := tallies[BEFORE].unscored["input"]:
+        print(f"prill redteam: left out {broken} that could not be read; why is in {folder / BEFORE}.jsonl", file=sys.stderr)
+    for caution in fitted_on(evaluator, args.trajectories):
+        print(f"prill redteam: {caution}", file=sys.stderr)
     unscored = any(effect.became_unscored or effect.unscored_before for effect in found.effects)
     return _EXIT_SOME_UNSCORED if unscored else _EXIT_ALL
 
@@ -126,8 +132,7 @@ def _write(folder: Path, found: RedTeam) -> None:
 def _progress_bar(args: argparse.Namespace, chosen: Mapping[str, Attack]) -> Iterator[Callable[[str, Tally], None]]:
     from tqdm import tqdm
 
-    total = sum(1 for path in args.trajectories for _ in read_lines(path))
-    total = (total if args.limit is None else min(total, args.limit)) * (1 + len(chosen))
+    total = expected(args.trajectories, args.limit) * (1 + len(chosen))
     counts: dict[str, int] = {}
     with tqdm(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 

@@ -9,11 +9,12 @@ from itertools import chain
 from pathlib import Path
 
 from prill.commands.models import positive
+from prill.commands.progress import expected
 from prill.evaluators.calibration import read_calibration
 from prill.evaluators.report.judges import read_judges
 from prill.evaluators.report.page import Written, write_report
 from prill.intake import Intake
-from prill.store import encode, read_labels, read_lines
+from prill.store import encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _SHOWN = 10
@@ -33,6 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", nargs="+", default=[], metavar="C", help="calibrations of these judges: their thresholds are marked"
     )
+    parser.add_argument(
+        "--by",
+        metavar="KEY,…",
+        type=lambda words: [word.strip() for word in words.split(",") if word.strip()],
+        default=[],
+        help="more to filter by besides site, agent, platform and truncated: task, or keys of the trajectories' metadata",
+    )
     parser.add_argument("--title", default="prill report", metavar="TEXT", help="what stands above the page")
     parser.add_argument("--json", action="store_true", help="print what the page holds as JSON")
 
@@ -44,8 +52,7 @@ def run(args: argparse.Namespace) -> int:
     judges = read_judges(args.verdicts)
     calibrations = [read_calibration(path) for path in args.calibration]
     labels = chain.from_iterable(map(read_labels, args.labels))
-    total = sum(1 for path in args.trajectories for _ in read_lines(path))
-    total = total if args.limit is None else min(total, args.limit)
+    total = expected(args.trajectories, args.limit)
     intake = Intake(args.trajectories, args.limit)
     try:
         with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
@@ -59,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
                 embed=args.embed,
                 threshold=args.threshold,
                 calibrations=calibrations,
+                by=args.by,
                 title=args.title,
                 progress=bar.update,
             )
@@ -70,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
         size = Path(args.output).stat().st_size / 1e6
         print(f"{args.output}: {written.trajectories} trajectories, judges: {len(judges)}, {size:.1f} MB", file=sys.stderr)
     for problem in _problems(written):
-        print(f"prill report: {problem}", file=sys.stderr)
+        # Names come from files of others: no control sequence of theirs reaches the terminal.
+        print("prill report: " + "".join(c if c.isprintable() else "?" for c in problem), file=sys.stderr)
     return _EXIT_SOME if written.broken or written.missing else _EXIT_ALL
 
 

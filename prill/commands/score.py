@@ -14,20 +14,28 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
+from prill.commands.fitted import fitted_on, strangers
 from prill.commands.judges import add_judge_options, make_evaluator
 from prill.commands.models import positive
+from prill.commands.progress import expected
 from prill.errors import UsageError
-from prill.models.ledger import price_of
+from prill.models.ledger import Price, price_of
 from prill.plan import Estimator, known_verdicts, plan_files
 from prill.protocols import Evaluator
 from prill.scoring import Tally, score_files
-from prill.store import read_lines, read_verdicts
+from prill.store import read_verdicts
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
+# What helps beyond trying again; of other reasons the message says enough.
+_HINTS = {
+    "truncated": "--max-tokens N gives replies more room (into another verdict file); a small model may run on all the same",
+    "parse": "the model does not keep to the form it is asked for; a larger one may",
+    "timeout": "a longer --timeout or a lower --concurrency gives the endpoint time",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -111,8 +119,7 @@ def _stopping_on_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
 def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
     from tqdm import tqdm
 
-    total = sum(1 for path in args.trajectories for _ in read_lines(path))
-    total = total if args.limit is None else min(total, args.limit)
+    total = expected(args.trajectories, args.limit)
     # The rate and the remaining time count what this run does, not what it skips.
     with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
@@ -132,7 +139,7 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     known = {} if args.no_resume else known_verdicts(args.output, retry_unscored=args.retry_unscored)
     plan = plan_files(evaluator, args.trajectories, args.limit, known)
     usage = plan.usage
-    price = price_of(args.model or "", args.prices)
+    price = _price(args, evaluator)
     usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0
     if args.json:
         counts = {"trajectories": plan.trajectories, "done": plan.done, "broken": len(plan.problems)}
@@ -140,11 +147,21 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     else:
         print(f"{plan.trajectories} trajectories to judge, {plan.done} done, {len(plan.problems)} that cannot be used")
         tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
-        print(f"{usage.calls} calls, {tokens}, {usage.images} images")
+        # A cascade cannot tell beforehand which trajectories its first judge will be sure of.
+        most = "at most " if "cascade" in evaluator.info.name else ""
+        print(f"{most}{usage.calls} calls, {tokens}, {usage.images} images")
         print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
     for problem in plan.problems[:20]:
         print(f"prill score: {problem}", file=sys.stderr)
     return _EXIT_ALL
+
+
+def _price(args: argparse.Namespace, evaluator: Evaluator) -> Price | None:
+    """The price of the model of the command line, or of a judge file's when it has only one."""
+    named = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
+    of_file = {name for name in named if not name.startswith("sha256:")}
+    models = of_file if args.evaluator.endswith(".toml") else {args.model or ""}
+    return price_of(models.pop(), args.prices) if len(models) == 1 else None
 
 
 def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> None:
@@ -172,11 +189,16 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             say(f"  {problem}")
         if unscored > 10:
             say(f"  … and {unscored - 10} more, with their reasons, in {args.output}")
+        for reason, hint in _HINTS.items():
+            if reason in tally.unscored:
+                say(f"{reason}: {hint}")
     if evaluator.info.name == "cascade" and tally.read:
         say(_saved(args.output))
+    for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
+        say(f"prill score: {caution}")
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")
-    elif tally.unscored.keys() - set(RETRIED):
+    elif tally.unscored.keys() - {*RETRIED, "no_evidence"}:
         say("the same command with --retry-unscored tries those again")
 
 

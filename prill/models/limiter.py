@@ -39,7 +39,7 @@ class AdaptiveLimiter:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._release()
-            else:
+            elif turn in self._waiting:  # a call that ended in the meantime may have taken it out
                 self._waiting.remove(turn)
             raise
         while (pause := self._closed_until - asyncio.get_running_loop().time()) > 0:

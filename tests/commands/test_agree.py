@@ -176,6 +176,12 @@ def test_people_who_labelled_the_same_runs_are_shown_as_the_ceiling(case: Case, 
     assert (people["raw"], people["exact"], people["three_or_more"]) == (5 / 8, 0.5, 2)
 
 
+def test_the_ceiling_is_that_of_the_compared_trajectories(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("101", "101111", "111000")
+    people = as_json(words, capsys)["annotators"]
+    assert (people["trajectories"], people["raw"]) == (3, pytest.approx(2 / 3))
+
+
 def test_undecided_labels_are_counted_by_kind(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("1010", "1?0?")
     assert "2 undecided labels (2 unsure)" in agree(words, capsys)
@@ -224,6 +230,7 @@ def test_corrections_change_labels_only_when_asked_and_say_how_many(case: Case, 
     shown = agree(words, capsys)
     assert "3 trajectories are of such a task, the labels of 2 changed" in shown
     assert "GPT-4 agent" in shown
+    assert "Without --trajectories an id is taken for the id of its task" in agree([*words[:2], *words[-2:]], capsys)
 
 
 def test_an_unknown_table_of_corrections_is_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,6 +92,20 @@ def test_ctrl_c_ends_with_a_summary_and_the_token_stands_in_the_address_only(tmp
     assert token not in out + err + (tmp_path / "l.jsonl").read_text()
 
 
+def test_no_control_sequence_in_another_annotator_s_name_reaches_the_terminal(tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    (tmp_path / "e.jsonl").write_bytes(encode(LabelRecord(id="t0", success=True, annotator="anna\x1b[2J")))
+    command = [sys.executable, "-m", "prill", "annotate", "t.jsonl", "-o", "l.jsonl", "--annotator", "me"]
+    command += ["--earlier", "e.jsonl"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()  # it listens
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert "With anna?[2J: nothing decided by both" in out
+
+
 def test_a_broken_line_is_reported_and_the_rest_can_be_labelled(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2)
     path.write_text('{"id": "x", "task": {}}\n' + path.read_text())

@@ -73,7 +73,9 @@ def test_scores_of_zero_and_one_are_said_to_leave_little_to_calibrate(files: tup
     [
         (["--source", "human", "--target-precision", "0.999"], "no threshold has a precision of at least 0.999"),
         (["--source", "human", "--target-precision", "7"], "between 0 and 1"),
+        (["--source", "human", "--target-precision", "high"], "give a precision between 0 and 1"),
         (["--source", "human", "--cost-fp", "1"], "go together"),
+        (["--source", "human", "--cost-fp", "one", "--cost-fn", "1"], "give a cost above 0"),
         (["--source", "human", "--cost-fp", "1", "--cost-fn", "0"], "above 0"),
         (["--source", "human", "--cost-fp", "1", "--cost-fn", "2", "--target-precision", "0.5"], "choose one"),
         (["--source", "oracle"], "299 successes and 0 failures"),
@@ -87,3 +89,10 @@ def test_what_cannot_be_calibrated_is_one_clear_error(
     assert done.returncode == 2
     assert message in done.stderr
     assert not Path("c.json").exists()
+
+
+def test_trajectories_of_others_do_not_pass_for_tasks(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    verdicts, labels, trajectories = files
+    trajectories.write_text(trajectories.read_text().replace('{"id":"', '{"id":"x'))
+    done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)
+    assert (done.returncode, "others than those judged" in done.stderr) == (2, True), done.stderr

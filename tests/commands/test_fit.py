@@ -107,6 +107,48 @@ def test_a_file_of_the_other_kind_is_refused_with_advice(files: tuple[Path, Path
     assert "--evaluator prior" in done.stderr
 
 
+def test_scoring_what_a_judge_was_fitted_on_is_said_to_flatter_it(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human")
+    words = ("-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    assert "t.jsonl is what this student was fitted on" in prill("score", files[0], *words).stderr
+    Path("u.jsonl").write_text("".join(files[0].read_text().splitlines(keepends=True)[:40]))
+    assert "fitted on" not in prill("score", "u.jsonl", *words, "--no-resume").stderr
+
+
+JUDGE_FILE = """
+evaluator = "cascade"
+[[judges]]
+evaluator = "student"
+model = "m.json"
+[[judges]]
+evaluator = "always-fail"
+"""
+
+
+@pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
+def test_sites_that_a_judge_does_not_know_are_said_once(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human")
+    Path("judge.toml").write_text(JUDGE_FILE)
+    Path("u.jsonl").write_text(files[0].read_text().replace('"site1"', '"zoo\\u001b"'))
+    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--evaluator", *judge)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("30 runs are of sites that this student was not fitted on (zoo? 30)") == 1
+    assert "not fitted on" not in prill("score", files[0], "-o", "w.jsonl", "--evaluator", *judge).stderr
+
+
+@pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
+def test_a_judge_fitted_with_claims_does_not_pass_for_one_by_evidence_only(
+    judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill
+) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human")
+    Path("judge.toml").write_text(JUDGE_FILE)
+    words = ("score", files[0], "-o", "v.jsonl", "--evaluator", *judge, "--evidence-only")
+    done = prill(*words)
+    assert (done.returncode, "prill fit --evidence-only" in done.stderr) == (2, True), done.stderr
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")
+    assert prill(*words).returncode == 0
+
+
 def test_the_example_fits_and_judges_the_samples(tmp_path: Path) -> None:
     done = subprocess.run(
         ["examples/fit_and_use_a_student.sh", tmp_path],

@@ -82,6 +82,19 @@ def test_a_judge_file_describes_judges_of_judges(prill: Prill, tmp_path: Path, a
     assert json.loads(plan.stdout)["calls"] == 12
 
 
+def test_a_plan_for_a_judge_file_knows_the_price_of_its_only_model(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    def plan(*models: str) -> str:
+        parts = "".join(f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n" for model in models)
+        fail = "[[judges]]\nevaluator = 'always-fail'\n" if len(models) == 1 else ""
+        (tmp_path / "judge.toml").write_text(f"evaluator = 'cascade'\n{fail}{parts}")
+        words = ("-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.toml", "--dry-run", "--base-url", "http://x/v1")
+        return prill("score", attempts, *words).stdout
+
+    assert "at most 12 calls" in plan("gpt-4o-mini")
+    assert "cost: about $0.0" in plan("gpt-4o-mini")
+    assert "cost: unknown" in plan("gpt-4o-mini", "gpt-4o")
+
+
 WRONG: list[tuple[str, str]] = [
     ("evaluator = 3 =", "not valid TOML"),
     ("model = 'm'", "names no evaluator"),
@@ -123,6 +136,13 @@ def test_what_a_judge_lacks_is_said_before_anything_is_written(
     done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "v.jsonl").exists()
+
+
+def test_an_oracle_of_several_sources_names_its_own_option(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    labels = tmp_path / "labels.jsonl"
+    labels.write_bytes(b"".join(encode(LabelRecord(id="t0", success=True, source=source)) for source in ("human", "oracle")))
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "oracle", "--oracle-labels", labels)
+    assert (done.returncode, "choose one with --oracle-source" in done.stderr) == (2, True), done.stderr
 
 
 def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attempts: Path) -> None:

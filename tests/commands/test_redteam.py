@@ -134,3 +134,4 @@ def test_a_broken_line_is_left_out_and_the_rest_goes_on(prill: Prill, tmp_path: 
     done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-answer", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["effects"][0]["applies"] == 8
+    assert "left out 1 that could not be read; why is in out/before.jsonl" in done.stderr

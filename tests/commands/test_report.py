@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from prill.store import encode, read_labels, read_trajectories
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 
 from .conftest import Prill, environment, write_trajectories
@@ -50,6 +53,50 @@ def test_the_samples_with_a_judge_and_labels_make_a_page(prill: Prill, tmp_path:
     agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
     accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
     assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_the_figures_are_those_of_agree_in_whatever_order_the_judge_was_done(
+    prill: Prill, tmp_path: Path, verdicts: Path
+) -> None:
+    generator = random.Random(5)
+    said = [replace(verdict, score=generator.random()) for verdict in read_verdicts(verdicts)]
+    generator.shuffle(said)
+    verdicts.write_bytes(b"".join(map(encode, said)))
+    given = (verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl", "--json")
+    found = json.loads(prill("agree", *given).stdout)
+    prill(
+        "report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, "--labels", SAMPLES / "labels.jsonl"
+    )
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert len(found["figures"]) == 10
+    for figure in found["figures"]:
+        interval = f"[{figure['low']:.3f}, {figure['high']:.3f}]"
+        assert f"{figure['name']}</th><td>{figure['value']:.3f} <small>{interval}" in page
+
+
+def test_of_a_damaged_archive_the_readable_part_is_shown(prill: Prill, tmp_path: Path) -> None:
+    whole = gzip.compress(write_trajectories(tmp_path / "t.jsonl", 400).read_bytes())
+    (tmp_path / "t.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    done = prill("report", "t.jsonl.gz", "-o", "r.html", "--json")
+    counts = json.loads(done.stdout)
+    assert (done.returncode, counts["broken"]) == (3, 1)
+    assert counts["trajectories"] > 100
+    assert "cannot be read further" in done.stderr
+
+
+def test_more_can_be_filtered_by_and_an_unknown_key_is_told(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 2)
+    assert prill("report", path, "-o", "r.html", "--by", "task").returncode == 0
+    done = prill("report", path, "-o", "s.html", "--by", "task,mood")
+    assert (done.returncode, (tmp_path / "s.html").exists()) == (2, False)
+    assert "--by mood: no trajectory says so" in done.stderr
+
+
+def test_no_control_sequence_of_a_file_reaches_the_terminal(prill: Prill, tmp_path: Path) -> None:
+    path = write_trajectories(tmp_path / "t.jsonl", 1, screenshot="\x1b[2J\x07.png")
+    done = prill("report", path, "-o", "r.html")
+    assert "[2J" in done.stderr
+    assert not {"\x1b", "\x07"} & set(done.stderr)
 
 
 def test_embedding_leaves_nothing_elsewhere(prill: Prill, tmp_path: Path) -> None:

@@ -140,6 +140,36 @@ def test_several_files_and_packed_ones_are_read(prill: Prill, server: MockServer
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 4
 
 
+def test_a_damaged_archive_is_judged_as_far_as_it_goes(prill: Prill, tmp_path: Path) -> None:
+    import gzip
+
+    packed = gzip.compress(write_trajectories(tmp_path / "a.jsonl", 2000).read_bytes())
+    (tmp_path / "t.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    result = prill("score", "t.jsonl.gz", "-o", "v.jsonl", "--evaluator", "always-fail")
+    assert result.returncode == 3, result.stderr
+    assert "cannot be read further" in result.stderr
+    found = [verdict.unscored for verdict in read_verdicts(tmp_path / "v.jsonl")]
+    assert found.count(None) > 500
+    assert found.count("input") == 1
+
+
+def test_what_helps_is_said_and_trying_again_only_where_it_can_help(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    with MockServer(thought_tokens=50) as wordy:
+        result = prill("score", "t.jsonl", *words(wordy, "--max-tokens", 16))
+    assert "truncated 2" in result.stderr
+    assert "truncated: --max-tokens N gives replies more room" in result.stderr
+    assert "--retry-unscored" in result.stderr
+    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--evaluator", "oracle", "--oracle-labels", _no_label(tmp_path))
+    assert "no_evidence 2" in result.stderr
+    assert "--retry-unscored" not in result.stderr
+
+
+def _no_label(folder: Path) -> Path:
+    (folder / "labels.jsonl").write_text('{"id": "stranger", "success": true}\n')
+    return folder / "labels.jsonl"
+
+
 class TestBadInput:
     def test_missing_file(self, prill: Prill, server: MockServer) -> None:
         one_error(prill("score", "none.jsonl", *words(server)), "none.jsonl: no such file")
@@ -156,6 +186,10 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
         one_error(result, "unknown evaluator 'vml'", "vlm, modular")
+
+    def test_a_count_that_is_none(self, prill: Prill, tmp_path: Path) -> None:
+        result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail", "--limit", "all")
+        assert (result.returncode, "give a whole number of at least 1" in result.stderr) == (2, True)
 
     def test_unreachable_server(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 5)

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sys
+import tracemalloc
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from prill.cli import main
 from prill.datasets.agentlab import load, load_labels
 from prill.datasets.inert_pickle import StandIn, fields, load_pickle
 from prill.errors import InputError
-from prill.store import BadLine
+from prill.store import BadLine, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
 
@@ -133,10 +134,14 @@ def test_the_goal_of_the_first_observation_stands_in_for_a_missing_file(tmp_path
     assert (found.task.goal, found.id) == ("Buy tea", tmp_path.name)
 
 
-def test_a_run_that_an_error_ended_is_undecided(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+def test_a_run_that_an_error_ended_is_undecided_and_one_in_which_the_agent_erred_is_not(
+    tmp_path: Path, foreign: pytest.MonkeyPatch
+) -> None:
     run(tmp_path / "a", "click('4')")
     run(tmp_path / "b", "click('4')", cum_reward=0)
-    run(tmp_path / "c", "click('4')", cum_reward=0, err_msg="Timeout")
+    run(tmp_path / "c", "click('4')", cum_reward=0, err_msg="Timeout", terminated=None)
+    # AgentLab keeps an answer that could not be read in the same field, also when the run went on to its end.
+    run(tmp_path / "cc", "click('4')", cum_reward=0, err_msg="ParseError", terminated=False, truncated=True)
     (run(tmp_path / "d", "click('4')") / "summary_info.json").unlink()
     run(tmp_path / "_moved", "click('4')")
     vanish(foreign)
@@ -144,9 +149,13 @@ def test_a_run_that_an_error_ended_is_undecided(tmp_path: Path, foreign: pytest.
         LabelRecord(id="a", success=True, source="oracle"),
         LabelRecord(id="b", success=False, source="oracle"),
         LabelRecord(id="c", success=None, source="oracle", note="the run was ended by an error"),
+        LabelRecord(id="cc", success=False, source="oracle"),
     ]
     runs = {item.id: item for item in load(tmp_path) if isinstance(item, Trajectory)}
-    assert {id: found.error for id, found in runs.items()} == {"a": None, "b": None, "c": "Timeout", "d": None}
+    assert {id: found.error for id, found in runs.items()} == {
+        **dict.fromkeys(("a", "b", "cc", "d")),
+        "c": "Timeout",
+    }
     assert not [word for word in ("reward", "oracle") if word in repr(runs)]
 
 
@@ -209,6 +218,8 @@ BROKEN = [
     b"\x82\x01.",
     b"Pid\n.",
     b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\x80\x04\x95\x01",
+    b"\x80\x04\x96\xff\xff\xff\xff\xff\xff\xff\x7f",
 ]
 
 
@@ -217,6 +228,26 @@ def test_broken_pickles_are_one_kind_of_error(tmp_path: Path, data: bytes) -> No
     (tmp_path / "x.pkl").write_bytes(data)
     with pytest.raises(InputError, match=r"x.pkl: no readable pickle"):
         load_pickle(tmp_path / "x.pkl")
+
+
+def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path: Path) -> None:
+    """The normal reader makes room for as many objects as the number says: 512 MiB here, 64 GiB with a larger one."""
+    (tmp_path / "x.pkl").write_bytes(b"\x80\x03Nr\x00\x00\x00\x02.")
+    tracemalloc.start()
+    try:
+        assert load_pickle(tmp_path / "x.pkl") is None
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
+
+
+def test_halves_of_characters_in_page_texts_do_not_cost_the_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "in", "fill('4', '\\ud83d\\ude00')", "noop() # \ud800")
+    vanish(foreign)
+    assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(found, Trajectory)
+    assert [(s.action.value, s.action.text[-1]) for s in found.steps] == [("\N{GRINNING FACE}", ")"), (None, "\ufffd")]
 
 
 def test_a_cut_archive_is_an_error(tmp_path: Path) -> None:

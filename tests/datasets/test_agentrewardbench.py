@@ -86,8 +86,8 @@ def test_a_message_before_the_end_does_not_end_the_run(tmp_path: Path) -> None:
         ({"cum_reward": 0}, False, None),
         ({"cum_reward": 0.75}, True, "reward 0.75"),
         ({"cum_reward": 0.25}, False, "reward 0.25"),
-        ({"cum_reward": 0, "err_msg": "Timeout"}, None, "the run was ended by an error"),
-        ({"cum_reward": 1, "err_msg": "Timeout"}, True, None),
+        ({"cum_reward": 0, "err_msg": "Timeout", "terminated": None}, None, "the run was ended by an error"),
+        ({"cum_reward": 1, "err_msg": "Timeout", "terminated": False}, True, None),
     ],
 )
 def test_the_reward_is_the_oracles_label(
@@ -96,6 +96,12 @@ def test_the_reward_is_the_oracles_label(
     run(tmp_path, "a", step(0, "click('4')"), summary=summary)
     assert list(load_labels(tmp_path)) == [LabelRecord(id="webarena/gpt/a", success=success, source="oracle", note=note)]
     assert only(tmp_path).error == summary.get("err_msg")
+
+
+def test_what_the_agent_got_wrong_in_a_run_that_has_an_end_is_no_error_of_the_run(tmp_path: Path) -> None:
+    run(tmp_path, "a", step(0, "click('4')"), summary={"cum_reward": 0, "err_msg": "ParseError", "terminated": True})
+    assert [label.success for label in load_labels(tmp_path) if isinstance(label, LabelRecord)] == [False]
+    assert only(tmp_path).error is None
 
 
 def test_a_run_without_a_reward_has_no_label(tmp_path: Path) -> None:

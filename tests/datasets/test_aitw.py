@@ -130,7 +130,8 @@ def test_tfrecords_become_episodes_with_points_in_x_and_y(tmp_path: Path, packin
     path.write_bytes(packing(tfrecord(*map(example, steps))))
     (found,) = load(path, images=tmp_path / "images")
     assert isinstance(found, Trajectory)
-    assert (found.task.goal, found.task.platform, found.task.site, found.agent) == (
+    assert (found.task.id, found.task.goal, found.task.platform, found.task.site, found.agent) == (
+        "",
         "Goal of e",
         "android",
         "google_apps",

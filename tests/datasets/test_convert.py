@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +87,40 @@ def test_a_source_with_nothing_usable_is_an_error(
     source = recording([{"id": "r3"}], [])
     assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
     assert "no trajectory of format arb-webjudge could be read" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("*.jsonl"))
+
+
+def bare(id: str) -> dict[str, Any]:
+    return {"id": id, "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}
+
+
+def test_an_id_that_comes_again_is_left_out_with_its_labels(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
+    source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr().err
+    assert "id 'r1' comes again" in said
+    assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in said
+    found = [item for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    assert [(item.id, item.task.goal) for item in found] == [("r1", "g"), ("r2", "g")]
+    assert [label.id for label in read_labels(tmp_path / "out" / "labels.jsonl")] == ["r2", "r9"]
+
+
+def test_without_its_labels_a_recording_is_converted_all_the_same(
+    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = recording([bare("r1")], [])
+    (source / "labels.jsonl.gz").unlink()
+    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    assert "all labels: " in capsys.readouterr().err
+    assert [item.id for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")] == ["r1"]
+
+
+def test_a_folder_of_another_kind_is_told_by_what_it_lacks_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", "arb-webjudge", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
+    assert "trajectories.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.labelled
@@ -95,3 +133,21 @@ def test_real_recordings_convert_without_loss_of_rows(
     assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
     found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
     assert (len(found), all(isinstance(item, Trajectory) for item in found)) == (count, True)
+
+
+def test_the_example_converts_scores_and_compares(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        ["examples/convert_and_score.sh", tmp_path],
+        cwd=root,
+        env={**os.environ, "PRILL": f"{Path(sys.executable).parent}/prill"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "3 trajectories, 3 labels" in done.stderr
+    assert "human, 3 trajectories; judged 3, unscored 0" in done.stdout
+    assert re.search(r"judged success +1 +1\njudged failure +0 +1\n", done.stdout)
+    assert [len(list((tmp_path / "images").iterdir())), (tmp_path / "report.html").exists()] == [1, True]

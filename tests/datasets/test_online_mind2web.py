@@ -47,6 +47,25 @@ def one(source: Path) -> Trajectory:
     return found
 
 
+def test_a_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Path) -> None:
+    (tmp_path / "private.png").write_bytes(b"a picture of something else")
+    source = folder(tmp_path / "in", "SeeAct", result(), shots=1)
+    (source / "SeeAct" / "t1" / "trajectory" / "1_full.png").symlink_to(tmp_path / "private.png")
+    (found,) = load(source)
+    assert isinstance(found, BadLine)
+    assert "leaves the folder" in found.message
+
+
+def test_a_damaged_archive_costs_itself_only(tmp_path: Path) -> None:
+    damaged = gzip.compress(json.dumps([result(str(i)) for i in range(300)]).encode())
+    (tmp_path / "x.json.gz").write_bytes(damaged[:40] + b"\xff" * 9 + damaged[49:])
+    (tmp_path / "y.json").write_text(json.dumps([result()]))
+    first, second = load(tmp_path)
+    assert isinstance(first, BadLine)
+    assert "cannot be read" in first.message
+    assert second.id == "y/t1"
+
+
 def test_a_folder_becomes_a_trajectory(tmp_path: Path) -> None:
     found = one(folder(tmp_path, "SeeAct", result(), shots=3))
     assert (found.id, found.task.id, found.task.goal, found.agent) == ("SeeAct/t1", "t1", "Buy tea", "SeeAct")

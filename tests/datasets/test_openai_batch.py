@@ -65,11 +65,12 @@ def test_a_reply_that_calls_a_tool_ends_with_that_action(tmp_path: Path) -> None
     assert ([s.action.kind for s in found.steps], found.final, found.answer) == (["goto", "goto"], None, None)
 
 
-def test_several_choices_are_several_trajectories_of_one_task(tmp_path: Path) -> None:
-    write(tmp_path / "in.jsonl", request())
-    write(tmp_path / "out.jsonl", reply("r1", "yes", "no"))
+def test_requests_and_choices_of_one_goal_are_runs_of_one_task(tmp_path: Path) -> None:
+    write(tmp_path / "in.jsonl", request(), {**request(), "custom_id": "r2"})
+    write(tmp_path / "out.jsonl", reply("r1", "yes", "no"), reply("r2", "well"))
     found = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
-    assert [(t.id, t.task.id, t.answer) for t in found] == [("r1/0", "r1", "yes"), ("r1/1", "r1", "no")]
+    assert [(t.id, t.answer) for t in found] == [("r1/0", "yes"), ("r1/1", "no"), ("r2", "well")]
+    assert {(t.task.id, t.task.goal) for t in found} == {("", "Buy tea")}
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def one(source: Path) -> Trajectory:
     return found
 
 
+def test_a_first_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Path) -> None:
+    (tmp_path / "private.png").write_bytes(b"a picture of something else")
+    source = run(tmp_path, [row(1, "DONE")])
+    (source / "m" / "os" / "ex1" / "initial_state.png").symlink_to(tmp_path / "private.png")
+    (found,) = load(source)
+    assert isinstance(found, BadLine)
+    assert "leaves the folder" in found.message
+
+
 def test_a_run_becomes_a_trajectory_and_pictures_stand_behind_their_action(tmp_path: Path) -> None:
     rows = [row(1, "pyautogui.click(50, 50)"), row(2, "DONE")]
     source = run(tmp_path, rows)

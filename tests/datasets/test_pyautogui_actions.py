@@ -45,6 +45,7 @@ SIZE = (200.0, 100.0)
             "green tea",
         ),
         ("pyautogui.click(50, 50)\n=====\nSTEP ?", "click", (0.25, 0.5), None, None),
+        (r"pyautogui.write('\ud83d\ude00')", "type", None, None, "\N{GRINNING FACE}"),
         (r"pyautogui.write('\d')", "type", None, None, r"\d"),
         ("time.sleep(2)", "wait", None, None, None),
         ("DONE", "stop", None, None, None),

@@ -160,7 +160,9 @@ def test_each_platforms_actions_become_kinds_and_places(tmp_path: Path) -> None:
 
 def test_a_point_outside_the_screen_costs_only_the_point(tmp_path: Path) -> None:
     said = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
-    action = only(folder(tmp_path / "android", [record(1, said, key="action")])).steps[0].action
+    found = only(folder(tmp_path / "android", [record(1, said, key="action")]))
+    assert found.task.id == "", "a uid is of a run: two agents' runs of one goal are of one task"
+    action = found.steps[0].action
     assert (action.kind, action.point, action.end_point, action.text) == ("swipe", None, (0.5, 0.2), said)
 
 

@@ -126,10 +126,12 @@ def test_rewards_are_labels_of_their_own_source(tmp_path: Path) -> None:
 
 def test_the_rewards_of_a_trace_are_weighed(tmp_path: Path) -> None:
     traces = [trace(), trace(id="t2", rewards={"exact": None}), trace(id="t3", ok=False), trace(id="t4", rewards={})]
+    traces.append(trace(id="t5", rewards={"exact": {"score": None, "weight": 1.0}}))
     assert list(load_labels(write(tmp_path / "traces.jsonl", {"traces": traces}))) == [
         LabelRecord(id="t1", success=True, source="reward", note="reward 0.75"),
         LabelRecord(id="t2", success=None, source="reward"),
         LabelRecord(id="t3", success=None, source="reward", note="the rollout broke off"),
+        LabelRecord(id="t5", success=None, source="reward"),
     ]
 
 

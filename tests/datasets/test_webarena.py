@@ -154,8 +154,14 @@ def test_trials_of_a_task_have_ids_of_their_own_and_no_labels(tmp_path: Path) ->
     (tmp_path / "renders").mkdir()
     for trial in (0, 1):
         render(tmp_path / "renders", f"24_{trial}", page("t", "stop []"))
-    (tmp_path / "log_1.txt").write_text("[Result] (PASS) c/24.json\n", encoding="utf-8")
-    assert [item.id for item in load(tmp_path)] == ["webarena.24_0", "webarena.24_1"]
+    lines = ["[Result] (PASS) c/24.json", "[Config file]: c/24.json", "[Unhandled Error] TimeoutError()"]
+    (tmp_path / "log_1.txt").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "log_2.txt").mkdir()
+    runs = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
+    assert [(item.id, item.task.id, item.error) for item in runs] == [
+        ("webarena.24_0", "webarena.24", None),
+        ("webarena.24_1", "webarena.24", None),
+    ]
     assert list(load_labels(tmp_path)) == []
 
 

@@ -108,6 +108,9 @@ def test_verdicts_of_several_evaluators_are_never_mixed() -> None:
     other = Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "1", "another"))
     with pytest.raises(UsageError, match="several evaluators"):
         agreement([verdict("a", True), other], [LabelRecord(id="a", success=True)])
+    same_id = Verdict(id="a", success=False, evaluator=other.evaluator)
+    with pytest.raises(UsageError, match="several evaluators"):
+        agreement([verdict("a", True), same_id], [LabelRecord(id="a", success=True)])
 
 
 def test_files_about_other_ids_are_refused_with_an_example_of_each() -> None:

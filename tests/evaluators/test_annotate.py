@@ -95,6 +95,17 @@ def test_a_second_writer_is_refused_also_after_the_file_was_made_anew(tmp_path: 
     LabelLog(path, "anna").close()
 
 
+def test_the_copy_of_a_killed_process_is_cleared_away_and_its_half_labels_are_not_taken(tmp_path: Path) -> None:
+    with LabelLog(tmp_path / "l.jsonl", "me") as log:
+        log.put(label("a", True))
+    (tmp_path / ".l.jsonl.new").write_bytes(encode(label("a", False))[:20])
+    with LabelLog(tmp_path / "l.jsonl", "me") as log:
+        assert log.mine == {"a": label("a", True)}
+        log.put(label("a", False))
+    assert (tmp_path / "l.jsonl").read_bytes() == encode(label("a", False))
+    assert [file.name for file in tmp_path.iterdir()] == ["l.jsonl"]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.jsonl").write_bytes(encode(label("a", True)))
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")

@@ -26,6 +26,7 @@ from prill.errors import (
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.ledger import metered
+from prill.models.limiter import AdaptiveLimiter
 from prill.parse import ReplyFormat
 from prill.prompts import NONCE
 from prill.protocols import Image, Message
@@ -285,6 +286,33 @@ async def test_a_model_without_vision_ends_the_run(
     assert len(endpoint.bodies) == 1
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "At most 4 image(s) may be provided in one request.",
+        "Too many images provided. This model supports up to 5 images",
+        "This model only supports up to 5 images",
+        "messages: too many images and documents: 101 + 0 > 100",
+        "You set image=1 in `--limit-mm-per-prompt`, but passed 4 image items in the same prompt.",
+    ],
+)
+async def test_more_images_than_the_endpoint_takes_are_too_much_for_one_request_and_no_fault_of_an_image(
+    endpoint: ScriptedEndpoint, picture: str, message: str
+) -> None:
+    endpoint.script = [failed(400, message)]
+    with pytest.raises(ContextTooLong, match="fewer images"):
+        await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
+
+
+@pytest.mark.parametrize("message", ["image exceeds 5 MB maximum", "image dimensions exceed the limit of 8000 pixels"])
+async def test_an_image_that_is_too_large_is_an_input_error(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
+    endpoint.script = [GOOD, failed(400, message)]
+    asked, look = model(endpoint), (Message("user", ("Look.", Image(picture))),)
+    await asked.complete(look, form=FORM)
+    with pytest.raises(InputError):
+        await asked.complete(look, form=FORM)
+
+
 async def test_one_bad_image_is_an_input_error_of_its_trajectory(endpoint: ScriptedEndpoint, picture: str) -> None:
     endpoint.script = [failed(400, "Could not process image")]
     with pytest.raises(InputError):
@@ -417,3 +445,21 @@ async def test_samples_differ_by_seed_and_share_what_the_model_has_learnt(endpoi
     sent = [(body["temperature"], body.get("seed")) for body in endpoint.bodies]
     assert sent == [(0, None), (1.0, 1), (1.0, None), (1.0, None)], "a kept sample is not drawn again"
     assert first.ledger.total.calls == greedy.ledger.total.calls == 3
+
+
+async def test_a_waiting_call_that_is_given_up_while_a_turn_comes_free_is_just_given_up() -> None:
+    limiter = AdaptiveLimiter(1)
+    await limiter.__aenter__()
+
+    async def wait() -> None:
+        async with limiter:
+            pass
+
+    waiting = asyncio.create_task(wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await limiter.__aexit__(None, None, None)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5), limiter:
+        assert limiter.in_use == 1

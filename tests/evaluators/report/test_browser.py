@@ -35,7 +35,7 @@ from prill.types import (
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-from .conftest import TRUTH, judges, labels, picture, trajectory
+from .conftest import FIRST, TRUTH, judges, labels, picture, trajectory, verdict
 
 browsed = pytest.mark.asyncio(loop_scope="module")
 
@@ -98,7 +98,8 @@ async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
+    items = [trajectory(id, metadata={} if id == "f" else {"truncated": id in "ace"}) for id in TRUTH]
+    write_report(tmp_path / "r.html", items, judges(), labels())
     return tmp_path / "r.html"
 
 
@@ -118,8 +119,10 @@ def page(tmp_path: Path) -> Path:
         ({"against": "agrees"}, "ad"),
         ({"among": "differ"}, "b"),
         ({"truth": "undecided"}, "f"),
-        ({"site": "shop"}, "ab"),
-        ({"site": "wiki", "verdict": "failure"}, "cd"),
+        ({"by-truncated": "true"}, "ace"),
+        ({"by-truncated": "(none)"}, "f"),
+        ({"by-site": "shop"}, "ab"),
+        ({"by-site": "wiki", "verdict": "failure"}, "cd"),
     ],
 )
 async def test_filters_show_the_right_trajectories(reader: Reader, page: Path, chosen: dict[str, str], expected: str) -> None:
@@ -156,6 +159,88 @@ async def test_keys_go_through_trajectories_and_through_disagreements(reader: Re
     # Disagreements are b (a false positive) and c (a false negative of both).
     assert seen == ["a", "b", "c", "c", "b", "a", "a", "b"]
     assert "b" in browser.url.rpartition("#t=")[2]
+
+
+@browsed
+async def test_two_of_three_judges_are_set_against_each_other(reader: Reader, tmp_path: Path) -> None:
+    info = EvaluatorInfo("third", "1")
+    third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), [*judges(), Judge("third", info, third)], labels())
+    browser = await reader.opens(tmp_path / "r.html", "")
+    # The second says failure of b, c and d, the third says success throughout; the third is right on c alone.
+    await browser.locator('.pairs button[data-judge="1"][data-among="2"]:not([data-against])').click()
+    assert await reader.listed() == list("bcd")
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", ""]
+    await browser.locator("#judges > details > summary").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", "first"]
+    await browser.keyboard.press("s")
+    await browser.locator('.pairs button[data-judge="2"][data-among="1"][data-against="agrees"]').click()
+    assert await reader.listed() == ["c"]
+    await browser.locator("#clear").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second", "third"]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_what_is_read_can_be_scrolled_by_keys_at_once(reader: Reader, tmp_path: Path) -> None:
+    found = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
+    write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=found), labels())
+    browser = await reader.opens(tmp_path / "r.html", "")
+    for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
+        if key != "s":
+            await browser.keyboard.press(key)
+        await browser.keyboard.press("PageDown")
+        await reader.sees(f"document.getElementById('{place}').scrollTop > 0")
+    await browser.locator('[data-id="b"]').click()  # now the list has the focus
+    await reader.sees("document.activeElement.id == 'list'")
+    await browser.keyboard.press("k")
+    await reader.sees("document.activeElement.id == 'detail'")
+
+
+@browsed
+async def test_enter_enlarges_the_first_picture_and_then_the_chosen_one(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 4))])
+    browser = await reader.opens(tmp_path / "r.html")
+    for choose, shown in (("", "Step 1 of 4"), ("document.getElementById('card-2').focus()", "Step 3 of 4")):
+        await browser.evaluate(choose)
+        await browser.keyboard.press("Enter")
+        assert await browser.locator("#viewer strong").inner_text() == shown
+        await browser.keyboard.press("Escape")
+
+
+@browsed
+async def test_rewards_stand_on_the_timeline_and_a_label_that_stands_in_is_named(reader: Reader, tmp_path: Path) -> None:
+    steps = (StepVerdict(0, "towards", 0.5), StepVerdict(1, "not_sure", -0.5, flagged=True))
+    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps, rewards=(0.5, -0.5))})]
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 2))], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    lines = browser.locator(".timeline tbody tr")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["first", "→", "?"],
+        ["first", "reward,", "sum", "0", "0.5", "−0.5"],
+    ]
+    assert "stands in" not in await browser.locator("#card-0").inner_text()
+    assert "stands in, the reply held no label" in await browser.locator("#card-1").inner_text()
+
+
+@browsed
+async def test_page_and_pictures_moved_together_find_each_other_whatever_their_names(reader: Reader, tmp_path: Path) -> None:
+    names = ["a b.png", "50% #1?.png", "quo\"te's.png", "ünï—日本.png", "a:b&amp;.png", "..x.png", "{{script}}.png"]
+    (tmp_path / "first").mkdir()
+    steps = [Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click")) for name in names]
+    item = trajectory("odd id %20 #?&'\"<日>", steps)
+    write_report(tmp_path / "first" / "my report #1%.html", [trajectory("b"), item])
+    (tmp_path / "first").rename(tmp_path / "se cond?#%41")
+    browser = await reader.opens(tmp_path / "se cond?#%41" / "my report #1%.html", "")
+    await browser.keyboard.press("t")
+    await browser.keyboard.press("j")
+    await browser.evaluate("document.querySelectorAll('#detail img').forEach((image) => { image.loading = 'eager'; })")
+    await reader.sees(
+        f"[...document.querySelectorAll('#detail img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
+    )
+    await browser.reload()
+    assert await reader.shown() == item.id
+    assert reader.complaints == []
 
 
 @browsed

@@ -14,7 +14,8 @@ from prill.errors import UsageError
 from prill.evaluators.agreement import agreement
 from prill.evaluators.calibration import Calibration, Quality
 from prill.evaluators.monotone import CalibrationMap
-from prill.evaluators.report.entries import MOST_TEXT
+from prill.evaluators.report.between import between
+from prill.evaluators.report.entries import MOST_TEXT, Outcome, Row
 from prill.evaluators.report.judges import Judge, read_judges
 from prill.evaluators.report.markup import Markup, el
 from prill.evaluators.report.page import write_report
@@ -22,11 +23,16 @@ from prill.evaluators.report.plots import Rule, curve_plot, reliability_plot
 from prill.store import BadLine, encode
 from prill.types import (
     Action,
+    Criterion,
+    Findings,
     LabelRecord,
     Observation,
+    Opinion,
     Step,
+    StepVerdict,
     Task,
     Trajectory,
+    Usage,
 )
 
 from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, trajectory, verdict
@@ -65,10 +71,11 @@ def test_a_trajectory_without_verdict_or_label_has_neither(tmp_path: Path) -> No
         "site": "wiki",
         "agent": "robot",
         "platform": "web",
-        "task": "wiki/task-z",
+        "task": "",
         "steps": 0,
         "truth": "",
         "said": ["", ""],
+        "parts": ["wiki", "robot", "web", None],
         "broken": None,
     }
     assert "Verdicts of first that belong to no trajectory in this page: 5." in (tmp_path / "r.html").read_text("utf-8")
@@ -117,6 +124,78 @@ def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a", [Step(state, Action("click"))])])
     text = json.loads(blocks(tmp_path / "r.html")["t0"])["trajectory"]["steps"][0]["observation"]["text"]
     assert text == "x" * MOST_TEXT + "\n… (1,234 more characters are not in this page)"
+
+
+def test_no_field_of_a_verdict_or_a_turn_makes_the_page_long(tmp_path: Path) -> None:
+    long = "x" * 1_000_000
+    found = Findings(
+        criteria=(Criterion(text=long, met="met", reason=long),), not_executable=long, side_effects=(long,), process=1.0
+    )
+    opinions = (Opinion(judge=long, success=True, reason=long),)
+    steps = (StepVerdict(0, "away", 0.0, long),)
+    said = replace(verdict("a", True, findings=found, opinions=opinions, steps=steps), reason=long)
+    turn = trajectory("e", answer=long, task=Task(goal=long))
+    item = trajectory("a", [Step(Observation(text=long), Action("click"))], error=long, task=Task(goal=long, earlier=(turn,)))
+    write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": said})])
+    assert (tmp_path / "r.html").stat().st_size < 200_000
+
+
+def test_the_list_is_filtered_by_parts_and_by_metadata_that_is_asked_for(tmp_path: Path) -> None:
+    items = [
+        trajectory("a", metadata={"truncated": True, "seed": 3}),
+        trajectory("b", metadata={"truncated": False}),
+        BadLine("c", "t.jsonl:3", "broken", b""),
+    ]
+    write_report(tmp_path / "r.html", items, by=["seed"])
+    shown = overview(tmp_path / "r.html")
+    assert shown["parts"] == ["site", "agent", "platform", "truncated", "seed"]
+    assert [row["parts"][3:] for row in shown["rows"]] == [["true", "3"], ["false", None], [None, None]]
+    with pytest.raises(UsageError, match="--by sead: no trajectory says so"):
+        write_report(tmp_path / "s.html", items, by=["sead"])
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_two_judges_are_compared_where_both_judged() -> None:
+    # By hand: they differ on b and d; on b the second is right, on d the first; of f nobody knows.
+    said = {"a": "ss", "b": "sf", "c": "ff", "d": "fs", "e": "us", "f": "fs"}
+    words: dict[str, Outcome] = {"s": "success", "f": "failure", "u": "unscored"}
+    truth: dict[str, Outcome] = {
+        "a": "success",
+        "b": "failure",
+        "c": "failure",
+        "d": "failure",
+        "e": "success",
+        "f": "undecided",
+    }
+    rows = [Row(id=id, goal="", truth=truth[id], said=tuple(words[c] for c in both)) for id, both in said.items()]
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", between(rows, ["first", "second"], True).partition("<tbody>")[2])
+    assert [re.sub("<[^>]*>", "", cell) for cell in cells] == ["first – second", "5", "3", "1", "1", "1.000"]
+    assert 'data-judge="1" data-among="differ" data-against="agrees"' in cells[4]
+
+
+@pytest.mark.parametrize(
+    ("costs", "shown"), [((0.0, 0.0), "$0.00"), ((0.25, 0.5), "$0.75"), ((0.0, None), "unknown"), ((0.25, None), "≥ $0.25")]
+)
+def test_a_cost_that_is_not_wholly_known_is_never_shown_as_the_cost(
+    tmp_path: Path, costs: tuple[float | None, ...], shown: str
+) -> None:
+    said = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
+    write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, said)])
+    line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"))
+    assert line is not None
+    assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == shown
+
+
+def test_the_annotators_own_agreement_stands_beside_the_judges(tmp_path: Path) -> None:
+    both = [LabelRecord(id=id, success=id in "ab", annotator="Ann") for id in "abcd"]
+    both += [LabelRecord(id=id, success=id in "ac", annotator="Bob") for id in "abcd"]
+    both.append(LabelRecord(id="not in the page", success=True, annotator="Bob"))
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), both)
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "on 4 trajectories with two or more: 0.500" in text
+    assert "Cohen&#x27;s kappa 0.000" in text
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
+    assert "Annotators among themselves" not in (tmp_path / "r.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("hostile", ["</script><script>alert(1)", "<!--<script>", "\u2028\u2029", "&lt;", "{{script}}"])

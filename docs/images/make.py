@@ -1,0 +1,85 @@
+"""Makes the README's pictures anew, from the samples alone: `python docs/images/make.py`. Needs Chromium and scikit-learn.
+
+The verdicts are those of judges without a model, the student's fitted to the samples' own labels. Ann's labels are made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+
+from prill.cli import main
+from prill.emulators.chromium import Chromium
+from prill.evaluators.annotate.deck import Deck
+from prill.evaluators.annotate.label_log import LabelLog
+from prill.evaluators.annotate.server import serving
+from prill.evaluators.annotate.session import Session
+from prill.store import encode, read_labels, read_verdicts
+from prill.types import LabelRecord, StepLabel
+
+HERE = Path(__file__).parent
+SAMPLES = HERE.parents[1] / "datasets" / "samples" / "miniwob"
+TRAJECTORIES, ORACLE = SAMPLES / "trajectories.jsonl", SAMPLES / "labels.jsonl"
+SHOWN = "miniwob-9e8852cba3"  # one of two fields stays empty, and the agent says that it is done
+NOTE, STEPS = "typed twice into the first field", (StepLabel(0, "towards"), StepLabel(1, "away"), StepLabel(2, "away"))
+
+
+def ann() -> list[LabelRecord]:
+    true = [LabelRecord(id=label.id, success=label.success, annotator="Ann") for label in read_labels(ORACLE)]
+    return [
+        LabelRecord(id=SHOWN, success=False, annotator="Ann", note=NOTE, steps=STEPS) if label.id == SHOWN else label
+        for label in true
+    ]
+
+
+def report(folder: Path) -> Path:
+    (folder / "ann.jsonl").write_bytes(b"".join(map(encode, ann())))
+    student = folder / "student.json"
+    run("fit", TRAJECTORIES, ORACLE, "-o", student)
+    for judge, more in (("self-report", ()), ("student", ("--model", student))):
+        run("score", TRAJECTORIES, "-o", folder / f"{judge}.jsonl", "--evaluator", judge, *more)
+    judges = [folder / "self-report.jsonl", folder / "student.jsonl"]
+    run("report", TRAJECTORIES, "-o", folder / "r.html", "--verdicts", *judges, "--labels", folder / "ann.jsonl", "--embed")
+    return folder / "r.html"
+
+
+def run(*words: object) -> None:
+    if code := main([str(word) for word in words]):
+        raise SystemExit(code)
+
+
+async def pictures(folder: Path, page: Path) -> None:
+    chromium = Chromium()
+    try:
+        tab = await (await chromium.context(1280, 800)).new_page()
+        await tab.goto(f"{page.as_uri()}#t={SHOWN}")
+        await asyncio.sleep(1)  # waiting for a condition is forbidden by the page's policy
+        save(await tab.screenshot(), "report.png")
+        deck = Deck([TRAJECTORIES])
+        with LabelLog(folder / "mine.jsonl", "Cleo") as log:
+            for label in ann()[: deck.ids.index(SHOWN)]:
+                success = not label.success if label.id.endswith("9") else label.success
+                log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
+            verdicts = read_verdicts(folder / "student.jsonl")
+            async with serving(Session(deck, log, earlier=ann(), verdicts=verdicts)) as url:
+                await tab.goto(url)
+                await tab.locator("#picture").wait_for()
+                for key in ("t", "ArrowRight", "a", "f"):
+                    await tab.keyboard.press(key)
+                await asyncio.sleep(1)
+                save(await tab.screenshot(), "annotate.png")
+    finally:
+        await chromium.close()
+
+
+def save(shot: bytes, name: str) -> None:
+    Image.open(BytesIO(shot)).convert("RGB").quantize(256, kmeans=4, dither=Image.Dither.NONE).save(HERE / name, optimize=True)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        asyncio.run(pictures(Path(scratch), report(Path(scratch))))
