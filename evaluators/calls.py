@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -20,16 +20,27 @@ from prill.types import Usage
 
 _T = TypeVar("_T")
 _KEPT_GOALS = 10_000
+# A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
+_AT_ONCE = 16
 
 
 async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order. The first failure ends the rest, whose results nobody would use, and is raised."""
+    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def begun(one: Coroutine[Any, Any, _T]) -> _T:
+        async with gate:
+            return await one
+
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(begun(one)) for one in work]
     except BaseExceptionGroup as failures:
         # What ends a whole run goes before what concerns one trajectory.
         raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+    finally:
+        for one in work:
+            one.close()  # those that never began
     return [task.result() for task in tasks]
 
 
@@ -63,14 +74,14 @@ class PerGoal(Generic[_T]):
     def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
         self._form = form
         self._cache = cache
-        self._made: OrderedDict[str, _T] = OrderedDict()
+        self._made: dict[str, _T] = {}
         self._in_flight = InFlight()
+        self._lock = threading.Lock()
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
         """The record for a key, from memory, from the cache, or from the reply to `call`."""
-        if key in self._made:
-            self._made.move_to_end(key)
-            return self._made[key]
+        if (made := self._made.get(key)) is not None:
+            return made
 
         async def make() -> _T:
             reply = await call()
@@ -83,7 +94,8 @@ class PerGoal(Generic[_T]):
         return await self._in_flight.once(key, make)
 
     def _keep(self, key: str, record: _T) -> _T:
-        self._made[key] = record
-        if len(self._made) > _KEPT_GOALS:
-            self._made.popitem(last=False)
+        with self._lock:
+            self._made[key] = record
+            if len(self._made) > _KEPT_GOALS:
+                del self._made[next(iter(self._made))]
         return record

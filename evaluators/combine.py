@@ -6,15 +6,16 @@ it; else it is unscored itself. What each judge said is kept in the verdict's `o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
 from typing import Any, Literal
 
 import msgspec
 
 from prill.errors import UsageError
+from prill.evaluators.calls import together
 from prill.plan import Estimator
 from prill.prompts import content_hash
 from prill.protocols import Evaluator
@@ -84,7 +85,8 @@ def opinion(verdict: Verdict) -> Opinion:
 
 
 class Vote(_Combined):
-    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given.
+    """One vote a judge: several judges, or samples of one. The score is the mean of the scores given, whatever the rule: by
+    `unanimous` a failure, by `any` a success may have one on the other side of a half.
 
     `majority`: success needs more than half of all judges. `unanimous`: all of them (precision first). `any`: one.
     """
@@ -99,7 +101,7 @@ class Vote(_Combined):
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict of the vote; all judges are asked at once."""
-        verdicts = await asyncio.gather(*(judge(trajectory) for judge in self.judges))
+        verdicts = await together([judge(trajectory) for judge in self.judges])
         count = len(verdicts)
         needed = {"majority": count // 2 + 1, "unanimous": count, "any": 1}[self.rule]
         yes = sum(v.success is True for v in verdicts)
@@ -118,15 +120,17 @@ class Ensemble(_Combined):
 
     def __init__(self, judges: Sequence[Evaluator], weights: Sequence[float] | None = None, *, threshold: float = 0.5) -> None:
         weights = tuple(weights) if weights is not None else (1.0,) * len(judges)
-        if len(weights) != len(judges) or any(w < 0 for w in weights) or not sum(weights):
+        if len(weights) != len(judges) or not all(isfinite(w) and w >= 0 for w in weights) or not sum(weights):
             raise UsageError(f"{len(judges)} judges need as many weights, none of them negative and not all 0")
+        if not 0.0 < threshold <= 1.0:
+            raise UsageError(f"threshold {threshold:g}: give a score above 0 and up to 1")
         super().__init__(judges, weights=list(weights), threshold=threshold)
         self.weights = tuple(w / sum(weights) for w in weights)
         self.threshold = threshold
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict by the mean; all judges are asked at once."""
-        verdicts = await asyncio.gather(*(judge(trajectory) for judge in self.judges))
+        verdicts = await together([judge(trajectory) for judge in self.judges])
         known = [(w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None]
         low = sum(w * score for w, score in known)
         share = sum(w for w, _ in known)

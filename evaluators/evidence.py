@@ -14,12 +14,15 @@ from prill.types import Action, Observation, Platform, Trajectory
 SWIPE_DISTANCE = 0.05
 _ON_ELEMENT = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPED = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
-_DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d*\.?\d+)"] * 4))
+_DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d+(?:\.\d+)?|\.\d+)"] * 4))
 # Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
 _SAID = re.compile(
-    r"\s*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I
+    r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
 )
+# Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 
 
@@ -64,8 +67,10 @@ def quoted(name: str, text: str) -> str:
 
 
 def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
-    """What the agent says of its own work, as quotations; empty when neither part is wanted."""
-    blocks = []
+    """What the agent says of its own work, as quotations; empty when neither part is wanted, or the words were taken away."""
+    blocks: list[str] = []
+    if _WITHHELD in trajectory.metadata:  # "no answer" would be untrue of an agent whose answer is not shown
+        return ""
     if answer:
         blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
     if thoughts:
@@ -78,20 +83,26 @@ def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bo
 def without_claims(trajectory: Trajectory) -> Trajectory:
     """The trajectory without what the agent says: no thoughts, no answer, and its messages to the user without their words."""
     steps = tuple(replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps)
-    return replace(trajectory, steps=steps, answer=None)
+    return replace(trajectory, steps=steps, answer=None, metadata={**trajectory.metadata, _WITHHELD: True})
 
 
 def _silent(action: Action) -> Action:
-    if action.kind not in _SPEECH and not _SAID.match(action.text):
+    if action.kind in _SPEECH:
+        return replace(action, text=action.kind, target=None, value=None)
+    # Some agents write several calls in one action; what was typed is evidence, whatever it looks like.
+    text = action.text.strip()
+    found = _SAID.search(text) if action.kind == "other" else _SAID.match(text)
+    if found is None:
         return action
-    return replace(action, text=action.kind, target=None, value=None)
+    return replace(action, text=text[: found.start()].strip() or action.kind, target=None, value=None)
 
 
 def clean(text: str) -> str:
     """The text without control characters (line breaks and tabs stay) and invisible format characters."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+    seen = _UNSEEN.sub("", text)
+    return "".join(c for c in seen if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
 
 
 def shorten(text: str, limit: int) -> str:

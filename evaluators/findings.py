@@ -15,11 +15,11 @@ from prill.types import Criterion, Findings
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1: none."""
+    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1 or None: none."""
 
     criterion: int
     reason: str
-    step: int
+    step: int | None
     met: Literal["met", "not_met", "insufficient_evidence"]
 
 
@@ -77,7 +77,7 @@ def _share(criteria: Sequence[Criterion]) -> float:
 def _checked(wanted: Wanted, finding: Finding, shown: Set[int]) -> Criterion:
     step = finding.step if finding.step in shown else None
     met, reason = finding.met, finding.reason
-    if finding.step >= 0 and step is None:
+    if finding.step is not None and finding.step >= 0 and step is None:
         met, reason = "insufficient_evidence", f"{reason} [said {met} by state {finding.step}, which was not shown]"
     elif met == "met" and step is None:
         met, reason = "insufficient_evidence", f"{reason} [said met without a state that shows it]"

@@ -131,3 +131,14 @@ def _merged(seen: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
         before = frames.pop(key, frame)  # put back at the end: the last state is always the last frame
         frames[key] = Frame((*before.states, i), frame.image, frame.text)
     return list(frames.values())
+
+
+def remarks(unread: int, frames: int, rooms: Sequence[int]) -> str:
+    """What a reader of the verdict should know of the frames: how many could not be rated, and whether not all could be shown.
+
+    `rooms`: those in which the request was put together; with a second one the first did not fit the endpoint.
+    """
+    notes = [f"{unread} of {frames} frames could not be rated"] if unread else []
+    if len(rooms) > 1:
+        notes.append("the request did not fit, so fewer frames were shown; a smaller --top-k may fit")
+    return f" [{'; '.join(notes)}]" if notes else ""

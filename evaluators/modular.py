@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import cached_property
 
 from prill.errors import NoEvidence
+from prill.evaluators.calls import together
 from prill.evaluators.outcome import (
     MAX_TOKENS,
     ROOM,
@@ -31,6 +31,7 @@ class CaptionJudge:
     """Judges by captions of the last `frames` states (the paper: 1). The captioner never sees the goal.
 
     `include_answer` shows the agent's answer, and `include_thoughts` its thoughts, as claims; None: as the preset has it.
+    False: actions lose the words of the agent's messages too; the paper's protocol keeps them where it hides the answer.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class CaptionJudge:
         states = trajectory.observations[-self.frames :]
         if not states:
             raise NoEvidence("the trajectory has no states")
-        captions = await asyncio.gather(*(self.captioner(state) for state in states))
+        captions = await together([self.captioner(state) for state in states])
         return await judge_outcome(
             self.model,
             lambda room: self._messages(trajectory, captions, room),
@@ -109,5 +110,6 @@ class CaptionJudge:
             room,
             answer=self.preset.shows_answer(trajectory, self.include_answer),
             thoughts=self.include_thoughts,
+            messages=self.include_answer is not False,
             state=state_block(captions, room),
         )

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from prill.errors import ContextTooLong, Unscored
-from prill.evaluators.evidence import action_history, claims, quoted, shorten
+from prill.evaluators.evidence import action_history, claims, quoted, shorten, without_claims
 from prill.logprobs import choice_probability
 from prill.models.ledger import metered
 from prill.parse import Form, ReplyFormat
@@ -91,16 +91,19 @@ def outcome_messages(
     *,
     answer: bool,
     thoughts: bool = False,
+    messages: bool = True,
     images: Sequence[Image] = (),
     **blocks: str,
 ) -> tuple[Message, ...]:
     """The filled prompt; images come after all text, so that servers can reuse the common beginning.
 
-    `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters.
+    `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters. Without `messages`, the
+    actions by which the agent speaks to the user lose their words: the last one often repeats the answer.
     """
+    history = trajectory if messages else without_claims(trajectory)
     values = {
         "goal": quoted("request", trajectory.task.goal),
-        "actions": quoted("actions", action_history(trajectory, room)),
+        "actions": quoted("actions", action_history(history, room)),
         "claims": claims(trajectory, room // 4, answer=answer, thoughts=thoughts),
         "code": NONCE,
         **blocks,
@@ -140,8 +143,9 @@ async def judge_outcome(
 ) -> Judgement:
     """One call for one verdict; `messages` and `room` as in `ask`."""
     reply = await ask(model, messages, form, prompt, max_tokens, room)
-    success = reply.fields[form.verdict] == "success"
-    score = choice_probability(reply.tokens, form.verdict, form.choices, "success") if reply.tokens else None
+    said = reply.fields[form.verdict]
+    success = said == "success"
+    score = choice_probability(reply.tokens, form.verdict, form.choices, "success", said) if reply.tokens else None
     if score is None:
         score = 1.0 if success else 0.0
     return Judgement(success, round(min(1.0, max(0.0, score)), 6), reply.fields[form.text])

@@ -13,7 +13,7 @@ from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
 from prill.evaluators.criteria import RUBRIC, Rubric, Wanted, hash_of, rubric_for
 from prill.evaluators.evidence import action_history, claims, quoted, without_claims
 from prill.evaluators.findings import ASSESSMENT, judged
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames
+from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks
 from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
 from prill.parse import RecordFormat
 from prill.prompts import content_hash
@@ -132,8 +132,10 @@ class RubricJudge:
         if len(unread) > self.top_k:
             raise Unparsable(f"the ratings of {len(unread)} of {len(frames)} frames cannot be read; the last: {unread[-1]}")
         shown: list[int] = []
+        rooms: list[int] = []
 
         def messages(room: int) -> tuple[Message, ...]:
+            rooms.append(room)
             count = max(1, self.top_k * room // ROOM)
             columns = ([_score(rating, i) for rating in ratings] for i in range(len(rubric.criteria)))
             shown[:] = sorted({place for scores in columns for place in chosen(scores, count, self.least_score)})
@@ -143,9 +145,8 @@ class RubricJudge:
 
         reply = await ask(self.model, messages, ASSESSMENT, prompt_of("rubric_verdict"), self.max_tokens)
         states = {state for i in shown for state in frames[i].states}
-        note = f" [{len(unread)} of {len(frames)} frames could not be rated]" if unread else ""
         found = judged(rubric, ASSESSMENT.read(reply), states, self.threshold)
-        return replace(found, reason=found.reason + note)
+        return replace(found, reason=found.reason + remarks(len(unread), len(frames), rooms))
 
     def _given(self, trajectory: Trajectory) -> Rubric | None:
         """The rubric that was supplied; None: the model is to make it."""

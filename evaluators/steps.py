@@ -131,7 +131,7 @@ class StepJudge:
             return StepVerdict(i, "not_sure", self.d, str(unread), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
-        known = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED) if reply.tokens else None
+        known = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
         reward = {"reached": 1.0, "towards": self.p}.get(label, self.d)
         return StepVerdict(i, label, reward, reply.fields[STEP.text]), float(word == _REACHED) if known is None else known
 

@@ -10,7 +10,8 @@ from prill.captioner.boxes import TextBox
 
 # A place that is written with two decimals can be off by half of the last one.
 _ROUNDING = 0.005
-_CENTRE = re.compile(r'"(?P<label>(?:[^"\\]|\\.)*)".*? at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z')
+_CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
+_LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
 _BOUNDS = re.compile(r"\[(-?\d+), ?(-?\d+)\]\[(-?\d+), ?(-?\d+)\]")
 _NAMED = re.compile(r'\b(text|content-desc)="([^"]*)"')
 _QUOTED = re.compile(r'"([^"]+)"')
@@ -28,9 +29,10 @@ def tree_boxes(text: str) -> list[TextBox]:
 
 def _centres(text: str) -> Iterator[TextBox]:
     for line in text.splitlines():
-        if found := _CENTRE.search(line):
+        # The place first: lines can be whole documents, and few have one.
+        if (found := _CENTRE.search(line)) and (named := _LABEL.match(line, 0, found.start())):
             x, y = float(found["x"]), float(found["y"])
-            label = found["label"].replace('\\"', "'").replace("\\n", " ")
+            label = named[1].replace('\\"', "'").replace("\\n", " ")
             yield TextBox(label, (x - _ROUNDING, y - _ROUNDING, x + _ROUNDING, y + _ROUNDING), 1.0)
 
 

@@ -21,6 +21,7 @@ class VLMJudge:
     """Judges by the last `frames` screenshots (the paper: 1; more did not help there).
 
     `include_answer` shows the agent's answer, and `include_thoughts` its thoughts, as claims; None: as the preset has it.
+    False: actions lose the words of the agent's messages too; the paper's protocol keeps them where it hides the answer.
     """
 
     def __init__(
@@ -86,5 +87,12 @@ class VLMJudge:
         prompt = _PROMPTS.of(trajectory)
         answer = self.preset.shows_answer(trajectory, self.include_answer)
         return outcome_messages(
-            prompt, trajectory, room, answer=answer, thoughts=self.include_thoughts, images=images, frames=lines
+            prompt,
+            trajectory,
+            room,
+            answer=answer,
+            thoughts=self.include_thoughts,
+            messages=self.include_answer is not False,
+            images=images,
+            frames=lines,
         )

@@ -10,7 +10,7 @@ from prill.cache import DiskCache
 from prill.errors import Unparsable, UsageError
 from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
 from prill.evaluators.evidence import action_history, claims, quoted, shorten, without_claims
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames
+from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks
 from prill.evaluators.outcome import MAX_TOKENS, ROOM, STATUS, Judgement, ask, judge_outcome, verdict_of
 from prill.parse import RecordFormat, ReplyFormat
 from prill.prompts import content_hash
@@ -112,15 +112,16 @@ class WebJudge:
         if unread > self.top_k:
             raise Unparsable(f"the ratings of {unread} of {len(frames)} frames cannot be read; the last: {ratings[-1][1]}")
 
+        rooms: list[int] = []
+
         def messages(room: int) -> tuple[Message, ...]:
+            rooms.append(room)
             places = chosen(scores, max(1, self.top_k * room // ROOM), self.least_score)
             descriptions = ["" if scores[i] is None else ratings[i][1] for i in places]
             return self._verdict_messages(trajectory, points, [frames[i] for i in places], descriptions, room)
 
         found = await judge_outcome(self.model, messages, prompt_of("webjudge_verdict"), self.max_tokens)
-        if not unread:
-            return found
-        return replace(found, reason=f"{found.reason} [{unread} of {len(frames)} frames could not be rated]")
+        return replace(found, reason=found.reason + remarks(unread, len(frames), rooms))
 
     async def _points(self, goal: str) -> str:
         prompt = prompt_of("webjudge_key_points")

@@ -9,15 +9,19 @@ from collections.abc import Sequence
 from prill.protocols import Token
 
 
-def choice_probability(tokens: Sequence[Token], field: str, choices: Sequence[str], wanted: str) -> float | None:
+def choice_probability(
+    tokens: Sequence[Token], field: str, choices: Sequence[str], wanted: str, said: str | None = None
+) -> float | None:
     """P(wanted) among `choices` in [0, 1], at the place where the last value of `field` begins.
+
+    `said` is the verdict that was read from the reply: other values of `field`, quoted in a reasoning behind it, are no place.
 
     The candidates listed there are summed by the choice that they are a prefix of ("succ", "success" -> success) and the
     sums are renormalised, since servers report probabilities before the constraint is applied. None when the place cannot
     be found or no choice is among the candidates: an unknown probability is not 0.5.
     """
     text = "".join(token.text for token in tokens)
-    words = "|".join(re.escape(choice) for choice in choices)
+    words = "|".join(re.escape(choice) for choice in (choices if said is None else [said]))
     places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`:]*[:][\s\"'*_`]*({words})", text, re.IGNORECASE))
     if not places:
         return None

@@ -96,9 +96,9 @@ class ReplyFormat:
         found: tuple[str, str, int] | None = None
         as_json = body.lstrip().startswith(("{", "["))
         for start, record in _objects(body, from_the_start=as_json):
-            if isinstance(record.get(self.verdict), str):
+            if (verdict := _word(record.get(self.verdict))) is not None:
                 reasoning = record.get(self.text)
-                found = (record[self.verdict], reasoning if isinstance(reasoning, str) else "", start)
+                found = (verdict, reasoning if isinstance(reasoning, str) else "", start)
         # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
         if not as_json and (tagged := self._tagged(body)) and (not found or tagged[2] > found[2]):
             found = tagged
@@ -150,7 +150,8 @@ class RecordFormat(Generic[_T]):
         found, problem = None, "it holds no JSON object"
         for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
-                found = msgspec.convert(record, self.type_)
+                # Not strict: without an enforced schema, some models write numbers as texts.
+                found = msgspec.convert(record, self.type_, strict=False)
             except msgspec.ValidationError as error:
                 problem = str(error)
         if found is None:
@@ -160,6 +161,13 @@ class RecordFormat(Generic[_T]):
     def read(self, reply: Reply) -> _T:
         """The record that a reply to this form holds."""
         return msgspec.json.decode(reply.fields["record"], type=self.type_)
+
+
+def _word(value: object) -> str | None:
+    """The value as a verdict; whole numbers are words too, since some models write a score of "4" as 4."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:

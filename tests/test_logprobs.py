@@ -39,6 +39,27 @@ def test_the_last_verdict_is_the_place() -> None:
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.2)
 
 
+def test_a_verdict_quoted_in_the_reasoning_behind_the_one_that_was_read_is_no_place() -> None:
+    reply = tokens(
+        ('{"status": "', {}),
+        ("failure", {"failure": 0.8, "success": 0.2}),
+        ('", "thoughts": "it claims Status: ', {}),
+        ("success", {"success": 0.99, "failure": 0.01}),
+        ('"}', {}),
+    )
+    assert choice_probability(reply, "status", CHOICES, "success", "failure") == pytest.approx(0.2)
+
+
+def test_labels_and_grades_are_told_by_their_first_token() -> None:
+    labels = ("towards-the-goal", "not-sure", "goal-reached", "away-from-the-goal")
+    reply = tokens(
+        ('"response": "', {}), ("goal", {"goal": 0.5, "go": 0.1, "t": 0.2, "not": 0.1, "a": 0.1}), ('-reached"}', {})
+    )
+    assert choice_probability(reply, "response", labels, "goal-reached") == pytest.approx(0.6)
+    grade = tokens(('"score": ', {}), ("4", {"4": 0.6, "5": 0.3, "44": 0.1}), ("}", {}))
+    assert choice_probability(grade, "score", tuple("12345"), "5") == pytest.approx(0.3 / 0.9)
+
+
 def test_a_token_that_fits_both_choices_counts_for_neither() -> None:
     reply = tokens(("Status: ", {}), ("un", {"un": 0.6, "unsure": 0.3, "unable": 0.1}))
     whole = [*reply, Token("sure", 0.0)]

@@ -55,6 +55,14 @@ def test_anything_else_is_no_verdict(text: str, why: str) -> None:
         FORM.parse(text)
 
 
+def test_a_choice_that_is_a_digit_may_come_as_a_number() -> None:
+    rating = ReplyFormat("description", "score", ("1", "2", "3"))
+    assert rating.parse('{"description": "d", "score": 2}') == rating.parse('{"description": "d", "score": "2"}')
+    for other in ("4", "2.5", "true", "null", "[2]"):
+        with pytest.raises(Unparsable):
+            rating.parse(f'{{"description": "d", "score": {other}}}')
+
+
 def test_thoughts_may_span_lines_up_to_the_status() -> None:
     assert FORM.parse("Thoughts: one\ntwo\nStatus: success")["thoughts"] == "one\ntwo"
 
@@ -116,6 +124,11 @@ def test_a_record_is_read_from_the_last_object_that_is_one() -> None:
     late = '{"parts": [{"name": "a", "weight": 2, "where": null}], "note": "mine \\ud800"}'
     reply = Reply("", Usage(), RECORD.parse(f"I saw {early}\n```json\n{late}\n```"))
     assert RECORD.read(reply) == Whole((Part("a", 2.0, None),), "mine ?")
+
+
+def test_numbers_of_a_record_may_come_as_texts() -> None:
+    reply = Reply("", Usage(), RECORD.parse('{"parts": [{"name": "a", "weight": "2.5", "where": "3"}], "note": "5"}'))
+    assert RECORD.read(reply) == Whole((Part("a", 2.5, 3),), "5")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | 
 
 
 def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
+    if "anyOf" in schema:
+        return _filled(next(part for part in schema["anyOf"] if part.get("type") != "null"), word, thoughts)
     if "enum" in schema:
         return word if word in schema["enum"] or word == "unsuccessful" else schema["enum"][0]
     kind = schema.get("type")

@@ -19,6 +19,11 @@ from prill.protocols import Image, Message, Token
 _CONTEXT = (
     r"context.?length|maximum context|context (size|window)|prompt is too long|too many tokens|exceeds the (available|model)"
 )
+# More images than the endpoint takes at once, not one that it cannot use.
+_TOO_MANY_IMAGES = (
+    r"too many images|limit.mm.per.prompt"
+    r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
+)
 _REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"
 _NO_VISION = (
     r"mmproj|multi-?modal|\bvision\b"
@@ -147,13 +152,19 @@ def error_message(body: object, fallback: str) -> str:
 
 def lacks_vision(message: str) -> bool:
     """True for an error that says the model takes no images at all."""
-    return re.search(_NO_VISION, message, re.IGNORECASE) is not None
+    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not _too_many_images(message)
+
+
+def _too_many_images(message: str) -> bool:
+    return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
 
 
 def rejection(status: int, message: str, has_images: bool) -> Unscored:
     """The error for a request that the endpoint will not take however often it is sent."""
     if re.search(_CONTEXT, message, re.IGNORECASE):
         return ContextTooLong(f"the request does not fit the model's window: {message}")
+    if has_images and _too_many_images(message):
+        return ContextTooLong(f"the endpoint takes fewer images in one request: {message}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
         return Refusal(f"the endpoint declined: {message}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):

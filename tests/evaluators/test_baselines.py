@@ -58,5 +58,7 @@ async def test_an_oracle_gives_the_labels_and_abstains_without_one() -> None:
     with pytest.raises(UsageError, match="several sources"):
         oracle(labels)
     judge = oracle(labels, "human")
+    other = oracle([LabelRecord(id="a", success=False, source="human")])
+    assert judge.info != other.info, "other labels, other verdicts: a run that is taken up makes them anew"
     assert (await judge(run(id="a"))).success is True
     assert [(await judge(run(id=id))).unscored for id in ("b", "c")] == ["no_evidence"] * 2

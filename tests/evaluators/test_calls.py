@@ -1,6 +1,7 @@
 """Calls side by side: results in order, the first failure ends the rest, and what ends a run is raised first."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -47,3 +48,23 @@ async def test_being_cancelled_cancels_the_calls() -> None:
     with pytest.raises(asyncio.CancelledError):
         await whole
     assert set(dropped) == {"a", "b"}
+
+
+async def test_of_many_calls_a_bounded_number_is_begun_and_the_rest_is_never_begun_after_a_failure(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    begun: list[int] = []
+
+    async def call(i: int) -> None:
+        begun.append(i)
+        await asyncio.sleep(0)
+        if i == 3:
+            raise TransportFailure("down")
+        await asyncio.Event().wait()
+
+    with pytest.raises(TransportFailure):
+        await together([call(i) for i in range(500)])
+    gc.collect()
+    assert 4 <= len(begun) < 50
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+    assert await together([after(1, i) for i in range(500)]) == list(range(500))

@@ -1,11 +1,12 @@
 """Votes, ensembles and cascades: what stands when judges disagree or abstain, and what a cascade saves."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from prill.errors import UsageError
+from prill.errors import EndpointError, UsageError
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, savings
 from prill.evaluators.modular import CaptionJudge
 from prill.fakes import MockServer
@@ -89,12 +90,37 @@ async def test_an_ensemble_is_the_weighted_mean_and_knows_what_is_missing(
     assert (verdict.success, verdict.score) == (success, pytest.approx(mean) if mean is not None else None)
 
 
+async def test_what_ends_the_run_leaves_no_judge_of_a_combination_at_work() -> None:
+    class Slow(Says):
+        ended = False
+
+        async def __call__(self, trajectory: Trajectory) -> Verdict:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended = True
+            raise AssertionError
+
+    class Broken(Says):
+        async def __call__(self, trajectory: Trajectory) -> Verdict:
+            await asyncio.sleep(0)
+            raise EndpointError("no such model")
+
+    for kind in (Vote, Ensemble):
+        slow = Slow(1.0)
+        with pytest.raises(EndpointError):
+            await kind([Broken(1.0), slow])(TRAJECTORY)
+        assert slow.ended
+
+
 def test_combinations_that_make_no_sense_are_refused() -> None:
     for build in (
         lambda: Vote([]),
         lambda: Vote([Says(1.0)], "most"),  # type: ignore[arg-type]
         lambda: Ensemble([Says(1.0)], [1.0, 2.0]),
         lambda: Ensemble([Says(1.0)], [0.0]),
+        lambda: Ensemble([Says(1.0)], [float("nan")]),
+        lambda: Ensemble([Says(1.0)], threshold=1.5),
         lambda: Cascade(Says(1.0), Says(1.0), low=0.9, high=0.1),
     ):
         with pytest.raises(UsageError):

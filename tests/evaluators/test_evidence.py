@@ -43,6 +43,11 @@ def test_actions_read_as_the_paper_has_them(platform: Platform, recorded: str, s
     assert action_text(Action("x", recorded), platform) == shown
 
 
+def test_an_action_of_any_length_is_read_in_no_time() -> None:
+    endless = "Action Type: DualPoint " + "1" * 200_000
+    assert action_text(Action("x", endless), "android") == endless
+
+
 def test_a_tap_on_something_named_keeps_its_name() -> None:
     assert (
         action_text(Action("click", 'tap "Settings" (0.41, 0.22)', target="Settings"), "ios") == 'tap "Settings" (0.41, 0.22)'
@@ -74,14 +79,25 @@ def test_what_the_agent_says_can_be_taken_away_and_nothing_else() -> None:
         Step(Observation(), Action("message", "send_msg_to_user('It worked')", value="It worked")),
         Step(Observation(), Action("other", "send_msg_to_user('Truly')")),
         Step(Observation(), Action("type", "type [3] [stop here]", value="stop here")),
+        Step(Observation(), Action("other", "fill('3', 'stop (here)')\nsend_msg_to_user('Indeed')\nclick('9')")),
+        Step(Observation(), Action("type", "write('a:\nanswer: b')", value="a:\nanswer: b")),
         Step(Observation(), Action("stop", "stop [42]", value="42")),
     )
     full = Trajectory(id="a", task=Task(goal="g"), steps=steps, answer="42", final=Observation(caption="c"))
     bare = without_claims(full)
-    assert [step.action.text for step in bare.steps] == ["click('7')", "message", "other", "type [3] [stop here]", "stop"]
+    assert [step.action.text for step in bare.steps] == [
+        "click('7')",
+        "message",
+        "other",
+        "type [3] [stop here]",
+        "fill('3', 'stop (here)')",
+        "write('a:\nanswer: b')",
+        "stop",
+    ]
     assert (bare.answer, bare.final, bare.steps[0].observation) == (None, full.final, steps[0].observation)
+    assert claims(bare, 1000, answer=True, thoughts=True) == "", "that there is no answer would be untrue"
     everything = repr(bare)
-    assert not [word for word in ("nearly", "worked", "Truly", "42") if word in everything]
+    assert not [word for word in ("nearly", "worked", "Truly", "Indeed", "42") if word in everything]
 
 
 def test_claims_are_quoted_and_share_their_room() -> None:
@@ -96,6 +112,7 @@ def test_claims_are_quoted_and_share_their_room() -> None:
 
 def test_control_and_invisible_characters_are_stripped_and_other_scripts_kept() -> None:
     assert clean("a\x1b[31m\u200b\u202e\x00b\n\tc") == "a[31mb\n\tc"
+    assert clean("igno\ufe0fre\u3164\u034f \U000e0150all\U000e0041") == "ignore all"
     assert clean("价格 é ñ 😀") == "价格 é ñ 😀"
 
 

@@ -7,7 +7,7 @@ from PIL import Image as Picture
 
 from prill.captioner.given import GivenCaption
 from prill.errors import InputError, NoEvidence
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, title
+from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks, title
 from prill.protocols import Image
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -100,3 +100,9 @@ def test_a_captioner_that_reads_text_depends_on_no_image(tmp_path: Path) -> None
     states = [picture(tmp_path / "a.png", 1)] * 2
     assert images_read(states, None) == [str(tmp_path / "a.png")]
     assert images_read(states, GivenCaption()) == []
+
+
+def test_a_verdict_says_what_was_not_seen() -> None:
+    assert remarks(0, 9, [24000]) == ""
+    assert remarks(2, 9, [24000]) == " [2 of 9 frames could not be rated]"
+    assert "fewer frames were shown" in remarks(0, 9, [24000, 4000])

@@ -1,5 +1,7 @@
 """The two evaluators of the paper, with a scripted model and with the mock endpoint."""
 
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,11 @@ from PIL import Image as Picture
 
 from prill.errors import ContextTooLong, UsageError
 from prill.evaluators.modular import CaptionJudge
-from prill.evaluators.presets import reference_verdict
+from prill.evaluators.presets import reference_action, reference_verdict
 from prill.evaluators.vlm import VLMJudge
 from prill.fakes import MockServer, ScriptedModel
 from prill.models.client import OpenAIModel
+from prill.prompts import Prompt, load_prompt
 from prill.protocols import Image, Message
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -62,10 +65,34 @@ async def test_the_vision_judge_sees_the_last_frames_after_the_text(tmp_path: Pa
     assert "Image 1: the state after the last action." in text((user,))
 
 
+PROMPTS = sorted(file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir())
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_all_calls_with_a_prompt_begin_alike_so_that_servers_read_that_once(name: str) -> None:
+    prompt = load_prompt("prill.evaluators", name)
+    system, user = prompt.text.split("\n# user\n")
+    assert set(Prompt(name, system).slots) <= {"device"}
+    assert user.startswith("The code of this message is {{ code }};"), "the code stands before all that is quoted"
+
+
 async def test_the_answer_can_be_left_out() -> None:
     model = ScriptedModel([SUCCESS])
     await CaptionJudge(model, Given(), include_answer=False)(trajectory(caption="x"))
     assert "Done!" not in text(model.seen[0])
+
+
+async def test_an_answer_that_is_left_out_is_not_among_the_actions_either(tmp_path: Path) -> None:
+    plain = trajectory(tmp_path, caption="x")
+    spoken = replace(
+        plain, steps=(*plain.steps, Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")))
+    )
+    for build in (VLMJudge, lambda model, **options: CaptionJudge(model, Given(), **options)):
+        model = ScriptedModel([SUCCESS] * 3)
+        for options in ({}, {"include_answer": False}, {"preset": "paper"}):
+            await build(model, **options)(spoken)  # type: ignore[operator]
+        shown = ["It costs 12" in text(messages) for messages in model.seen]
+        assert shown == [True, False, True], "the paper's protocol shows the actions as they are"
 
 
 @pytest.mark.parametrize(
@@ -195,3 +222,23 @@ READINGS = [
 def test_the_originals_reading_of_replies_is_kept_for_comparison(reply: str, offline: bool, reflexion: bool) -> None:
     assert reference_verdict(reply, "offline") is offline
     assert reference_verdict(reply, "reflexion") is reflexion
+
+
+# (recorded, the original's words): spec T1 in its compatibility form.
+ORIGINAL_WORDS = [
+    ("click [1335] where [1335] is [1335] link '12 Reviews'", "click at [link '12 Reviews']"),
+    ("click [1335] where [1335] is link '12 Reviews'", "click at ['12 Reviews']"),
+    (
+        "type [164] [restaurants near CMU] where [164] is [164] textbox 'Search'",
+        "type [restaurants near CMU] at [textbox 'Search']",
+    ),
+    ("scroll [down]", "scroll [down]"),
+    ("stop [42]", "stop [42]"),
+    ("go_back", "go_back"),
+    ("type somewhere", None),
+]
+
+
+@pytest.mark.parametrize(("recorded", "words"), ORIGINAL_WORDS)
+def test_the_originals_wording_of_actions_is_kept_for_comparison(recorded: str, words: str | None) -> None:
+    assert reference_action(recorded) == words

@@ -171,6 +171,11 @@ def test_a_dump_in_pixels_is_read_by_the_size_of_its_root() -> None:
     assert tree_boxes(lines) == [TextBox("OK", (0.1, 0.1, 0.3, 0.2), 1.0)]
 
 
+def test_a_page_on_one_long_line_is_read_in_no_time() -> None:
+    assert tree_boxes('"a\\' * 100_000) == []
+    assert tree_boxes('{"role": "button", "name": "x"}, ' * 20_000) == []
+
+
 def test_without_the_screens_size_pixels_say_nothing() -> None:
     assert tree_boxes('<node text="OK" bounds="[100,200][300,400]"/>') == []
     assert tree_boxes('<node text="OK" bounds="[0,0][0,0]"/>') == []

@@ -384,3 +384,13 @@ def test_a_broken_toml_file_is_one_error_that_says_where_and_what(tmp_path: Path
         read_rubrics(tmp_path / "r.toml")
     with pytest.raises(UsageError, match="No such file"):
         read_rubrics(tmp_path / "gone.toml")
+
+
+async def test_findings_may_come_in_any_order_twice_and_with_numbers_as_texts_and_the_last_word_counts() -> None:
+    def finding(criterion: Any, met: str, step: Any) -> dict[str, Any]:
+        return {"criterion": criterion, "reason": f"{met} at {step}", "step": step, "met": met}
+
+    found = [finding("2", "met", "2"), finding(1, "met", 0), finding(7, "met", 0), finding(1, "not_met", None)]
+    verdict = await judged(Model(json.dumps({**json.loads(assessed()), "criteria": found})))
+    assert verdict.findings is not None
+    assert [(c.met, c.step) for c in verdict.findings.criteria] == [("not_met", None), ("met", 2)]

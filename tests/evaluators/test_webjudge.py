@@ -240,6 +240,26 @@ async def test_over_the_wire_usage_adds_up_over_all_calls_and_trajectories(tmp_p
     assert stats.images == sum(verdict.usage.images for verdict in verdicts)
 
 
+def test_one_judge_serves_several_event_loops_one_after_another_and_at_once() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with MockServer(latency=0.01) as server:
+        judge = WebJudge(OpenAIModel("m", base_url=server.base_url, concurrency=4), GivenCaption())
+
+        async def batch(goal: str) -> list[Verdict]:
+            return await asyncio.gather(*(judge(attempt(captioned("x", "y"), str(i), goal)) for i in range(3)))
+
+        found = [*asyncio.run(batch("a truth=success")), *asyncio.run(batch("a truth=success"))]
+        with ThreadPoolExecutor(3) as threads:
+            runs = [threads.submit(asyncio.run, batch(f"{i} truth=success")) for i in (1, 1, 2)]
+            found += [verdict for run in runs for verdict in run.result()]
+        asked = server.stats().requests
+    assert [verdict.success for verdict in found] == [True] * 15
+    # Two ratings and a verdict for each; key points once for each goal, and once more where two loops began it at once.
+    assert asked == sum(verdict.usage.calls for verdict in found)
+    assert 45 + 3 <= asked <= 45 + 4
+
+
 async def test_a_broken_endpoint_leaves_states_and_its_spending_is_counted() -> None:
     with MockServer(garbage=1.0) as server:
         verdict = await WebJudge(OpenAIModel("m", base_url=server.base_url), GivenCaption())(attempt(captioned("x")))
