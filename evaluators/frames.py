@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from prill.errors import NoEvidence
 from prill.evaluators.calls import together
-from prill.evaluators.evidence import quoted, shorten
+from prill.evaluators.evidence import action_history, claims, quoted, shorten, without_claims
 from prill.models.images import file_hash
 from prill.protocols import Captioner, Image
 from prill.types import Observation, Trajectory
@@ -131,6 +131,24 @@ def _merged(seen: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
         before = frames.pop(key, frame)  # put back at the end: the last state is always the last frame
         frames[key] = Frame((*before.states, i), frame.image, frame.text)
     return list(frames.values())
+
+
+def verdict_blocks(
+    trajectory: Trajectory, frames: Sequence[Frame], descriptions: Sequence[str], room: int, *, answer: bool
+) -> tuple[dict[str, str], Sequence[Image]]:
+    """What a verdict is asked for with: the request, the actions, the agent's claims and the frames, as quotations; the images.
+
+    Without `answer`, the agent's messages among the actions lose their words too.
+    """
+    block, images = frame_block(frames, descriptions, trajectory, room)
+    history = trajectory if answer else without_claims(trajectory)
+    values = {
+        "goal": quoted("request", trajectory.task.goal),
+        "actions": quoted("actions", action_history(history, room)),
+        "claims": claims(trajectory, room // 4, answer=answer, thoughts=False),
+        "frames": block,
+    }
+    return values, images
 
 
 def remarks(unread: int, frames: int, rooms: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from prill.errors import NoEvidence
 from prill.evaluators.calls import together
+from prill.evaluators.frames import images_read, known_captions
 from prill.evaluators.outcome import (
     MAX_TOKENS,
     ROOM,
@@ -24,7 +25,6 @@ from prill.protocols import Captioner, LanguageModel, Message
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 _PROMPTS = OutcomePrompts("text")
-_CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
 
 
 class CaptionJudge:
@@ -71,9 +71,7 @@ class CaptionJudge:
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
-        if self.captioner.name in ("given", "text"):
-            return []
-        return [state.screenshot for state in trajectory.observations[-self.frames :] if state.screenshot]
+        return images_read(trajectory.observations[-self.frames :], self.captioner)
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` when the last states lack what the captioner reads."""
@@ -82,8 +80,7 @@ class CaptionJudge:
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made, with tokens guessed at four characters a token; no caption is made for it."""
         states = trajectory.observations[-self.frames :]
-        known = {"given": [s.caption for s in states], "text": [s.text for s in states]}.get(self.captioner.name)
-        texts = ["x" * _CAPTION_CHARS] * len(states) if known is None else [text for text in known if text]
+        texts = [text for text in known_captions(states, self.captioner) if text]
         if not texts:
             return Usage()
         words = "".join(str(part) for m in self._messages(trajectory, texts, self.max_chars) for part in m.parts)

@@ -11,9 +11,18 @@ from prill.cache import DiskCache
 from prill.errors import InputError, Unparsable, UsageError
 from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
 from prill.evaluators.criteria import RUBRIC, Rubric, Wanted, hash_of, rubric_for
-from prill.evaluators.evidence import action_history, claims, quoted, without_claims
+from prill.evaluators.evidence import quoted
 from prill.evaluators.findings import ASSESSMENT, judged
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks
+from prill.evaluators.frames import (
+    Frame,
+    chosen,
+    distinct_frames,
+    frame_block,
+    images_read,
+    planned_frames,
+    remarks,
+    verdict_blocks,
+)
 from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
 from prill.parse import RecordFormat
 from prill.prompts import content_hash
@@ -194,17 +203,8 @@ class RubricJudge:
     def _verdict_messages(
         self, trajectory: Trajectory, rubric: Rubric, frames: Sequence[Frame], descriptions: Sequence[str], room: int
     ) -> tuple[Message, ...]:
-        block, images = frame_block(frames, descriptions, trajectory, room)
-        history = trajectory if self.include_answer else without_claims(trajectory)
-        return filled(
-            "rubric_verdict",
-            images,
-            goal=quoted("request", trajectory.task.goal),
-            criteria=_criteria_block(rubric),
-            actions=quoted("actions", action_history(history, room)),
-            claims=claims(trajectory, room // 4, answer=self.include_answer, thoughts=False),
-            frames=block,
-        )
+        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.include_answer)
+        return filled("rubric_verdict", images, criteria=_criteria_block(rubric), **values)
 
 
 def _score(rating: Relevance | Unparsable, criterion: int) -> int | None:

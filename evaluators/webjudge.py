@@ -9,8 +9,17 @@ from functools import cached_property
 from prill.cache import DiskCache
 from prill.errors import Unparsable, UsageError
 from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
-from prill.evaluators.evidence import action_history, claims, quoted, shorten, without_claims
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks
+from prill.evaluators.evidence import quoted, shorten
+from prill.evaluators.frames import (
+    Frame,
+    chosen,
+    distinct_frames,
+    frame_block,
+    images_read,
+    planned_frames,
+    remarks,
+    verdict_blocks,
+)
 from prill.evaluators.outcome import MAX_TOKENS, ROOM, STATUS, Judgement, ask, judge_outcome, verdict_of
 from prill.parse import RecordFormat, ReplyFormat
 from prill.prompts import content_hash
@@ -159,17 +168,8 @@ class WebJudge:
     def _verdict_messages(
         self, trajectory: Trajectory, points: str, frames: Sequence[Frame], descriptions: Sequence[str], room: int
     ) -> tuple[Message, ...]:
-        block, images = frame_block(frames, descriptions, trajectory, room)
-        history = trajectory if self.include_answer else without_claims(trajectory)
-        return filled(
-            "webjudge_verdict",
-            images,
-            goal=quoted("request", trajectory.task.goal),
-            points=quoted("key-points", shorten(points, room)),
-            actions=quoted("actions", action_history(history, room)),
-            claims=claims(trajectory, room // 4, answer=self.include_answer, thoughts=False),
-            frames=block,
-        )
+        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.include_answer)
+        return filled("webjudge_verdict", images, points=quoted("key-points", shorten(points, room)), **values)
 
 
 def _point_messages(goal: str) -> tuple[Message, ...]:

@@ -16,7 +16,7 @@ from prill.evaluators.report.entries import Outcome, Row
 from prill.evaluators.report.judges import Judge
 from prill.evaluators.report.markup import Markup, el, joined
 from prill.evaluators.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
-from prill.evaluators.report.tables import jump, table
+from prill.evaluators.report.tables import dollars, jump, share, table
 from prill.types import LabelRecord, Verdict
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
@@ -97,7 +97,7 @@ def _opening(contents: Contents, columns: Sequence[_Column]) -> Markup:
     labelled = len(rows) - truth[""]
     if contents.labels:
         facts.append(_fact(f"{labelled:,}", f"labelled ({contents.source})"))
-        facts.append(_fact(_share(truth["success"], truth["success"] + truth["failure"]), "of decided labels are success"))
+        facts.append(_fact(share(truth["success"], truth["success"] + truth["failure"]), "of decided labels are success"))
     facts.append(_fact(str(len(columns)), "judges" if len(columns) != 1 else "judge"))
     broken = [row for row in rows if row.broken is not None]
     known = {row.id for row in rows}
@@ -141,8 +141,8 @@ def _verdict_line(column: _Column, total: int) -> Markup:
     usages = [v.usage for v in column.verdicts]
     usd = [usage.usd for usage in usages if usage.usd is not None]
     known = sum(usd)
-    cost = "" if not usages else _dollars(known) if len(usd) == len(usages) else f"≥ {_dollars(known)}" if known else "unknown"
-    seconds = [v.seconds for v in column.verdicts]
+    cost = "" if not usages else dollars(known) if len(usd) == len(usages) else f"≥ {dollars(known)}" if known else "unknown"
+    times = [v.seconds for v in column.verdicts]
     about = " · ".join(part for part in (f"{info.name} {info.version}", info.model) if part)
     return el(
         "tr",
@@ -154,7 +154,7 @@ def _verdict_line(column: _Column, total: int) -> Markup:
         el("td", f"{sum(usage.calls for usage in usages):,}"),
         el("td", f"{sum(usage.prompt_tokens + usage.completion_tokens for usage in usages):,}"),
         el("td", cost),
-        el("td", _seconds(median(seconds)) if seconds else ""),
+        el("td", seconds(median(times)) if times else ""),
     )
 
 
@@ -287,15 +287,3 @@ def _confusion(column: _Column) -> Markup:
         lines.append(el("tr", el("th", f"{_GLYPHS[truth]} label {truth}", scope="row"), *cells))
     heads = ("", *(f"{_GLYPHS[verdict]} {'judged ' if verdict != 'unscored' else ''}{verdict}" for verdict in kinds))
     return el("figure", table(heads, lines, "confusion"), el("figcaption", "Confusion: choose a count to see its trajectories"))
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.0%}" if whole else "–"
-
-
-def _dollars(value: float) -> str:
-    return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.2g}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"

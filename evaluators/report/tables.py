@@ -30,3 +30,18 @@ def jump(
         return el("span", words, class_="zero")
     chosen = {"data_verdict": verdict, "data_truth": truth, "data_among": among, "data_against": against}
     return el("button", words, type="button", class_="jump", data_judge=judge, **chosen)
+
+
+def share(part: int, whole: int) -> str:
+    """A share in per cent; a dash of nothing."""
+    return f"{part / whole:.0%}" if whole else "–"
+
+
+def dollars(value: float) -> str:
+    """An amount in US dollars, small ones with two digits that count."""
+    return f"${value:,.2f}" if value >= 0.1 or not value else f"${value:.2g}"
+
+
+def seconds(value: float) -> str:
+    """A time in seconds, short ones in milliseconds."""
+    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
