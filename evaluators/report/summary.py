@@ -16,7 +16,7 @@ from prill.evaluators.report.entries import Outcome, Row
 from prill.evaluators.report.judges import Judge
 from prill.evaluators.report.markup import Markup, el, joined
 from prill.evaluators.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
-from prill.evaluators.report.tables import dollars, jump, share, table
+from prill.evaluators.report.tables import dollars, jump, seconds, share, table
 from prill.types import LabelRecord, Verdict
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
