@@ -41,7 +41,9 @@ def add_judge_options(parser: argparse.ArgumentParser) -> None:
     )
     judge.add_argument("--mark-points", action="store_true", help="draw what the agent touched on the screenshots shown")
     judge.add_argument("--calibration", metavar="FILE", help="scores and threshold by a file of prill calibrate")
-    judge.add_argument("--max-tokens", type=positive, metavar="N", help="token limit of a reply (default 1024)")
+    judge.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="token limit of a reply (default 1024; steps 512, rubric 2048)"
+    )
     more = parser.add_argument_group("judges of judges, and what single judges need")
     more.add_argument("--of", metavar="NAME", help="vote: the judge that is sampled; cascade: the second judge")
     more.add_argument("--samples", type=positive, default=3, metavar="N", help="vote: samples; the first at temperature 0")
