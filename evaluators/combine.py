@@ -189,7 +189,7 @@ def savings(verdicts: Iterable[Verdict]) -> Savings:
     judged, second = 0, []
     for verdict in verdicts:
         if verdict.evaluator.name != Cascade.name or not verdict.opinions:
-            if verdict.unscored == "input":  # a broken line, which no judge saw
+            if verdict.unscored is not None:  # a broken line, or a trajectory that failed before any judge saw it
                 continue
             raise UsageError(f"{verdict.id}: not a verdict of a cascade")
         judged += 1

@@ -24,7 +24,7 @@ class Rewritten:
         self,
         evaluator: Evaluator,
         rewrite: Callable[[Trajectory], Awaitable[Trajectory]],
-        params: Mapping[str, str],
+        params: Mapping[str, str | bool],
         reads: Callable[[Trajectory], Sequence[str]] = lambda trajectory: (),
     ) -> None:
         self.evaluator = evaluator

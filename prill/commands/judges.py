@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from prill.commands.fitted import students
 from prill.commands.models import add_model_options, choose_captioner, make_captioner, make_model, positive
@@ -115,37 +115,33 @@ def _captioner(args: argparse.Namespace) -> Captioner:
     return make_captioner(args.captioner)
 
 
-def _vlm(args: argparse.Namespace, model: Model) -> Evaluator:
+def _shown(args: argparse.Namespace) -> dict[str, Any]:
+    """What judges of one call show of a trajectory, and how much they may say."""
     from prill.evaluators.outcome import MAX_TOKENS
+
+    return {
+        "preset": args.preset,
+        "frames": args.frames,
+        "include_answer": False if args.no_answer else None,
+        "include_thoughts": args.thoughts,
+        "max_tokens": _tokens(args, MAX_TOKENS),
+    }
+
+
+def _vlm(args: argparse.Namespace, model: Model) -> Evaluator:
     from prill.evaluators.vlm import VLMJudge
 
     if args.captioner:
         raise UsageError("--captioner does not go with --evaluator vlm, which looks at screenshots; use modular")
     if args.model == "embedded":
         raise UsageError("the embedded model takes no images; use --evaluator modular, or a model with vision")
-    return VLMJudge(
-        model(),
-        preset=args.preset,
-        frames=args.frames,
-        include_answer=False if args.no_answer else None,
-        include_thoughts=args.thoughts,
-        max_tokens=_tokens(args, MAX_TOKENS),
-    )
+    return VLMJudge(model(), **_shown(args))
 
 
 def _modular(args: argparse.Namespace, model: Model) -> Evaluator:
     from prill.evaluators.modular import CaptionJudge
-    from prill.evaluators.outcome import MAX_TOKENS
 
-    return CaptionJudge(
-        model(),
-        _captioner(args),
-        preset=args.preset,
-        frames=args.frames,
-        include_answer=False if args.no_answer else None,
-        include_thoughts=args.thoughts,
-        max_tokens=_tokens(args, MAX_TOKENS),
-    )
+    return CaptionJudge(model(), _captioner(args), **_shown(args))
 
 
 def _steps(args: argparse.Namespace, model: Model) -> Evaluator:

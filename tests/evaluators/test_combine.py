@@ -179,5 +179,7 @@ async def test_a_cascade_on_an_endpoint_saves_the_calls_that_it_says_it_saves() 
 
 
 def test_savings_are_those_of_a_cascade(tmp_path: Path) -> None:
+    unseen = Verdict(id="b", unscored="no_evidence", reason="no screenshot to read", evaluator=EvaluatorInfo("cascade", "1"))
+    assert savings([unseen]).judged == 0, "what failed before any judge saw it was neither asked nor saved"
     with pytest.raises(UsageError, match="not a verdict of a cascade"):
         savings([Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))])
