@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,7 +15,8 @@ from prill.errors import UsageError
 
 # Stands for a code in the text of a message; the client draws another code for every call, so that no page can know it.
 NONCE = "\ue000"
-NONCE_BYTES = 4
+_CODE_KEY = "PRILL_CODE_KEY"
+_CODE_BYTES = 4
 
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
@@ -62,6 +65,20 @@ def load_prompt(package: str, name: str) -> Prompt:
     if not file.is_file():
         raise UsageError(f"{package} has no prompt {name!r}")
     return Prompt(name, file.read_text(encoding="utf-8"))
+
+
+def call_code(texts: Iterable[str]) -> str:
+    """The code that takes the places of `NONCE` in these texts of one call: random, so two runs differ a little.
+
+    With a secret in the environment variable PRILL_CODE_KEY it follows from the secret and the texts: the same call has the
+    same code, and still no page can know it.
+    """
+    key = os.environ.get(_CODE_KEY)
+    if not key:
+        return secrets.token_hex(_CODE_BYTES)
+    keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    said = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=_CODE_BYTES, key=keyed).hexdigest()
 
 
 def content_hash(*texts: str) -> str:

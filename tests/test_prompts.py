@@ -3,7 +3,7 @@
 import pytest
 
 from prill.errors import UsageError
-from prill.prompts import Prompt, content_hash, load_prompt
+from prill.prompts import Prompt, call_code, content_hash, load_prompt
 
 PROMPT = Prompt("p", "# system\nBe {fair} to {{ name }}.\n# user\n{{ goal }} and {{ name }}\n")
 
@@ -35,3 +35,15 @@ def test_shipped_prompts_load_and_have_both_turns(name: str) -> None:
 def test_an_unknown_prompt_is_named() -> None:
     with pytest.raises(UsageError, match="no prompt 'nothing'"):
         load_prompt("prill.evaluators", "nothing")
+
+
+def test_the_code_of_a_call_is_random_and_with_a_key_the_same_for_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PRILL_CODE_KEY", raising=False)
+    assert len({call_code(["a"]) for _ in range(10)}) == 10
+    monkeypatch.setenv("PRILL_CODE_KEY", "mine")
+    assert call_code(["a", "b"]) == call_code(["a", "b"])
+    codes = [call_code(["a", "b"]), call_code(["ab"]), call_code(["a", "c"])]
+    monkeypatch.setenv("PRILL_CODE_KEY", "yours")
+    codes.append(call_code(["a", "b"]))
+    assert len(set(codes)) == 4
+    assert all(len(code) == 8 for code in codes)

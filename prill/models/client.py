@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -20,7 +19,7 @@ from prill.models.ledger import Ledger, price_of
 from prill.models.transport import Endpoint, Rejected
 from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, estimate_tokens, lacks_vision, rejection
 from prill.parse import Form, excerpt
-from prill.prompts import NONCE_BYTES, content_hash
+from prill.prompts import call_code, content_hash
 from prill.protocols import Image, Message, Reply
 from prill.types import Usage
 
@@ -127,7 +126,7 @@ class OpenAIModel:
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
         spent, doubled = Usage(), False
-        code = secrets.token_hex(NONCE_BYTES)
+        code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         asked: dict[str, Any] = {}
 
         def body() -> bytes:
