@@ -6,6 +6,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from weakref import WeakKeyDictionary
 from prill.errors import UsageError
 
 _T = TypeVar("_T")
+_TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
 
 
 def cache_folder() -> Path:
@@ -64,11 +66,24 @@ class DiskCache:
         if self._connection is None or self._process != os.getpid():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
+            _share(self._connection)
             self._connection.execute("PRAGMA synchronous = NORMAL")
             self._connection.execute("CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
             self._process = os.getpid()
         return self._connection
+
+
+def _share(connection: sqlite3.Connection) -> None:
+    """Lets readers and a writer work side by side. SQLite does not wait its turn for this one statement, so it is tried again."""
+    for _ in range(_TRIES):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            time.sleep(_PAUSE)
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 class InFlight:
