@@ -74,7 +74,7 @@ class DiskCache:
 
 
 def _share(connection: sqlite3.Connection) -> None:
-    """Lets readers and a writer work side by side. SQLite does not wait its turn for this one statement, so it is tried again."""
+    """Lets readers and a writer work side by side. SQLite does not wait its turn for this statement, so it is tried again."""
     for _ in range(_TRIES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
