@@ -52,7 +52,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: only its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,student,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 

@@ -16,9 +16,9 @@ from typing import TypeVar, cast, get_args
 
 import msgspec
 
-from prill.datasets.phone_actions import parse_android, parse_ios
+from prill.actions.phone import parse_android, parse_ios
 from prill.datasets.rows import decoded, image_in, made, read_rows, whole_file
-from prill.datasets.webarena_actions import parse_action, split_answer
+from prill.actions.webarena import parse_action, split_answer
 from prill.datasets.webarena_tasks import site_of
 from prill.errors import InputError, UsageError
 from prill.store import BadLine

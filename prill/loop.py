@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailure, Unscored
 from prill.protocols import Environment, Policy
 from prill.types import Step, Task, Trajectory
 
@@ -19,36 +20,48 @@ async def rollout(
     agent: str | None = None,
     max_steps: int = 30,
     timeout: float | None = None,
+    early_stop: Callable[[Sequence[Step]], str | None] | None = None,
+    watch: Callable[[Trajectory], None] | None = None,
 ) -> Trajectory:
     """One episode, recorded. It ends with a final action, when the environment says so, or after `max_steps` actions.
 
-    `timeout` bounds the whole episode in seconds. When the environment fails or time runs out, the trajectory keeps
-    the steps so far and says so in `error`. `metadata["ended_by"]` is one of agent, environment, max_steps, error.
-    30 steps is the limit of the paper's web experiments (arXiv 2404.06474, section 4.2).
+    `timeout` bounds the whole episode in seconds. When the environment or the agent's model fails or time runs out, the
+    trajectory keeps the steps so far and says so in `error`. `early_stop` looks at the steps after each action and may
+    end the episode by saying why. `watch` is given the record so far after the start and after each action.
+    `metadata["ended_by"]` is one of agent, environment, max_steps, early_stop, error; `metadata["stopped"]` is the reason
+    of an early stop, which is no answer of the agent. 30 steps is the limit of the paper's web experiments
+    (arXiv 2404.06474, section 4.2).
     """
-    steps: list[Step] = []
-    answer = error = final = None
-    ended_by = "max_steps"
+    record = Trajectory(id=id, task=task, agent=agent)
+    ended_by, stopped = "max_steps", None
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
-            final = await environment.reset(task)
+            record = replace(record, final=await environment.reset(task))
             policy.reset(task)
             for _ in range(max_steps):
-                step = await policy.act(final)
-                steps.append(step)
+                if watch is not None:
+                    watch(record)
+                assert record.final is not None
+                step = await policy.act(record.final)
+                record = replace(record, steps=(*record.steps, step))
                 if step.action.is_final:
-                    answer, ended_by = step.action.value, "agent"
+                    record, ended_by = replace(record, answer=step.action.value), "agent"
                     break
                 final, done = await environment.step(step.action)
+                record = replace(record, final=final)
                 if done:
                     ended_by = "environment"
                     break
+                if early_stop is not None and (stopped := early_stop(record.steps)) is not None:
+                    ended_by = "early_stop"
+                    break
     except EnvironmentFailure as failure:
-        error, ended_by, final = str(failure), "error", None
+        record, ended_by = replace(record, final=None, error=str(failure)), "error"
+    except Unscored as failure:
+        record, ended_by = replace(record, error=f"the agent's model gave no action ({failure.code}): {failure}"), "error"
     except TimeoutError:
         if not limit.expired():
             raise
-        error, ended_by, final = f"the episode took more than {timeout:g} s", "error", None
-    trajectory = Trajectory(id=id, task=task, agent=agent, steps=tuple(steps), final=final, answer=answer, error=error)
-    return replace(trajectory, metadata={"ended_by": ended_by})
+        record, ended_by = replace(record, final=None, error=f"the episode took more than {timeout:g} s"), "error"
+    return replace(record, metadata={"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))

@@ -12,7 +12,7 @@ import pytest
 
 from prill.cli import main
 from prill.datasets.webarena import load, load_labels
-from prill.datasets.webarena_actions import parse_action
+from prill.actions.webarena import parse_action
 from prill.datasets.webarena_tasks import TaskConfig, load_configs, load_tasks, read_configs, task_of
 from prill.errors import UsageError
 from prill.store import BadLine, read_trajectories

@@ -1,0 +1,50 @@
+"""The widgets of a phone's screen as text for language agents: `[id] role 'name' state: value`, one a line, nested by tabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prill.types import Action, Point
+
+_NUMBER = re.compile(r"\s*\[?(\d+)\]?(?:\s.*)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` are pairs such as ("checked", "true")."""
+
+    role: str
+    name: str
+    box: tuple[float, float, float, float]
+    depth: int = 0
+    states: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def centre(self) -> Point:
+        """Where a tap on it goes, as fractions of the screen."""
+        left, top, right, bottom = (min(1.0, max(0.0, side)) for side in self.box)
+        return (left + right) / 2, (top + bottom) / 2
+
+
+def describe(elements: Sequence[Element]) -> str:
+    """The text. Ids are places in the sequence, from 1: they hold for this screen only."""
+    return "\n".join(
+        "\t" * element.depth
+        + " ".join([f"[{number}]", element.role, repr(element.name), *(f"{k}: {v}" for k, v in element.states)])
+        for number, element in enumerate(elements, 1)
+    )
+
+
+def place_of(action: Action, elements: Sequence[Element]) -> Point | None:
+    """Where the action is to happen: its point, else the middle of the element whose line (`[3] …`) or id `target` gives.
+
+    None when there is no such element, so that nothing can be done.
+    """
+    if action.point is not None or action.target is None:
+        return action.point
+    found = _NUMBER.fullmatch(action.target)
+    if found is None or not 1 <= int(found[1]) <= len(elements):
+        return None
+    return elements[int(found[1]) - 1].centre

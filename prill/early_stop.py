@@ -1,0 +1,61 @@
+"""Ends episodes that go nowhere, by the rules of WebArena's agents (arXiv 2307.13854; restated for arXiv 2404.06474)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prill.types import Action, Step
+
+_ALWAYS_EQUAL = ("new_tab", "back", "forward", "close_tab", "other")
+_BY_VALUE = ("scroll", "press", "goto", "focus_tab", "stop", "answer")
+
+
+def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bool:
+    """Whether a loop detector takes two actions for the same: by element or place, never by wording.
+
+    What was typed is not compared, as in the original, unless `compare_text`: filling a field three times in different
+    ways then is no loop.
+    """
+    if one.kind != other.kind:
+        return False
+    if one.kind in _ALWAYS_EQUAL:
+        return True
+    if one.kind in _BY_VALUE:
+        return one.value == other.value
+    if (compare_text or one.kind not in ("type", "select")) and one.value != other.value:
+        return False
+    return (one.target, one.point, one.end_point) == (other.target, other.point, other.end_point)
+
+
+@dataclass(frozen=True, slots=True)
+class EarlyStop:
+    """Says after each step why the episode should end, or None.
+
+    `unreadable`: so many actions in a row that could not be parsed (kind `other`); `repeats`: so many equal actions in a
+    row or, for typing, so many times in all. Both 3 in the original.
+    """
+
+    unreadable: int = 3
+    repeats: int = 3
+    compare_text: bool = False
+
+    def __call__(self, steps: Sequence[Step]) -> str | None:
+        """The reason, in a few words."""
+        actions = [step.action for step in steps]
+        if not actions:
+            return None
+        if len(actions) >= self.unreadable and all(action.kind == "other" for action in actions[-self.unreadable :]):
+            return f"{self.unreadable} actions in a row could not be read"
+        last = actions[-1]
+        recent = actions[-self.repeats :]
+        if last.kind == "other":
+            return None
+        if len(recent) == self.repeats and all(self._same(action, last) for action in recent):
+            return f"the same action {self.repeats} times in a row"
+        if last.kind == "type" and sum(self._same(action, last) for action in actions) >= self.repeats:
+            return f"typed into the same field {self.repeats} times"
+        return None
+
+    def _same(self, one: Action, other: Action) -> bool:
+        return same_action(one, other, compare_text=self.compare_text)
