@@ -11,9 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from prill.actions.phone import dual_point
 from prill.datasets.aitw_steps import ACTION_TYPES, AitwElement, AitwStep, read_steps
 from prill.datasets.albums import Album, Albums, albums, image_suffix
-from prill.actions.phone import dual_point
 from prill.datasets.tfrecord import begins_tfrecord
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, open_lines

@@ -17,8 +17,8 @@ from typing import TypeVar, cast, get_args
 import msgspec
 
 from prill.actions.phone import parse_android, parse_ios
-from prill.datasets.rows import decoded, image_in, made, read_rows, whole_file
 from prill.actions.webarena import parse_action, split_answer
+from prill.datasets.rows import decoded, image_in, made, read_rows, whole_file
 from prill.datasets.webarena_tasks import site_of
 from prill.errors import InputError, UsageError
 from prill.store import BadLine

@@ -15,9 +15,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from prill.actions.webarena import parse_action, split_answer
 from prill.datasets.albums import Album, albums
 from prill.datasets.rows import made
-from prill.actions.webarena import parse_action, split_answer
 from prill.datasets.webarena_tasks import site_of
 from prill.errors import InputError, UsageError
 from prill.store import BadLine

@@ -13,7 +13,7 @@ _NUMBER = re.compile(r"\s*\[?(\d+)\]?(?:\s.*)?", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` are pairs such as ("checked", "true")."""
+    """One widget. `box` is (left, top, right, bottom) as fractions of the screen; `states` holds pairs, ("checked", "true")."""
 
     role: str
     name: str
@@ -30,11 +30,12 @@ class Element:
 
 def describe(elements: Sequence[Element]) -> str:
     """The text. Ids are places in the sequence, from 1: they hold for this screen only."""
-    return "\n".join(
-        "\t" * element.depth
-        + " ".join([f"[{number}]", element.role, repr(element.name), *(f"{k}: {v}" for k, v in element.states)])
-        for number, element in enumerate(elements, 1)
-    )
+    return "\n".join(_line(number, element) for number, element in enumerate(elements, 1))
+
+
+def _line(number: int, element: Element) -> str:
+    states = (f"{name}: {value}" for name, value in element.states)
+    return "\t" * element.depth + " ".join([f"[{number}]", element.role, repr(element.name), *states])
 
 
 def place_of(action: Action, elements: Sequence[Element]) -> Point | None:

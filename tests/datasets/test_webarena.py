@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from prill.actions.webarena import parse_action
 from prill.cli import main
 from prill.datasets.webarena import load, load_labels
-from prill.actions.webarena import parse_action
 from prill.datasets.webarena_tasks import TaskConfig, load_configs, load_tasks, read_configs, task_of
 from prill.errors import UsageError
 from prill.store import BadLine, read_trajectories
