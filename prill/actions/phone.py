@@ -1,4 +1,4 @@
-"""Actions on phone screens as the agents of arXiv 2404.06474 log them, read into records. Points are (x, y) fractions."""
+"""Actions on phone screens as the agents of arXiv 2404.06474 log them, read and written. Points are (x, y) fractions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from prill.types import Action, Point
 
 # Between touch and lift, as a fraction of the screen: further apart is a swipe (the rule of arXiv 2404.06474's code).
 SWIPE_DISTANCE = 0.05
+# The same for what is carried out and compared: Android in the Wild's rule (arXiv 2307.10088, its action matching code).
+TAP_DISTANCE = 0.04
+# Where the finger goes for a swipe that is named by its direction (the swipes of arXiv 2404.06474's Android agent).
+SWIPES: dict[str, tuple[Point, Point]] = {
+    "up": ((0.5, 0.5), (0.5, 0.2)),
+    "down": ((0.5, 0.2), (0.5, 0.5)),
+    "left": ((0.8, 0.5), (0.2, 0.5)),
+    "right": ((0.2, 0.5), (0.8, 0.5)),
+}
 # The simulator of arXiv 2404.06474 counts points on an iPhone 14.
 _IPHONE = (390, 844)
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
@@ -41,11 +50,14 @@ def dual_point(touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANC
     return Action("swipe" if swipes else "click", text, point=on_screen(touch), end_point=on_screen(lift) if swipes else None)
 
 
-def parse_android(text: str) -> Action:
-    """The action of "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; kind `other` for an unknown type."""
+def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
+    """The action of "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), …"; kind `other` for an unknown type.
+
+    Give TAP_DISTANCE for an action that is to be carried out.
+    """
     if found := _DUAL_POINT.search(text):
         x1, y1, x2, y2 = map(float, found.groups())
-        return dual_point((x1, y1), (x2, y2), text=text)
+        return dual_point((x1, y1), (x2, y2), swipe_beyond=swipe_beyond, text=text)
     name = _TYPE_NAME.search(text)
     kind = _KINDS.get(name[1] if name else text.strip(), "other")
     typed = _TYPED.search(text) if kind == "type" else None
@@ -53,6 +65,54 @@ def parse_android(text: str) -> Action:
         quoted = _QUOTED.fullmatch(typed[1].strip())
         return Action(kind, text, value=quoted[2] if quoted else typed[1].strip())
     return Action(kind, text, value="Enter" if kind == "press" else None)
+
+
+def android_text(action: Action) -> str:
+    """The action as Android agents log it, "Action Type: …"; `parse_android` reads it back.
+
+    What this form has no words for (a key other than Enter, an element without a place) stays as it is in `text`.
+    """
+    if finger := finger_of(action):
+        (x1, y1), (x2, y2) = finger
+        return f"Action Type: DualPoint, Touch Point: ({x1:.4f}, {y1:.4f}), Lift Point: ({x2:.4f}, {y2:.4f})"
+    if action.kind == "type" and action.value is not None:
+        return f"Action Type: Type, Typed Text: '{action.value}'"
+    if action.is_final:
+        return f"Action Type: Task{'Impossible' if 'impossible' in action.text.lower() else 'Complete'}"
+    name = {"back": "GoBack", "home": "GoHome", "wait": "Idle"}.get(action.kind)
+    if action.kind == "press" and (action.value or "").lower() == "enter":
+        name = "Enter"
+    return action.text if name is None else f"Action Type: {name}"
+
+
+def finger_of(action: Action, place: Point | None = None) -> tuple[Point, Point] | None:
+    """Where a finger goes down and where it is lifted, for a click, swipe or scroll; None for anything else.
+
+    `place` stands in for the action's own point, for an action on an element. A scroll down is a swipe up.
+    """
+    start = place or action.point
+    if action.kind == "click" and start is not None:
+        return start, action.end_point or start
+    if action.kind in ("swipe", "drag") and start is not None and action.end_point is not None:
+        return start, action.end_point
+    if action.kind not in ("swipe", "scroll") or action.end_point is not None:
+        return None
+    way = (action.value or "").lower()
+    if action.kind == "scroll":
+        way = {"up": "down", "down": "up", "left": "right", "right": "left"}.get(way, "")
+    if way not in SWIPES:
+        return None
+    touch, lift = SWIPES[way]
+    if start is None:
+        return touch, lift
+    (x1, x2), (y1, y2) = (_inside(start[axis], lift[axis] - touch[axis]) for axis in (0, 1))
+    return (x1, y1), (x2, y2)
+
+
+def _inside(start: float, way: float) -> tuple[float, float]:
+    """Begin and end of a movement along one axis, moved back on the screen as a whole: cut short it would be a tap."""
+    end = min(1.0, max(0.0, start + way))
+    return end - way, end
 
 
 def parse_ios(text: str) -> Action:

@@ -1,4 +1,4 @@
-"""WebArena's actions (arXiv 2307.13854), as its agents write them and as its logs repeat them, read into records."""
+"""WebArena's actions (arXiv 2307.13854): what agents write and logs repeat, read into records and written again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,57 @@ _KINDS = {
     "stop": "stop",
 }
 _ON_ELEMENTS = ("click", "hover", "type")
+_BARE = ("new_tab", "close_tab", "go_back", "go_forward")
 _HARNESS = ("Early stop:", "ERROR:")
+_FORMS = {
+    "click": "click [id]",
+    "hover": "hover [id]",
+    "type": "type [id] [text] [press Enter after: 0 or 1]",
+    "press": "press [key]",
+    "scroll": "scroll [up] or scroll [down]",
+    "goto": "goto [url]",
+    "tab_focus": "tab_focus [number]",
+    "page_focus": "tab_focus [number]",
+}
+_ARGUMENTS = {
+    "click": re.compile(r"\[(\d+)\]"),
+    "hover": re.compile(r"\[(\d+)\]"),
+    "type": re.compile(r"\[(\d+)\]\s*\[(.*)\]\s*\[([01])\]", re.DOTALL),
+    "press": re.compile(r"\[(.+)\]"),
+    "scroll": re.compile(r"\[?\s*(up|down)\b"),
+    "goto": re.compile(r"\[(.+)\]"),
+    "tab_focus": re.compile(r"\[(\d+)\]"),
+    "page_focus": re.compile(r"\[(\d+)\]"),
+}
+# How keyboards and agents call keys, and how browsers do.
+_KEYS = {
+    "ctrl": "Control",
+    "cmd": "Meta",
+    "command": "Meta",
+    "esc": "Escape",
+    "del": "Delete",
+    "return": "Enter",
+    "space": "Space",
+    "pagedown": "PageDown",
+    "pageup": "PageUp",
+    "arrowdown": "ArrowDown",
+    "arrowup": "ArrowUp",
+    "arrowleft": "ArrowLeft",
+    "arrowright": "ArrowRight",
+    **{name.lower(): name for name in ("Control", "Meta", "Alt", "Shift", "Escape", "Delete", "Backspace", "Enter", "Tab")},
+    **{name.lower(): name for name in ("Home", "End")},
+}
+_NUMBER = re.compile(r"\[?(\d+)\]?")
+
+
+class UnreadableAction(ValueError):
+    """The text is no action of the grammar. The message says what was expected, in words that an agent can be shown."""
 
 
 def parse_action(text: str) -> Action:
-    """The action, with `text` as it was written; kind `other` for what is no known verb in this grammar.
+    """The action as logs have it, with `text` as it was written; kind `other` for what is no known verb in this grammar.
 
-    `target` is the element's description where the text has one, else its number.
+    `target` is the element's description where the text has one, else its number. Enter after typing is not kept.
     """
     text = text.strip()
     said, element = text, None
@@ -51,8 +95,76 @@ def parse_action(text: str) -> Action:
     return Action(_KINDS[verb], text, target=element or number, value=value)
 
 
+def read_action(text: str) -> Action:
+    """The action that an agent wrote, ready for a browser: `target` is `[number]`, and Enter is a line break after the text.
+
+    Read as WebArena reads it: the verb is what precedes the first bracket, else the first word; `type` presses Enter unless
+    it ends in `[0]`; `stop` without a bracket has the empty answer. Raises UnreadableAction for everything else.
+    """
+    text = text.strip()
+    verb = text.partition("[")[0].strip() if "[" in text else (text.split() or [""])[0]
+    rest = text.removeprefix(verb).lstrip()
+    if verb in _BARE:
+        return Action(_KINDS[verb], text)
+    if verb == "stop":
+        return Action("stop", text, value=rest[1 : rest.rindex("]")] if rest.startswith("[") and "]" in rest else "")
+    if verb not in _ARGUMENTS:
+        raise UnreadableAction(f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}")
+    if (named := _NAMED.fullmatch(rest)) and named[1].startswith(f"[{named[2]}]") and named[1].endswith("]"):
+        rest = named[1]  # agents repeat what the log showed them
+    if verb == "type" and not rest.endswith(("[0]", "[1]")):
+        rest += " [1]"
+    found = _ARGUMENTS[verb].match(rest)
+    if found is None:
+        raise UnreadableAction(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
+    if verb == "type":
+        return Action("type", text, target=f"[{found[1]}]", value=found[2] + ("\n" if found[3] == "1" else ""))
+    if verb in _ON_ELEMENTS:
+        return Action(verb, text, target=f"[{found[1]}]")
+    return Action(_KINDS[verb], text, value=key_names(found[1]) if verb == "press" else found[1].strip())
+
+
+def describe(action: Action, observation_text: str | None) -> str:
+    """The action as WebArena's logs have it, with the element in the words of the page's text: `click [7] where [7] is …`.
+
+    An element that the text does not have is said to be missing. Actions that WebArena does not know keep their own text.
+    """
+    if action.kind in _ON_ELEMENTS and action.target is not None and (found := _NUMBER.match(action.target)):
+        number = found[1]
+        element = element_line(number, observation_text or "")
+        if element is None:
+            return f"attempted to {action.kind} [{number}], but no element on the page has that number"
+        typed = (action.value or "").rstrip("\n").replace("\n", " ")
+        return f"{action.kind} [{number}]{f' [{typed}]' if action.kind == 'type' else ''} where [{number}] is {element}"
+    verb = {kind: name for name, kind in _KINDS.items()}.get(action.kind)
+    if verb is None or action.kind in _ON_ELEMENTS:
+        return action.text or "none"
+    if verb in _BARE:
+        return verb
+    return f"{verb} [{action.value or ''}]"
+
+
+def element_line(number: str, observation_text: str) -> str | None:
+    """The line of an element without its number: `link 'Cart' focused: True`; None when the text has no such element."""
+    found = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
+    return found[1].rstrip() if found else None
+
+
+def key_names(keys: str) -> str:
+    """A key or combination in the browser's names: `ctrl+a` becomes `Control+a`."""
+    parts = [part.strip() for part in keys.strip().split("+")]
+    if "" in parts:  # the key + itself
+        return keys.strip()
+    return "+".join(_KEYS.get(part.lower(), part) for part in parts)
+
+
 def split_answer(said: str | None) -> tuple[str | None, str | None]:
     """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not the agent's."""
     if not said:
         return None, None
     return (None, said) if said.startswith(_HARNESS) else (said, None)
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= 80 else flat[:79] + "…")

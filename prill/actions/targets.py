@@ -1,0 +1,33 @@
+"""What an action's `target` says of its element: `[12] link 'Cart' focused: True` has a number, a role and a name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_LINE = re.compile(
+    r"""\s*(?:\[(?P<number>\d+)\]\s*)?(?P<role>[^\s'"\[\]]+)\s+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL
+)
+_NUMBER = re.compile(r"\s*(?:\[(\d+)\]|(\d+)\s*\Z)")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An element as it is named: any part may be None. `name` keeps its quotes; states such as `focused: True` are left out."""
+
+    number: str | None = None
+    role: str | None = None
+    name: str | None = None
+
+    @property
+    def label(self) -> tuple[str, str] | None:
+        """Role and name, by which people know an element; None when either is not said, or the name is empty."""
+        return None if self.role is None or self.name is None or len(self.name) <= 2 else (self.role, self.name)
+
+
+def read_target(text: str) -> Target:
+    """The parts of a target, or of one line of an observation. Of a line in another form, what can be read."""
+    if line := _LINE.match(text):
+        return Target(line["number"], line["role"], line["name"])
+    number = _NUMBER.match(text)
+    return Target(number[1] or number[2] if number else None)

@@ -1,0 +1,56 @@
+"""A policy that plays a list of action texts in which elements are named, not numbered: `click [link 'Cart']`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from prill.actions.webarena import parse_action
+from prill.errors import UsageError
+from prill.types import Action, Observation, Step, Task
+
+_NUMBER = re.compile(r"\[(\w+)\] ")
+_SCROLLS = 12
+
+
+class Play:
+    """Plays WebArena's action texts, and scrolls down to what is not in view. Ends with `stop` when the list does not.
+
+    Raises UsageError when the page has no such element, with what was looked for.
+    """
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines = tuple(lines)
+        self._at = self._scrolls = 0
+
+    def reset(self, task: Task) -> None:
+        """Begin the play anew."""
+        self._at = self._scrolls = 0
+
+    async def act(self, observation: Observation) -> Step:
+        """The next line, its element found in the text of the state."""
+        action = parse_action(self.lines[self._at] if self._at < len(self.lines) else "stop []")
+        if action.target is not None:
+            line = line_of(action.target, observation.text or "")
+            if line is None:
+                return Step(observation, self._scroll(action))
+            number = line[1 : line.index("]")]
+            action = replace(action, target=line, text=action.text.replace(f"[{action.target}]", f"[{number}]", 1))
+        self._at, self._scrolls = self._at + 1, 0
+        return Step(observation, action)
+
+    def _scroll(self, action: Action) -> Action:
+        self._scrolls += 1
+        if self._scrolls > _SCROLLS:
+            raise UsageError(f"line {self._at + 1} of the play: the page shows no {action.target}")
+        return Action("scroll", "scroll [down]", value="down")
+
+
+def line_of(element: str, text: str) -> str | None:
+    """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when none does."""
+    for line in text.splitlines():
+        shown = line.strip()
+        if (found := _NUMBER.match(shown)) and (shown[found.end() :] + " ").startswith(element + " "):
+            return shown
+    return None
