@@ -18,6 +18,7 @@ _COMMANDS = {
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "rollout": "record trajectories: a policy in an environment",
+    "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
 }
 

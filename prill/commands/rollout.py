@@ -4,125 +4,154 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
-import re
 import sys
-import tomllib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from prill.agents.miniwob_scripts import SCRIPTS
-from prill.agents.scripted import BEHAVIOURS, Behaviour, ScriptedPolicy
-from prill.errors import UsageError
+from prill.agents.scripted import BEHAVIOURS, Behaviour
+from prill.commands.cases import Case, cases, fingerprint, numbers, read_plan
+from prill.commands.models import add_model_options, positive
+from prill.commands.phone_stages import PHONE_STAGES
+from prill.commands.players import POLICIES, Player, make_player
+from prill.commands.stages import Stage
+from prill.commands.web_stages import WEB_STAGES
+from prill.early_stop import EarlyStop
+from prill.emulators.pool import Pool
+from prill.errors import EnvironmentFailure, UsageError
 from prill.record import Episode, Recorded, record
+from prill.run_folder import INTERRUPTED
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from prill.emulators.miniwob import MiniWoB
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a plan: which task, which seed, and how the scripted policy is to behave."""
-
-    task: str
-    seed: int
-    behaviour: Behaviour = "solve"
-
-    @property
-    def id(self) -> str:
-        """Names the episode without telling how it was meant to go."""
-        return "miniwob-" + hashlib.sha256(f"{self.task} {self.seed} {self.behaviour}".encode()).hexdigest()[:10]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a plan file holds: `episodes = [{task = "click-button", seed = 3, behaviour = "solve"}, …]`."""
-
-    episodes: tuple[Row, ...]
+STAGES = {**WEB_STAGES, **PHONE_STAGES}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declares the options."""
-    parser.epilog = "Example: prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 --behaviour solve -o runs/a"
-    parser.add_argument("environment", choices=["miniwob"], help="miniwob: MiniWoB++ in the system's Chromium")
-    parser.add_argument("--plan", metavar="TOML", help="file that lists the episodes; instead of the next three options")
-    parser.add_argument("--tasks", metavar="A,B", help="task names, or all: those that the scripted policy knows")
-    parser.add_argument("--seeds", default="0", metavar="0-4,7", help="seeds of each task (default 0)")
-    parser.add_argument("--behaviour", default="solve", metavar="A,B", help=f"default solve; any of {', '.join(BEHAVIOURS)}")
+    """Declares the options: some for every environment, some for one."""
+    parser.epilog = "Example: prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a"
+    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=True)
+    for name, kind in STAGES.items():
+        sub = kinds.add_parser(name, help=kind.purpose, description=kind.purpose, epilog=kind.example)
+        _common(sub)
+        kind.configure(sub.add_argument_group(name))
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="the first N episodes only")
+    what = parser.add_argument_group("episodes")
+    what.add_argument("--tasks", metavar="A,B", help="which tasks; see below")
+    what.add_argument("--seeds", default="0", metavar="0-4,7", help="seeds of each task, where it has any (default 0)")
+    what.add_argument("--attempts", type=positive, default=1, metavar="N", help="times to play each task and seed (default 1)")
+    what.add_argument("--limit", type=positive, metavar="N", help="the first N episodes only")
+    what.add_argument("--workers", type=positive, metavar="N", help="episodes at a time (default 1, or one a device)")
+    what.add_argument("--max-steps", type=positive, metavar="N", help="actions of an episode (default: the paper's for it)")
+    what.add_argument("--episode-timeout", type=float, default=600.0, metavar="S", help="seconds of an episode (default 600)")
+    what.add_argument("--no-early-stop", action="store_true", help="let an agent that repeats itself go on")
+    what.add_argument("--retry-broken", action="store_true", help="play episodes again that ended with an error")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
+    who = parser.add_argument_group("policy")
+    who.add_argument("--policy", choices=list(POLICIES), help="; ".join(f"{n}: {p.purpose}" for n, p in POLICIES.items()))
+    who.add_argument("--plan", metavar="TOML", help="scripted: file that lists the episodes, instead of --tasks and --seeds")
+    who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
+    who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
+    who.add_argument("--direct", action="store_true", help="react: ask for the action without reasoning")
+    who.add_argument("--generation", choices=["18b", "9b"], default="9b", help="cogagent: which model's form (default 9b)")
+    add_model_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records; 0 when every episode has a label, 3 when some broke off, 130 when interrupted."""
-    rows = (read_plan(Path(args.plan)) if args.plan else _from_options(args))[: args.limit]
+    """Records; 0 when every episode ended as it should, 3 when some broke off or have no label, 130 when interrupted."""
     try:
-        counts = asyncio.run(_record(rows, Path(args.output)))
+        counts, graded = asyncio.run(_record(args))
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
+    except EnvironmentFailure as failure:
+        print(f"prill rollout: {failure}; what is finished is in {args.output}", file=sys.stderr)
+        return 3
     if args.json:
         print(json.dumps({**asdict(counts), "output": args.output}))
-    shown = f"{counts.success} success, {counts.failure} failure, {counts.undecided} broke off, {counts.skipped} already there"
-    print(f"{shown} -> {args.output}", file=sys.stderr)
-    return 3 if counts.undecided else 0
+    shown = {
+        "success": counts.success,
+        "failure": counts.failure,
+        "without a label": counts.undecided,
+        "broke off": counts.broken,
+        "could not begin": counts.lost,
+        "already there": counts.skipped,
+    }
+    print(", ".join(f"{n} {name}" for name, n in shown.items() if n) or "nothing to do", "->", args.output, file=sys.stderr)
+    if (Path(args.output) / INTERRUPTED).exists():
+        print(f"attempts that were interrupted are in {Path(args.output) / INTERRUPTED}", file=sys.stderr)
+    return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
 
 
-def read_plan(path: Path) -> tuple[Row, ...]:
-    """The rows of a plan file. Raises UsageError that names the place."""
+async def record_rows(rows: Sequence[Case], out: Path) -> Recorded:
+    """Records cases of the scripted policy in MiniWoB++ into a folder, screenshots in `images` below it."""
+    words = ["miniwob", "--policy", "scripted", "--tasks", "all", "-o", str(out)]
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    args = parser.parse_args(words)
+    player = make_player(args, "web")
+    stage = STAGES["miniwob"].make(args, out / "images")
     try:
-        rows = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Plan).episodes
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: {error}") from None
-    if len(set(rows)) < len(rows):
-        raise UsageError(f"{path}: the same episode is listed twice: {next(row for row in rows if rows.count(row) > 1)}")
-    return rows
+        return await record(Pool(stage.environments), _episodes("miniwob", stage, player, rows, ""), out, oracle=stage.oracle)
+    finally:
+        await stage.close()
 
 
-def episodes(environment: MiniWoB, rows: Sequence[Row]) -> list[Episode]:
-    """The rows as episodes of the scripted policy; how it was told to behave is noted with the label only."""
+async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
+    from tqdm import tqdm
+
+    kind, out = STAGES[args.environment], Path(args.output)
+    args.policy = args.policy or kind.policy
+    args.concurrency = args.workers or 1
+    player = make_player(args, kind.platform)
+    plan = _plan(args)
+    stage = kind.make(args, out / "images")
+    pool = Pool(stage.environments)
+    try:
+        rows = plan if plan is not None else _from_options(args, player, stage.tasks)
+        settings = fingerprint([args.environment, stage.settings, args.policy, player.settings, args.max_steps])
+        with tqdm(total=len(rows[: args.limit]), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+            counts = await record(
+                pool,
+                _episodes(args.environment, stage, player, rows[: args.limit], settings),
+                out,
+                oracle=stage.oracle,
+                max_steps=args.max_steps or kind.max_steps,
+                timeout=args.episode_timeout,
+                early_stop=None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(),
+                retry_broken=args.retry_broken,
+                progress=partial(_show, bar),
+            )
+        return counts, stage.oracle is not None
+    finally:
+        await pool.close()
+        await stage.close()
+
+
+def _episodes(environment: str, stage: Stage[Any], player: Player, rows: Sequence[Case], settings: str) -> list[Episode[Any]]:
     return [
         Episode(
-            id=row.id,
-            task=partial(environment.task, row.task, row.seed),
-            policy=ScriptedPolicy(row.behaviour),
-            agent="scripted",
+            id=row.id(environment, settings),
+            task=partial(stage.task, name=row.task, seed=row.seed),
+            policy=partial(player.make, row),
+            agent=player.agent,
+            # How the script was told to behave is noted with the label only.
             note=row.behaviour,
+            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt},
         )
         for row in rows
     ]
-
-
-async def record_rows(rows: Sequence[Row], out: Path, progress: Callable[[Recorded], None] | None = None) -> Recorded:
-    """Records the rows into a folder, screenshots in `images` below it."""
-    from prill.emulators.miniwob import MiniWoB
-
-    # If the page ended the episodes, the agent would have the last word exactly in those that were not submitted.
-    environment = MiniWoB(out / "images", announce_end=False)
-    try:
-        return await record(environment, episodes(environment, rows), out, progress=progress or (lambda recorded: None))
-    finally:
-        await environment.close()
-
-
-async def _record(rows: Sequence[Row], out: Path) -> Recorded:
-    from tqdm import tqdm
-
-    with tqdm(total=len(rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
-        return await record_rows(rows, out, partial(_show, bar))
 
 
 def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
@@ -131,23 +160,25 @@ def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
     bar.update(0)
 
 
-def _from_options(args: argparse.Namespace) -> tuple[Row, ...]:
-    if not args.tasks:
-        raise UsageError("give --plan, or --tasks")
-    tasks = list(SCRIPTS) if args.tasks == "all" else args.tasks.split(",")
-    try:
-        behaviours = msgspec.convert(args.behaviour.split(","), list[Behaviour])
-    except msgspec.ValidationError:
-        raise UsageError(f"--behaviour {args.behaviour!r}: choose from {', '.join(BEHAVIOURS)}") from None
-    seeds = _seeds(args.seeds)
-    return tuple(dict.fromkeys(Row(t, seed, behaviour) for t in tasks for seed in seeds for behaviour in behaviours))
+def _plan(args: argparse.Namespace) -> tuple[Case, ...] | None:
+    if not args.plan:
+        return None
+    if args.policy != "scripted":
+        raise UsageError("--plan lists episodes of the scripted policy: add --policy scripted")
+    return read_plan(Path(args.plan))
 
 
-def _seeds(text: str) -> list[int]:
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
-        if match is None:
-            raise UsageError(f"--seeds {text!r}: expected numbers and ranges such as 0-4,7")
-        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return seeds
+def _from_options(args: argparse.Namespace, player: Player, tasks: Sequence[str]) -> tuple[Case, ...]:
+    behaviours: Sequence[Behaviour | None] = (None,)
+    if args.policy == "scripted":
+        try:
+            behaviours = msgspec.convert((args.behaviour or "solve").split(","), list[Behaviour])
+        except msgspec.ValidationError:
+            raise UsageError(f"--behaviour {args.behaviour!r}: choose from {', '.join(BEHAVIOURS)}") from None
+    elif args.behaviour:
+        raise UsageError("--behaviour is for the scripted policy: add --policy scripted")
+    able = [task for task in tasks if player.plays is None or task in player.plays]
+    if len(able) < len(tasks) and args.tasks != "all":
+        missing = ", ".join(task for task in tasks if task not in able)
+        raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(player.plays or ()))}")
+    return cases(able, numbers(args.seeds, "--seeds"), args.attempts, behaviours)

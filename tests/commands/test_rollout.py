@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.rollout import Row, read_plan
+from prill.commands.cases import Case, read_plan
 
 
 def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
@@ -15,11 +15,14 @@ def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
     plan.write_text(
         'episodes = [{ task = "click-link", seed = 1 }, { task = "click-link", seed = 1, behaviour = "no-submit" }]'
     )
-    assert read_plan(plan) == (Row("click-link", 1), Row("click-link", 1, "no-submit"))
+    assert read_plan(plan) == (
+        Case("click-link", 1, behaviour="solve"),
+        Case("click-link", 1, behaviour="no-submit"),
+    )
 
 
 def test_an_id_is_the_same_each_time_and_tells_nothing() -> None:
-    ids = [Row("click-link", 1, behaviour).id for behaviour in ("solve", "solve", "no-submit")]
+    ids = [Case("click-link", 1, 0, behaviour).id("miniwob", "") for behaviour in ("solve", "solve", "no-submit")]
     assert ids[0] == ids[1] != ids[2]
     assert not any("solve" in id or "submit" in id for id in ids)
 
@@ -47,9 +50,14 @@ def test_a_bad_plan_is_one_clear_error(
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        ([], "give --plan, or --tasks"),
-        (["--tasks", "a", "--seeds", "1-x"], "numbers and ranges"),
-        (["--tasks", "a", "--behaviour", "cheat"], "choose from solve"),
+        ([], "give --tasks: names, or all"),
+        (["--tasks", "click-lynk"], "there is no task click-lynk"),
+        (["--tasks", "bisect-angle"], "the scripted policy cannot play bisect-angle; it plays choose-list, "),
+        (["--tasks", "click-link", "--policy", "replay"], "--policy replay needs --replay FILE"),
+        (["--tasks", "click-link", "--policy", "react"], "--model is missing"),
+        (["--plan", "p.toml", "--policy", "react", "--model", "m"], "--plan lists episodes of the scripted policy"),
+        (["--tasks", "click-link", "--seeds", "1-x"], "numbers and ranges"),
+        (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
     ],
 )
 def test_bad_options_are_one_clear_error(

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from prill.commands.rollout import read_plan, record_rows
+from prill.commands.cases import read_plan
+from prill.commands.rollout import record_rows
 from prill.emulators.chromium import chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
@@ -39,13 +40,13 @@ def by_id(folder: Path) -> dict[str, Trajectory]:
 def test_every_episode_of_the_plan_is_there_once_with_its_label(
     trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]
 ) -> None:
-    assert [row.id for row in PLAN] == list(trajectories) == list(labels)
+    assert [row.id("miniwob", "") for row in PLAN] == list(trajectories) == list(labels)
     assert len(PLAN) >= 66
     assert len({row.task for row in PLAN}) >= 12
 
 
 def test_successes_and_every_kind_of_failure_are_well_represented(labels: dict[str, LabelRecord]) -> None:
-    kinds = Counter((row.behaviour, labels[row.id].success) for row in PLAN)
+    kinds = Counter((row.behaviour, labels[row.id("miniwob", "")].success) for row in PLAN)
     assert {behaviour for behaviour, success in kinds if success} == {"solve"}
     assert all(success is not None for _, success in kinds)
     assert all(kinds[kind, False] >= 6 for kind in ("wrong-target", "stop-early", "no-submit", "false-claim"))
@@ -103,7 +104,7 @@ async def test_recording_rows_of_the_plan_again_gives_the_same_trajectories(
     counts = await record_rows(rows, tmp_path)
     assert (counts.skipped, counts.total) == (3, 6)
     again = by_id(tmp_path)
-    assert list(again) == [row.id for row in rows]
+    assert list(again) == [row.id("miniwob", "") for row in rows]
     assert list(read_labels(tmp_path / "labels.jsonl")) == [labels[id] for id in again]
     for id, trajectory in again.items():
         assert without_pictures(trajectory) == without_pictures(trajectories[id])

@@ -1,0 +1,217 @@
+"""Recording many episodes: each once, whatever breaks, and nothing lost when the process is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from prill.emulators.pool import Pool
+from prill.errors import EndpointError, EnvironmentFailure, TransportFailure, UsageError
+from prill.record import Episode, Recorded, record
+from prill.store import read_labels, read_trajectories
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+
+class Counter:
+    """An environment that counts actions; it fails to begin while `dead`, and tells how many used it at one time."""
+
+    def __init__(self, dead: bool = False, breaks_at: int = 99) -> None:
+        self.dead, self.breaks_at = dead, breaks_at
+        self.begun = self.closed = self.inside = 0
+
+    async def reset(self, task: Task) -> Observation:
+        self.begun += 1
+        self.seen = 0
+        if self.dead:
+            raise EnvironmentFailure("the phone is gone")
+        return Observation(text="0")
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        self.inside += 1
+        assert self.inside == 1, "two episodes in one environment"
+        await asyncio.sleep(0)
+        self.inside -= 1
+        self.seen += 1
+        if self.seen == self.breaks_at:
+            raise EnvironmentFailure("the browser is gone")
+        return Observation(text=str(self.seen)), False
+
+    async def close(self) -> None:
+        self.closed += 1
+
+    async def task(self, name: str) -> Task:
+        return Task(id=name, goal=f"count, {name}")
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        return LabelRecord(id=trajectory.id, success=self.seen == 2, source="oracle")
+
+
+class Clicks:
+    """Clicks twice and answers; raises what it is told to instead."""
+
+    def __init__(self, raises: Exception | None = None) -> None:
+        self.raises = raises
+
+    def reset(self, task: Task) -> None:
+        self.goal = task.goal
+
+    async def act(self, observation: Observation) -> Step:
+        if self.raises is not None:
+            raise self.raises
+        return Step(observation, Action("answer", value=self.goal) if observation.text == "2" else Action("click"))
+
+
+def episodes(*names: str, raises: Exception | None = None) -> list[Episode[Counter]]:
+    return [
+        Episode(id=name, task=partial(Counter.task, name=name), policy=partial(Clicks, raises), metadata={"seed": 3})
+        for name in names
+    ]
+
+
+def names(count: int) -> list[str]:
+    return [f"t{i}" for i in range(count)]
+
+
+def recorded(out: Path, file: str = "trajectories.jsonl") -> list[Trajectory]:
+    read = list(read_trajectories(out / file)) if (out / file).exists() else []
+    return [item for item in read if isinstance(item, Trajectory)]
+
+
+async def test_every_episode_is_recorded_once_with_its_label_by_several_environments(tmp_path: Path) -> None:
+    phones = [Counter(), Counter(), Counter()]
+    counts = await record(Pool(phones), episodes(*names(20)), tmp_path, oracle=Counter.grade)
+    assert counts == Recorded(success=20)
+    assert sorted(t.id for t in recorded(tmp_path)) == sorted(names(20))
+    assert {(t.answer == t.task.goal, t.metadata["seed"], len(t.steps)) for t in recorded(tmp_path)} == {(True, 3, 3)}
+    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(20))
+    assert all(phone.begun > 1 for phone in phones)
+    assert not list((tmp_path / "partial").iterdir())
+    again = await record(Pool(phones), episodes(*names(21)), tmp_path, oracle=Counter.grade)
+    assert again == Recorded(success=1, skipped=20)
+
+
+async def test_an_environment_that_cannot_begin_is_set_aside_and_its_episodes_go_to_the_others(tmp_path: Path) -> None:
+    dead, well = Counter(dead=True), Counter()
+    pool = Pool([dead, well])
+    counts = await record(pool, episodes(*names(20)), tmp_path)
+    assert (counts.undecided, counts.total, pool.size) == (20 - counts.broken, 20, 1)
+    assert (dead.begun, dead.closed) == (3, 1)
+
+
+async def test_a_run_ends_with_a_clear_error_when_no_environment_is_left(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentFailure, match="no environment is left that works; the last one said: the phone is gone"):
+        await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
+    assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
+
+
+async def test_an_environment_that_breaks_in_the_middle_leaves_its_steps_and_is_used_again(tmp_path: Path) -> None:
+    counts = await record(Pool([Counter(breaks_at=2)]), episodes(*names(5)), tmp_path)
+    assert counts == Recorded(broken=5)
+    assert {(t.error, len(t.steps), t.metadata["ended_by"]) for t in recorded(tmp_path)} == {
+        ("the browser is gone", 2, "error")
+    }
+
+
+async def test_broken_episodes_are_played_again_on_demand_and_their_first_records_are_kept(tmp_path: Path) -> None:
+    await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
+    assert await record(Pool([Counter()]), episodes("a", "b"), tmp_path) == Recorded(skipped=2)
+    counts = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade, retry_broken=True)
+    assert counts == Recorded(success=2)
+    assert [t.error for t in recorded(tmp_path)] == [None, None]
+    assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["a~1", "b~2"]
+    assert [(label.id, label.success) for label in read_labels(tmp_path / "labels.jsonl")] == [("a", True), ("b", True)]
+
+
+async def test_an_agent_whose_model_fails_is_on_the_record_and_the_run_goes_on(tmp_path: Path) -> None:
+    failing = episodes("a", "b", raises=TransportFailure("no answer"))
+    counts = await record(Pool([Counter()]), [*failing, *episodes("c")], tmp_path)
+    assert (counts.broken, counts.undecided) == (2, 1)
+    assert recorded(tmp_path)[0].error == "the agent's model gave no action (transport): no answer"
+
+
+async def test_an_endpoint_that_can_serve_nobody_ends_the_run_and_what_is_finished_stays(tmp_path: Path) -> None:
+    mixed = [*episodes("a"), *episodes("b", raises=EndpointError("refused key")), *episodes("c")]
+    with pytest.raises(EndpointError):
+        await record(Pool([Counter()]), mixed, tmp_path)
+    assert [t.id for t in recorded(tmp_path)] == ["a"]
+
+
+async def test_a_cancelled_run_leaves_its_episode_aside_and_is_taken_up(tmp_path: Path) -> None:
+    class Stuck(Clicks):
+        async def act(self, observation: Observation) -> Step:
+            if observation.text == "1":
+                reached.set()
+                await asyncio.sleep(60)
+            return await super().act(observation)
+
+    reached = asyncio.Event()
+    slow = [Episode(id="a", task=partial(Counter.task, name="a"), policy=Stuck)]
+    run = asyncio.create_task(record(Pool([Counter()]), slow, tmp_path))
+    await reached.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert await record(Pool([Counter()]), episodes("a"), tmp_path) == Recorded(undecided=1)
+    (left,) = recorded(tmp_path, "interrupted.jsonl")
+    assert (left.id, len(left.steps), left.error) == ("a~1", 1, "the run was stopped in the middle of this episode")
+
+
+async def test_a_label_without_its_episode_is_replaced_when_the_episode_is_played_again(tmp_path: Path) -> None:
+    (tmp_path / "labels.jsonl").write_text('{"id": "a", "success": false, "source": "oracle"}\n')
+    await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=Counter.grade)
+    assert [label.success for label in read_labels(tmp_path / "labels.jsonl")] == [True]
+
+
+async def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    from prill.run_folder import RunFolder
+
+    with RunFolder(tmp_path), pytest.raises(UsageError, match="another process is recording"):
+        await record(Pool([Counter()]), episodes("a"), tmp_path)
+
+
+PROGRAM = """
+    import asyncio, os, sys
+    from functools import partial
+    from pathlib import Path
+    sys.path.insert(0, sys.argv[3])
+    from test_record import Clicks, Counter, episodes, names
+    from prill.emulators.pool import Pool
+    from prill.record import record
+
+    kill_at = int(sys.argv[2])
+    steps = 0
+
+    class Deadly(Counter):
+        async def step(self, action):
+            global steps
+            steps += 1
+            if steps == kill_at:
+                os.kill(os.getpid(), 9)
+            return await super().step(action)
+
+    print(asyncio.run(record(Pool([Deadly(), Deadly()]), episodes(*names(12)), Path(sys.argv[1]), oracle=Counter.grade)).total)
+"""
+
+
+def test_killed_again_and_again_a_run_has_every_episode_once_and_loses_no_step(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)]
+    here = str(Path(__file__).parent)
+    done: list[int] = []
+    for kill_at in (1, 4, 7, 5):
+        assert subprocess.run([*program, str(kill_at), here], check=False).returncode == -9
+        finished = recorded(tmp_path)
+        done.append(len(finished))
+        for partial_record in (tmp_path / "partial").glob("*.json"):
+            json.loads(partial_record.read_text())
+    assert subprocess.run([*program, "0", here], check=True, capture_output=True, text=True).stdout == "12\n"
+    assert sorted(t.id for t in recorded(tmp_path)) == sorted(names(12))
+    assert done == sorted(done)
+    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(12))
+    assert len(recorded(tmp_path, "interrupted.jsonl")) >= 4
