@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import replace
 from math import dist
 
-from prill.prompts import NONCE
+from prill.quotation import clean, quoted
 from prill.types import Action, Observation, Platform, Trajectory
 
 # Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
@@ -20,8 +19,6 @@ _SPEECH = frozenset({"answer", "message", "stop"})
 _SAID = re.compile(
     r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
 )
-# Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 
@@ -56,16 +53,6 @@ def action_history(trajectory: Trajectory, max_chars: int = 24_000) -> str:
     return "\n".join(lines) or "(no actions)"
 
 
-def quoted(name: str, text: str) -> str:
-    """The text between `[name code]` and `[/name code]`, without control and invisible characters.
-
-    The model's client draws the code anew for every call, so no page can know it; an ending that the text brings along is
-    spoilt all the same.
-    """
-    text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
-    return f"[{name} {NONCE}]\n{text}\n[/{name} {NONCE}]"
-
-
 def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
     """What the agent says of its own work, as quotations; empty when neither part is wanted, or the words were taken away."""
     blocks: list[str] = []
@@ -95,14 +82,6 @@ def _silent(action: Action) -> Action:
     if found is None:
         return action
     return replace(action, text=text[: found.start()].strip() or action.kind, target=None, value=None)
-
-
-def clean(text: str) -> str:
-    """The text without control characters (line breaks and tabs stay) and invisible format characters."""
-    if text.isascii() and text.isprintable():
-        return text
-    seen = _UNSEEN.sub("", text)
-    return "".join(c for c in seen if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
 
 
 def shorten(text: str, limit: int) -> str:

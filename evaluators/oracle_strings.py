@@ -26,11 +26,12 @@ from decimal import Decimal
 from prill.datasets.webarena_tasks import References, TaskConfig
 from prill.errors import Unscored
 from prill.evaluators.calls import prompt_of
-from prill.evaluators.evidence import quoted, shorten
+from prill.evaluators.evidence import shorten
 from prill.evaluators.oracle_checks import Check, Mode, product
 from prill.parse import ReplyFormat, excerpt
 from prill.prompts import NONCE
 from prill.protocols import LanguageModel, Message
+from prill.quotation import quoted
 
 FUZZY = ReplyFormat("reasoning", "verdict", ("correct", "incorrect", "partially correct"))
 REASON = ReplyFormat("reasoning", "verdict", ("same", "different"))

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from prill.errors import ContextTooLong, Unscored
-from prill.evaluators.evidence import action_history, claims, quoted, shorten, without_claims
+from prill.evaluators.evidence import action_history, claims, shorten, without_claims
 from prill.logprobs import choice_probability
 from prill.models.ledger import metered
 from prill.parse import Form, ReplyFormat
 from prill.prompts import NONCE, Prompt, content_hash, load_prompt
 from prill.protocols import Evaluator, Image, LanguageModel, Message, Reply
+from prill.quotation import quoted
 from prill.types import Findings, StepVerdict, Trajectory, Verdict
 
 STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))

@@ -13,10 +13,11 @@ from typing import Protocol
 
 from prill.captioner.boxes import TextBox
 from prill.captioner.ocr import OCRCaptioner
-from prill.evaluators.evidence import SWIPE_DISTANCE, action_text, clean
+from prill.evaluators.evidence import SWIPE_DISTANCE, action_text
 from prill.evaluators.rewritten import Rewritten
 from prill.evaluators.ui_tree import tree_boxes
 from prill.protocols import Evaluator
+from prill.quotation import clean
 from prill.types import Action, Platform, Point, Trajectory
 
 # Raise it when the same state would give an action another text: it is part of the verdicts' fingerprint.

@@ -11,7 +11,6 @@ from prill.cache import DiskCache
 from prill.errors import InputError, Unparsable, UsageError
 from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
 from prill.evaluators.criteria import RUBRIC, Rubric, Wanted, hash_of, rubric_for
-from prill.evaluators.evidence import quoted
 from prill.evaluators.findings import ASSESSMENT, judged
 from prill.evaluators.frames import (
     Frame,
@@ -27,6 +26,7 @@ from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
 from prill.parse import RecordFormat
 from prill.prompts import content_hash
 from prill.protocols import Captioner, LanguageModel, Message
+from prill.quotation import quoted
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 

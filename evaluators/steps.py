@@ -9,7 +9,7 @@ from functools import cached_property
 
 from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.evaluators.calls import planned, prompt_of, together
-from prill.evaluators.evidence import action_text, quoted, shorten
+from prill.evaluators.evidence import action_text, shorten
 from prill.evaluators.frames import captions, images_read, known_captions
 from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
 from prill.evaluators.presets import PresetName
@@ -17,6 +17,7 @@ from prill.logprobs import choice_probability
 from prill.parse import ReplyFormat
 from prill.prompts import NONCE, content_hash
 from prill.protocols import Captioner, LanguageModel, Message
+from prill.quotation import quoted
 from prill.types import EvaluatorInfo, Label, Observation, StepVerdict, Trajectory, Usage, Verdict
 
 LABELS: dict[str, Label] = {

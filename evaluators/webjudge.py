@@ -9,7 +9,7 @@ from functools import cached_property
 from prill.cache import DiskCache
 from prill.errors import Unparsable, UsageError
 from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
-from prill.evaluators.evidence import quoted, shorten
+from prill.evaluators.evidence import shorten
 from prill.evaluators.frames import (
     Frame,
     chosen,
@@ -24,6 +24,7 @@ from prill.evaluators.outcome import MAX_TOKENS, ROOM, STATUS, Judgement, ask, j
 from prill.parse import RecordFormat, ReplyFormat
 from prill.prompts import content_hash
 from prill.protocols import Captioner, LanguageModel, Message
+from prill.quotation import quoted
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 

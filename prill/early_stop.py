@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from prill.actions.targets import read_target
 from prill.types import Action, Step
 
 _ALWAYS_EQUAL = ("new_tab", "back", "forward", "close_tab", "other")
@@ -15,7 +16,8 @@ def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bo
     """Whether a loop detector takes two actions for the same: by element or place, never by wording.
 
     What was typed is not compared, as in the original, unless `compare_text`: filling a field three times in different
-    ways then is no loop.
+    ways then is no loop. Elements are the same by number, role and name, whatever their state; for typing, by number and
+    role, since many fields are named by what they hold. (The original goes by the number alone, which on phones is a place.)
     """
     if one.kind != other.kind:
         return False
@@ -25,7 +27,15 @@ def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bo
         return one.value == other.value
     if (compare_text or one.kind not in ("type", "select")) and one.value != other.value:
         return False
-    return (one.target, one.point, one.end_point) == (other.target, other.point, other.end_point)
+    places = [(_element(action), action.point, action.end_point) for action in (one, other)]
+    return places[0] == places[1]
+
+
+def _element(action: Action) -> object:
+    named = None if action.target is None else read_target(action.target)
+    if named is None or named.number is None:
+        return action.target
+    return named.number, named.role, None if action.kind == "type" else named.name
 
 
 @dataclass(frozen=True, slots=True)

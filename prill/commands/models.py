@@ -15,7 +15,11 @@ CAPTIONERS = ("given", "text", "ocr", "easyocr")
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which model answers, and where."""
     endpoint = parser.add_argument_group("model")
-    endpoint.add_argument("--model", metavar="M", help="model at the endpoint, or `embedded`: a small one in this process")
+    endpoint.add_argument(
+        "--model",
+        metavar="M",
+        help="model at the endpoint; `embedded`: a small one in this process; `local:DIR`: a folder for transformers",
+    )
     endpoint.add_argument(
         "--base-url", metavar="URL", help="OpenAI-compatible endpoint (default $OPENAI_BASE_URL, else OpenAI)"
     )
@@ -34,6 +38,10 @@ def make_model(args: argparse.Namespace) -> LanguageModel:
     """The model of `--model`. Raises UsageError."""
     from prill.cache import DiskCache
 
+    if args.model and args.model.startswith("local:"):
+        from prill.models.local import LocalModel
+
+        return LocalModel(args.model.removeprefix("local:"), timeout=args.timeout)
     if not args.model:
         raise UsageError("--model is missing: name a model at the endpoint, or `embedded`")
     cache = DiskCache(Path(args.cache) / "replies.sqlite") if args.cache else None

@@ -2,17 +2,9 @@
 
 import pytest
 
-from prill.evaluators.evidence import (
-    action_history,
-    action_text,
-    claims,
-    clean,
-    last_frames,
-    quoted,
-    shorten,
-    without_claims,
-)
+from prill.evaluators.evidence import action_history, action_text, claims, last_frames, shorten, without_claims
 from prill.prompts import NONCE
+from prill.quotation import clean, quoted
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 TEXTS: list[tuple[Platform, str, str]] = [

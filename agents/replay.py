@@ -1,0 +1,65 @@
+"""Plays recorded episodes again: demonstrations of people, or what any agent did, on the live environment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from prill.actions.targets import read_target
+from prill.errors import UsageError
+from prill.fakes.scripted import ReplayPolicy
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+
+class HumanReplay:
+    """Repeats the actions and thoughts of the trajectory that was recorded for the task, and gives its answer at the end.
+
+    An element whose number has changed is found again by its role and name. It plays a fixed list: it does not react to what
+    it sees, so where the environment goes another way than it did then, later actions may do nothing.
+    """
+
+    def __init__(self, trajectories: Iterable[Trajectory]) -> None:
+        self._by_task: dict[str, Trajectory] = {}
+        for trajectory in trajectories:
+            for key in (trajectory.task.id, trajectory.task.goal):
+                self._by_task.setdefault(key, trajectory)
+        self._by_task.pop("", None)
+        self._player = ReplayPolicy(())
+
+    def reset(self, task: Task) -> None:
+        """Begins the first trajectory with the task's id, else with its goal. Raises UsageError when there is none."""
+        found = self._by_task.get(task.id) or self._by_task.get(task.goal)
+        if found is None:
+            raise UsageError(f"no recorded trajectory for the task {task.id!r} ({task.goal!r})")
+        moves: list[Step | Action] = list(found.steps)
+        if not moves or not found.steps[-1].action.is_final:
+            moves.append(Action("stop", "stop", value=found.answer))
+        self._player = ReplayPolicy(moves)
+        self._player.reset(task)
+
+    async def act(self, observation: Observation) -> Step:
+        """The next recorded step, on the element as it is called now."""
+        step = await self._player.act(observation)
+        return replace(step, action=relocated(step.action, observation.text or ""))
+
+
+def relocated(action: Action, text: str) -> Action:
+    """The action on the element of this observation that has the same role and name, preferably with the same number.
+
+    Where no element has them, or they were not recorded: at the recorded point, else the action as it is.
+    """
+    if action.target is None:
+        return action
+    wanted = read_target(action.target)
+    lines = [line.strip() for line in text.splitlines()]
+    if action.target in lines:
+        return action
+    same = [line for line in lines if wanted.label is not None and read_target(line).label == wanted.label]
+    if not same:
+        lost = action.point is not None and (wanted.label is not None or wanted.number is None)
+        return replace(action, target=None) if lost else action
+    line = next((line for line in same if read_target(line).number == wanted.number), same[0])
+    now = read_target(line).number
+    renumbered = action.text if wanted.number is None else re.sub(rf"\[{wanted.number}\]", f"[{now}]", action.text)
+    return replace(action, target=line, text=renumbered, point=None)
