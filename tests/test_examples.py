@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from prill.fakes import MockServer
+from prill.store import read_trajectories
+from prill.types import Trajectory
 
 ROOT = Path(__file__).resolve().parents[1]
 embedded = pytest.mark.skipif(
@@ -117,3 +119,30 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
     wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from prill", "import prill"))]
     readme = (ROOT / "README.md").read_text()
     assert all(line in readme for line in wanted)
+
+
+def test_what_is_recorded_on_three_platforms_is_scored_and_shown_together(tmp_path: Path) -> None:
+    for module, package in (("playwright", "web"), ("idb", "ios")):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed: pip install 'prill[{package}]'")
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("no Chromium: apt-get install chromium")
+    if not shutil.which("adb"):
+        pytest.skip("no adb: apt-get install adb")
+    run("examples/record_everywhere.sh", tmp_path, PRILL=PRILL, PYTHON=sys.executable)
+    assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 4
+    assert all(
+        goal in (tmp_path / "report.html").read_text() for goal in ("Turn Wi-Fi off", "Open the settings", "Alder Desk Lamp")
+    )
+    texts = {
+        platform: [
+            step.observation.text
+            for item in read_trajectories(tmp_path / platform / "trajectories.jsonl")
+            if isinstance(item, Trajectory) and item.error is None
+            for step in item.steps
+        ]
+        for platform in ("web", "android", "ios")
+    }
+    assert "switch 'Wi-Fi' checked: false" in str(texts["android"][-1])
+    assert "Heading 'Settings'" in str(texts["ios"][-1])
+    assert "Alder Desk Lamp" in str(texts["web"])

@@ -55,7 +55,7 @@ def _android(args: argparse.Namespace, images: Path) -> Stage[Any]:
 
 def _ios_options(group: argparse._ArgumentGroup) -> None:
     add_task_options(group, "app:com.apple.Preferences, or a web address")
-    group.add_argument("--simulator", metavar="NAME,…", help="names or UDIDs, one a worker (default: the only one there is)")
+    group.add_argument("--simulator", metavar="NAME,…", help="name or UDID (default: the only one there is)")
     group.add_argument("--companion", metavar="FILE", help="idb_companion ($PRILL_IDB_COMPANION, else on the PATH)")
     group.add_argument(
         "--restore", choices=["clone", "erase", "none"], default="clone", help="how an episode begins (default: on a clone)"
@@ -69,10 +69,12 @@ def _ios(args: argparse.Namespace, images: Path) -> Stage[Any]:
     from prill.emulators.ios import Ios
 
     settings: dict[str, Any] = {"restore": args.restore, "swipe_up": args.swipe_up}
-    environments = [
-        Ios(images, simulator=simulator, companion=args.companion, **settings)
-        for simulator in _one_a_worker(args, args.simulator, "--simulator")
-    ]
+    if args.restore == "clone" and "," not in (args.simulator or ""):
+        # Every worker has copies of its own of the one simulator.
+        simulators = [args.simulator] * (args.workers or 1)
+    else:
+        simulators = _one_a_worker(args, args.simulator, "--simulator")
+    environments = [Ios(images, simulator=simulator, companion=args.companion, **settings) for simulator in simulators]
     return _stage(args, environments, "ios", settings)
 
 

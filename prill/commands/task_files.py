@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from prill.commands.cases import fingerprint
 from prill.datasets.task_lists import NAMES, task_list
 from prill.errors import UsageError
 from prill.store import read_lines
@@ -36,7 +37,7 @@ def given_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]
     if bool(args.goal) == bool(args.tasks):
         raise UsageError("give either --tasks or --goal")
     if args.goal:
-        tasks = [Task(id="task", goal=args.goal)]
+        tasks = [Task(id=f"goal-{fingerprint(args.goal)}", goal=args.goal)]
     elif args.tasks in NAMES:
         tasks = list(task_list(args.tasks))
     else:

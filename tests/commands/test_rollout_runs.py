@@ -1,0 +1,153 @@
+"""`prill rollout` in real environments: killed and taken up, several at a time, refused, and what it leaves behind."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prill.emulators.chromium import chromium_path
+from prill.errors import UsageError
+from prill.fakes.android import FakeAdb
+from prill.store import read_labels, read_trajectories
+from prill.types import Trajectory
+
+Prill = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def chromium() -> None:
+    for module in ("playwright", "miniwob"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def recorded(out: Path) -> list[Trajectory]:
+    path = out / "trajectories.jsonl"
+    return [item for item in read_trajectories(path) if isinstance(item, Trajectory)] if path.exists() else []
+
+
+def episodes(out: Path) -> list[tuple[str | None, str]]:
+    return sorted((t.task.site, t.task.id) for t in recorded(out))
+
+
+@pytest.mark.usefixtures("chromium")
+def test_killed_in_the_middle_and_taken_up_a_run_has_every_task_and_seed_once(tmp_path: Path) -> None:
+    words = ["rollout", "miniwob", "--tasks", "click-link,enter-text", "--seeds", "0-4", "--workers", "2", "-o", str(tmp_path)]
+    command = [sys.executable, "-m", "prill", *words]
+    for enough in (2, 6):
+        run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        end = time.monotonic() + 120
+        while len(recorded(tmp_path)) < enough and run.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        run.kill()
+        assert run.wait() == -9
+        kept = episodes(tmp_path)
+        assert enough <= len(kept) < 10
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["skipped"] == len(kept)
+    assert episodes(tmp_path) == sorted(
+        (task, f"miniwob/{task}?seed={seed}") for task in ("click-link", "enter-text") for seed in range(5)
+    )
+    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(t.id for t in recorded(tmp_path))
+    assert all(Path(str(o.screenshot)).is_file() for t in recorded(tmp_path) for o in t.observations)
+
+
+def by_hand(tmp_path: Path) -> Path:
+    steps = [{"observation": {}, "action": {"kind": "click", "text": "tap Settings", "target": "[9] button 'Settings'"}}]
+    lines = [
+        {"id": name, "task": {"id": name, "goal": f"Open {name}"}, "steps": steps, "answer": "open"} for name in ("a", "b")
+    ]
+    path = tmp_path / "by-hand.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    return path
+
+
+def needs_adb() -> None:
+    import shutil
+
+    if shutil.which("adb") is None:
+        pytest.skip("adb is not installed: apt-get install adb")
+
+
+def test_two_phones_share_the_tasks_and_a_run_without_an_oracle_has_no_labels(prill: Prill, tmp_path: Path) -> None:
+    needs_adb()
+    words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
+    with FakeAdb(("emulator-5554", "emulator-5556")) as adb:
+        phones = ("--device", "emulator-5554,emulator-5556", "--adb-port", adb.port)
+        done = prill("rollout", "android", *words, *phones, "-o", tmp_path / "out", "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["undecided"] == 4
+        more = prill("rollout", "android", *words, *phones, "-o", tmp_path / "out", "--workers", 3)
+    assert (more.returncode, "every worker needs a device of its own" in more.stderr) == (2, True)
+    assert not (tmp_path / "out" / "labels.jsonl").exists()
+    kept = recorded(tmp_path / "out")
+    assert {(t.task.id, t.metadata["attempt"]) for t in kept} == {("a", 0), ("a", 1), ("b", 0), ("b", 1)}
+    assert {(t.answer, t.error, t.agent, t.task.platform) for t in kept} == {("open", None, "replay", "android")}
+    assert all("Wi-Fi" in (t.final.text or "") for t in kept if t.final)
+
+
+def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(prill: Prill, tmp_path: Path) -> None:
+    needs_adb()
+    words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
+    with FakeAdb(()) as adb:
+        done = prill("rollout", "android", *words, "--adb-port", adb.port, "-o", tmp_path / "out")
+    assert done.returncode == 3
+    assert "no environment is left that works; the last one said: no" in done.stderr
+    assert all(t.error for t in recorded(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("web", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl"), "it has no start_url"),
+        (("web", "--policy", "replay", "--replay", "by-hand.jsonl"), "give either --tasks or --goal"),
+        (("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"), "no such file, and no list"),
+        (("android", "--goal", "x"), "--policy is missing"),
+        (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++ and the local shop only"),
+        (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
+        (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "--shop has its own tasks and resets itself"),
+        (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 12"),
+        (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_error_before_anything_starts(
+    prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str
+) -> None:
+    by_hand(tmp_path)
+    done = prill("rollout", *words, "-o", "out")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert problem in done.stderr
+
+
+def test_a_site_without_an_address_is_named_before_anything_starts(prill: Prill, tmp_path: Path) -> None:
+    configs = tmp_path / "tasks.json"
+    from prill.fakes.shop import shop_configs
+
+    configs.write_bytes(shop_configs())
+    words = ("--configs", configs, "--tasks", "1001", "--policy", "replay", "--replay", by_hand(tmp_path))
+    done = prill("rollout", "webarena", *words, "-o", "out", SHOPPING="", WA_SHOPPING="")
+    assert (done.returncode, "SHOPPING is not set" in done.stderr) == (2, True)
+
+
+def test_devices_says_what_is_missing_and_how_to_get_it(prill: Prill) -> None:
+    done = prill("devices", "ios", "web")
+    assert done.returncode == 0
+    assert done.stdout.startswith("ios\n")
+    assert "idb client" in done.stdout and "Chromium" in done.stdout
+    told = json.loads(prill("devices", "--json").stdout)
+    assert list(told) == ["web", "android", "ios"]
+    assert all(tool["found"] or tool["get"] for tools in told.values() for tool in tools)
+    assert prill("devices", "windows").returncode == 2
