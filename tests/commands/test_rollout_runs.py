@@ -66,9 +66,8 @@ def test_killed_in_the_middle_and_taken_up_a_run_has_every_task_and_seed_once(tm
 
 def by_hand(tmp_path: Path) -> Path:
     steps = [{"observation": {}, "action": {"kind": "click", "text": "tap Settings", "target": "[9] button 'Settings'"}}]
-    lines = [
-        {"id": name, "task": {"id": name, "goal": f"Open {name}"}, "steps": steps, "answer": "open"} for name in ("a", "b")
-    ]
+    tasks = [{"id": name, "goal": f"Open {name}"} for name in ("a", "b")]
+    lines = [{"id": task["id"], "task": task, "steps": steps, "answer": "open"} for task in tasks]
     path = tmp_path / "by-hand.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
