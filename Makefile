@@ -10,6 +10,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+APPIUM := $(VENV)/appium
 SAMPLES := datasets/samples/miniwob
 
 .PHONY: demo test lint wheel clean browser adb
@@ -24,7 +25,7 @@ demo: $(VENV)/.installed
 	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-appium browser adb
+test: $(VENV)/.installed-dev $(VENV)/.installed-more $(APPIUM)/.installed browser adb
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.installed-dev
@@ -66,14 +67,15 @@ $(VENV)/.installed-more: $(VENV)/.installed-dev
 	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"
 	@touch $@
 
-# Its install scripts would fetch a browser driver.
-$(VENV)/.installed-appium: $(VENV)/.installed
-	@{ command -v npm >/dev/null && export npm_config_ignore_scripts=true npm_config_fund=false npm_config_audit=false \
-	    && npm install --silent --prefix $(VENV)/appium appium@3.8.0 >$(VENV)/appium.log 2>&1 \
-	    && APPIUM_HOME=$(abspath $(VENV)/appium/home) $(VENV)/appium/node_modules/.bin/appium driver install uiautomator2@8.7.0 \
-        >>$(VENV)/appium.log 2>&1; } \
-	    || echo 'Appium cannot be installed here: its tests will be skipped (they need npm with Node.js 20.19 or newer)'
-	@touch $@
+# Appium finds its drivers in APPIUM_HOME. Nothing here needs Chromedriver, whose download would be tried otherwise.
+$(APPIUM)/.installed: $(VENV)/.created
+	@mkdir -p $(APPIUM)/home
+	@if node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null \
+	    && export APPIUM_SKIP_CHROMEDRIVER_INSTALL=1 APPIUM_HOME="$(abspath $(APPIUM)/home)" \
+	    && { npm install --prefix $(APPIUM) --no-fund --no-audit appium@3.8.0 \
+	        && node $(APPIUM)/node_modules/appium/index.js driver install uiautomator2@8.7.0; } >$(APPIUM)/install.log 2>&1; \
+	then touch $@; \
+	else echo 'no Appium (it needs Node.js 20.19 or newer and npm; see $(APPIUM)/install.log): its tests will be skipped'; fi
 
 browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \

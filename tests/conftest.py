@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from prill.fakes.android import FakeAdb
 
 _declared: list[Any] = []  # the declarations last as long as this object
 
@@ -33,3 +44,107 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
             _declared.append(library)
 
     return declare
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def adb_path() -> str:
+    """The real adb binary."""
+    home = os.environ.get("ANDROID_HOME")
+    found = shutil.which("adb", path=f"{home}/platform-tools") if home else None
+    found = found or shutil.which("adb")
+    if found is None:
+        pytest.skip("adb is not installed: apt-get install adb")
+    return found
+
+
+@pytest.fixture(scope="session")
+def android_home(adb_path: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for ANDROID_HOME that holds platform-tools/adb and nothing else."""
+    folder = tmp_path_factory.mktemp("android-home")
+    (folder / "platform-tools").mkdir()
+    (folder / "platform-tools" / "adb").symlink_to(Path(adb_path).resolve())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def adb_ports() -> Iterator[list[int]]:
+    """Ports of fake adb servers. An adb client that comes too late starts a real server there: that one is ended last."""
+    ports: list[int] = []
+    yield ports
+    for port in ports:
+        try:
+            with socket.create_connection(("127.0.0.1", port), 1) as connection:
+                connection.sendall(b"0009host:kill")
+                connection.recv(4)
+        except OSError:
+            pass
+
+
+@pytest.fixture
+def fake_adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
+    """A fake adb server with the phone emulator-5554, for the real adb binary."""
+    with FakeAdb() as adb:
+        adb_ports.append(adb.port)
+        yield adb
+
+
+@pytest.fixture(scope="session")
+def appium(android_home: Path, adb_ports: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a real Appium 3 server with the UiAutomator2 driver; give `appium:adbPort` to say which phones it sees.
+
+    Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test` puts it: `node_modules/appium` and, with the
+    driver, `home`.
+    """
+    if importlib.util.find_spec("appium") is None:
+        pytest.skip("the Appium client is not installed: pip install 'prill[android]'")
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed: Appium needs Node.js 20.19 or newer")
+    folder = Path(os.environ.get("PRILL_APPIUM_DIR") or ROOT / ".venv" / "appium")
+    main, home = folder / "node_modules" / "appium" / "index.js", folder / "home"
+    if not main.exists() or not (home / "node_modules" / "appium-uiautomator2-driver").is_dir():
+        pytest.skip(f"no Appium with its UiAutomator2 driver in {folder}: `make test` installs it, or set PRILL_APPIUM_DIR")
+    log = tmp_path_factory.mktemp("appium") / "log.txt"
+    url = f"http://127.0.0.1:{_free_port()}"
+    command = [node, str(main), "server", "--address", "127.0.0.1", "--port", url.rpartition(":")[2]]
+    command += ["--allow-insecure=uiautomator2:adb_shell", "--log-no-colors"]
+    environment = {**os.environ, "APPIUM_HOME": str(home), "ANDROID_HOME": str(android_home)}
+    environment.pop("ANDROID_SDK_ROOT", None)
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        _wait_until_up(url, server, log)
+        yield url
+    finally:
+        _stop(server)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/status", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    pytest.fail("Appium did not start:\n" + log.read_text(encoding="utf-8", errors="replace")[-3000:])
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    server.terminate()
+    try:
+        server.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(server.pid, signal.SIGKILL)  # its own session: it and the adb clients that it started
+        server.wait()

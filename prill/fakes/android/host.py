@@ -1,0 +1,157 @@
+"""The fake adb server with its phones and its control port, in a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from prill.errors import EnvironmentFailure, UsageError
+from prill.fakes.android.adb_server import AdbServer
+from prill.fakes.android.console import console
+from prill.fakes.android.control import Control
+from prill.fakes.android.phone import Fault, Phone, known_fault
+from prill.fakes.android.wire import Listener
+
+SERIAL_START = "emulator-"
+
+
+class FakeAdb:
+    """Phones for the real adb: `with FakeAdb(("emulator-5554", "emulator-5556")) as adb:` … `adb -P {adb.port} devices`.
+
+    Phones are `size` pixels big, show `frames` moving screenshots after each change of page, and have the ADB keyboard
+    installed where asked. `consoles`: each phone also answers `adb emu` on the port in its serial. Port 0: any free one.
+    A phone that the fake `emulator` program adds later starts with the fault `start_fault`.
+    """
+
+    def __init__(
+        self,
+        serials: Sequence[str] = ("emulator-5554",),
+        *,
+        port: int = 0,
+        control_port: int = 0,
+        size: tuple[int, int] = (720, 1600),
+        frames: int = 2,
+        adb_keyboard: bool = False,
+        start_fault: Fault = "none",
+        consoles: bool = False,
+    ) -> None:
+        self.server = AdbServer()
+        self.start_fault: Fault = known_fault(start_fault)
+        self.size, self.frames, self.adb_keyboard = size, frames, adb_keyboard
+        self.port, self.control_port = port, control_port
+        self._consoles = consoles
+        self._thread: threading.Thread | None = None
+        self._end: Callable[[], None] = lambda: None
+        for serial in serials:
+            self.make(serial)
+
+    @property
+    def control_url(self) -> str:
+        """Where GET /state, POST /reset, POST /fault/KIND and POST /attach/SERIAL are answered."""
+        return f"http://127.0.0.1:{self.control_port}"
+
+    @property
+    def phones(self) -> tuple[Phone, ...]:
+        """All phones there are now, also lost ones."""
+        return tuple(self.server.phones.values())
+
+    def phone(self, serial: str = "") -> Phone:
+        """The phone with this serial, or the first one. Raises UsageError."""
+        for phone in self.phones:
+            if serial in ("", phone.serial):
+                return phone
+        raise UsageError(f"no fake phone is called {serial!r}; there are: {', '.join(self.server.phones) or 'none'}")
+
+    def make(
+        self,
+        serial: str,
+        *,
+        size: tuple[int, int] | None = None,
+        userdata: Path | None = None,
+        read_only: bool = False,
+        avd: str = "",
+        fault: Fault = "none",
+    ) -> Phone:
+        """Adds a phone and gives it; it is listed at once. Raises UsageError when the serial is taken or odd."""
+        if not (serial.startswith(SERIAL_START) and serial.removeprefix(SERIAL_START).isdecimal()):
+            raise UsageError(f"{serial!r} is no serial of an emulator: give one like emulator-5554")
+        if serial in self.server.phones:
+            raise UsageError(f"there is already a phone called {serial}")
+        phone = Phone(
+            serial,
+            size or self.size,
+            self.frames,
+            fault,
+            userdata,
+            read_only,
+            avd,
+            adb_keyboard=self.adb_keyboard,
+        )
+        self.server.phones[serial] = phone
+        return phone
+
+    def fault(self, kind: str, serial: str = "") -> None:
+        """Gives one phone, or all, a fault. `adb-down` is a fault of the server: it drops every connection until `none`."""
+        if kind == "adb-down":
+            self.server.down = True
+            return
+        known = known_fault(kind)
+        self.server.down = False
+        for phone in self.phones if not serial else (self.phone(serial),):
+            phone.fault = known
+
+    def reset(self, serial: str = "") -> None:
+        """Phones as new, without faults."""
+        self.server.down = False
+        for phone in self.phones if not serial else (self.phone(serial),):
+            phone.reset()
+
+    def __enter__(self) -> Self:
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="prill-fake-adb", daemon=True)
+        self._thread.start()
+        ready.result(60)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the server and everything that hangs on it; safe to call twice."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._end()
+            thread.join(30)
+            if thread.is_alive():
+                raise EnvironmentFailure("the fake adb server did not end")
+
+    async def _serve(self, ready: Future[None]) -> None:
+        listeners: list[Listener] = []
+        try:
+            try:
+                listeners.append(await Listener(self.server.serve).open(self.port))
+                listeners.append(await Listener(Control(self).serve).open(self.control_port))
+                for phone in self.phones if self._consoles else ():
+                    serve = console(phone.avd, partial(self.server.remove, phone.serial))
+                    listeners.append(await Listener(serve).open(int(phone.serial.removeprefix(SERIAL_START))))
+            except OSError as error:
+                ready.set_exception(EnvironmentFailure(f"the fake adb server does not start: {error}"))
+                return
+            self.port, self.control_port = listeners[0].port, listeners[1].port
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+            def end() -> None:
+                loop.call_soon_threadsafe(ended.set)
+
+            self._end = end
+            ready.set_result(None)
+            await ended.wait()
+        finally:
+            for listener in (*listeners, *self.server.listeners()):
+                await listener.close()
