@@ -1,0 +1,190 @@
+"""An Android phone over an Appium 3 server with its UiAutomator2 driver, through Appium's own Python client."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from prill.emulators.adb import AdbServer, sdk_program
+from prill.emulators.appium_session import LONGER, AppiumSession, first_line
+from prill.emulators.phones import PhoneLost, Size, Start, whole_png
+from prill.errors import EnvironmentFailure, UsageError
+
+if TYPE_CHECKING:
+    from appium.webdriver.webdriver import WebDriver
+
+T = TypeVar("T")
+
+
+class AppiumPhone:
+    """A phone behind the Appium server at `url`, which has to run already (`appium server`).
+
+    `adb_port` is that of the adb server that sees the phone (None: as adb finds it). Bounds in seconds: `timeout` for a
+    command, `open_timeout` for the start of a session. `capabilities` are added to those that `wanted` gives.
+    `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell; nothing else does.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:4723",
+        *,
+        adb_port: int | None = None,
+        timeout: float = 15.0,
+        open_timeout: float = 90.0,
+        capabilities: dict[str, str | int | bool] | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"{url!r} is no address of an Appium server; give one like http://127.0.0.1:4723")
+        self._url = url.rstrip("/")
+        self._adb = AdbServer(adb_port, timeout=timeout)
+        self._timeout = timeout
+        self._open_timeout = open_timeout
+        self._more = capabilities or {}
+        self._session: AppiumSession | None = None
+
+    def wanted(self, device: str | None) -> dict[str, Any]:
+        """The capabilities that are asked for, each for a reason."""
+        named = {} if device is None else {"appium:udid": device}
+        return {
+            "platformName": "Android",
+            "appium:automationName": "UiAutomator2",
+            "appium:adbPort": self._adb.port,
+            # Agents think for longer than the minute after which a session would end; one that was lost ends in an hour.
+            "appium:newCommandTimeout": 3600,
+            # A screenshot that hangs: below the client's own limit, or urllib3 gives up first and nobody learns why.
+            "appium:uiautomator2ServerReadTimeout": round(self._timeout * 1000),
+            "appium:adbExecTimeout": round(self._timeout * 1000),
+            # The server has to give up before the client does, or it would go on to a session that nobody ends.
+            "appium:uiautomator2ServerLaunchTimeout": round(self._open_timeout * 1000 / 3),
+            "appium:uiautomator2ServerInstallTimeout": round(self._open_timeout * 1000 / 3),
+            # No app is under test: none may be cleared or stopped at the start or the end.
+            "appium:noReset": True,
+            "appium:dontStopAppOnReset": True,
+            # Restarting adb for one phone would cut off all others.
+            "appium:suppressKillServer": True,
+            # The log is not asked for, and grows.
+            "appium:skipLogcatCapture": True,
+            # The tree at once: whether the screen is still is decided from pictures.
+            # Some makers' phones refuse a setting that only tests of hidden interfaces need.
+            "appium:ignoreHiddenApiPolicyError": True,
+            "appium:settings[waitForIdleTimeout]": 0,
+            **named,
+            **self._more,
+        }
+
+    async def open(self, device: str | None) -> str | None:
+        """A new session on the server."""
+        await self.close()
+        session = self._session = AppiumSession(self._url, self._timeout + LONGER)
+        try:
+            if session.local and sdk_program("platform-tools", "adb"):
+                # Asked here, for Appium looks for a missing phone for 20 seconds, and says less about it.
+                await self._adb.attach()
+                device = await self._adb.find(device)
+            await session.start(self.wanted(device), self._open_timeout)
+        except PhoneLost as lost:
+            raise EnvironmentFailure(str(lost)) from lost
+        return device
+
+    async def close(self) -> None:
+        """Ends the session, or leaves it to the server's own limit when that does not answer."""
+        session, self._session = self._session, None
+        try:
+            if session is not None:
+                await session.end()
+        finally:
+            await self._adb.detach()
+
+    async def size(self) -> Size:
+        """What the driver says of the window."""
+        found = await self._do("size", lambda driver: driver.get_window_size())
+        return int(found["width"]), int(found["height"])
+
+    async def screenshot(self) -> bytes:
+        """What UiAutomator2 gives."""
+        return whole_png(base64.b64decode(await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())))
+
+    async def tree(self) -> str | None:
+        """The page source."""
+        return await self._do("page source", lambda driver: driver.page_source)
+
+    async def tap(self, x: int, y: int) -> None:
+        """A touch of a tenth of a second."""
+        await self._do("tap", lambda driver: driver.tap([(x, y)], 100))
+
+    async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
+        """One finger along a line."""
+        await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
+
+    async def type(self, text: str) -> None:
+        """Into the focused field directly; where that is refused (some web views), through Appium's own keyboard."""
+        await self._do("typing", lambda driver: _type(driver, text))
+
+    async def key(self, code: int) -> None:
+        """One press_keycode."""
+        await self._do("key", lambda driver: driver.press_keycode(code))
+
+    async def launch(self, start: Start) -> None:
+        """`mobile: startActivity`, `activateApp` or `deepLink`."""
+        await self._do("start", lambda driver: _launch(driver, start))
+
+    async def shell(self, command: str) -> str:
+        """`mobile: shell`. Raises UsageError when the server does not allow it."""
+        return str(await self._do("shell", lambda driver: _shell(driver, command)))
+
+    async def _do(self, what: str, do: Callable[[WebDriver], T]) -> T:
+        if self._session is None:
+            raise UsageError("no session with the phone: call open first")
+        return await self._session.do(what, do)
+
+
+def _type(driver: WebDriver, text: str) -> None:
+    from selenium.common.exceptions import InvalidElementStateException, NoSuchElementException
+
+    try:
+        driver.switch_to.active_element.send_keys(text)
+    except NoSuchElementException:
+        return
+    except InvalidElementStateException:
+        driver.execute_script("mobile: type", {"text": text})
+
+
+def _launch(driver: WebDriver, start: Start) -> None:
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        if start.url is not None:
+            # The driver does not quote an address well enough for the phone's shell.
+            driver.execute_script("mobile: deepLink", {"url": quote(start.url, safe=":/?#[]@!&*+,;=%~")})
+        elif start.activity is not None:
+            component = f"{start.package}/{start.activity}"
+            driver.execute_script("mobile: startActivity", {"intent": component, "wait": True, "stop": True})
+        else:
+            driver.execute_script("mobile: terminateApp", {"appId": start.package})
+            driver.execute_script("mobile: activateApp", {"appId": start.package})
+    except WebDriverException as error:
+        what = start.url or start.package
+        if any(word in (error.msg or "") for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")):
+            raise EnvironmentFailure(f"{what} does not open: {first_line(error.msg or '')}") from None
+        raise
+
+
+def _shell(driver: WebDriver, command: str) -> str:
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        return str(driver.execute_script("mobile: shell", {"command": command}))
+    except WebDriverException as error:
+        said = error.msg or ""
+        if "adb_shell" in said:
+            raise UsageError(
+                "the Appium server does not allow shell commands; start it with --allow-insecure=uiautomator2:adb_shell"
+            ) from None
+        reason = said.rpartition("StdErr: ")[2].strip()
+        if "exited with code" in said and not reason.startswith(("error: ", "adb: ")):
+            raise EnvironmentFailure(f"`{command}` failed on the phone: {first_line(reason)}") from None
+        # The adb program's own complaint: the phone is gone.
+        raise

@@ -1,0 +1,51 @@
+"""One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions written down here.
+
+Run: .venv/bin/python examples/android_episode.py OUT [SERIAL] [APPIUM_URL]
+Without APPIUM_URL it goes over adb alone. Without a phone: `python -m prill.fakes.android --port 5038` is one for trying
+things out; say ANDROID_ADB_SERVER_PORT=5038 then.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from prill import Action, Observation, Step, Task
+from prill.actions.phone import android_text
+from prill.emulators.adb_phone import AdbPhone
+from prill.emulators.android import Android
+from prill.emulators.appium_phone import AppiumPhone
+from prill.loop import rollout
+from prill.store import encode_trajectory
+
+
+class LookAtSettings:
+    """A policy: anything with `reset` and `act` is one."""
+
+    def reset(self, task: Task) -> None:
+        self.left = [Action("scroll", value="down"), Action("scroll", value="up"), Action("home"), Action("stop")]
+
+    async def act(self, observation: Observation) -> Step:
+        return Step(observation, self.left.pop(0))
+
+
+async def main(out: Path, serial: str | None, appium: str | None) -> None:
+    phone = AppiumPhone(appium) if appium else AdbPhone()
+    environment = Android(out / "images", phone=phone, device=serial)
+    task = Task(goal="Look at the settings", platform="android", start_url="app:com.android.settings")
+    try:
+        trajectory = await rollout(LookAtSettings(), environment, task, id="settings", agent="script")
+    finally:
+        await environment.close()
+    for step in trajectory.steps:
+        elements = (step.observation.text or "").splitlines()
+        print(f"{len(elements)} elements, {elements[0] if elements else 'no tree'} -> {android_text(step.action)}")
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "trajectories.jsonl").write_bytes(encode_trajectory(trajectory, out))
+    print(trajectory.error or f"written to {out / 'trajectories.jsonl'}")
+
+
+if __name__ == "__main__":
+    folder, serial, appium = [*sys.argv[1:], None, None, None][:3]
+    if folder is None:
+        sys.exit("say where to: android_episode.py OUT [SERIAL] [APPIUM_URL]")
+    asyncio.run(main(Path(folder), serial, appium))

@@ -1,0 +1,70 @@
+"""The string form of phone actions, written and read, and where a finger goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from prill.actions.phone import SWIPES, TAP_DISTANCE, android_text, dual_point, finger_of, parse_android
+from prill.types import Action
+
+
+@pytest.mark.parametrize(
+    ("action", "text"),
+    [
+        (
+            Action("click", point=(0.5, 0.2)),
+            "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), Lift Point: (0.5000, 0.2000)",
+        ),
+        (
+            Action("swipe", point=(0.5, 0.2), end_point=(0.5, 0.5)),
+            "Action Type: DualPoint, Touch Point: (0.5000, 0.2000), Lift Point: (0.5000, 0.5000)",
+        ),
+        (Action("type", value='it\'s "x"\nabc'), "Action Type: Type, Typed Text: 'it's \"x\"\nabc'"),
+        (Action("back"), "Action Type: GoBack"),
+        (Action("home"), "Action Type: GoHome"),
+        (Action("press", value="Enter"), "Action Type: Enter"),
+        (Action("wait"), "Action Type: Idle"),
+        (Action("stop"), "Action Type: TaskComplete"),
+    ],
+)
+def test_actions_are_written_as_they_are_read(action: Action, text: str) -> None:
+    assert android_text(action) == text
+    again = parse_android(text, swipe_beyond=TAP_DISTANCE)
+    assert (again.kind, again.point, again.end_point, again.value) == (
+        action.kind,
+        action.point,
+        action.end_point,
+        action.value,
+    )
+
+
+def test_named_directions_are_the_paper_s_swipes_and_a_scroll_goes_the_other_way() -> None:
+    assert android_text(Action("swipe", value="up")).endswith("Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)")
+    assert finger_of(Action("scroll", value="down")) == SWIPES["up"]
+    assert finger_of(Action("scroll", value="sideways")) is None
+
+
+def test_an_impossible_task_stays_one_and_what_has_no_form_keeps_its_text() -> None:
+    assert android_text(parse_android("Action Type: TaskImpossible")) == "Action Type: TaskImpossible"
+    assert android_text(Action("answer", value="42")) == "Action Type: TaskComplete"
+    assert android_text(Action("press", "press [Tab]", value="Tab")) == "press [Tab]"
+    assert android_text(Action("click", "click [7]", target="7")) == "click [7]"
+    assert android_text(Action("swipe", "off", point=(0.5, 0.5))) == "off"
+
+
+@pytest.mark.parametrize("way", ["up", "down", "left", "right"])
+@pytest.mark.parametrize("start", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.02), (0.98, 0.5)])
+def test_a_swipe_from_the_edge_keeps_its_length_and_stays_on_the_screen(way: str, start: tuple[float, float]) -> None:
+    finger = finger_of(Action("swipe", value=way, point=start))
+    assert finger is not None
+    (x1, y1), (x2, y2) = finger
+    (a1, b1), (a2, b2) = SWIPES[way]
+    assert (x2 - x1, y2 - y1) == pytest.approx((a2 - a1, b2 - b1))
+    assert all(-1e-9 <= part <= 1 + 1e-9 for part in (x1, y1, x2, y2))
+
+
+def test_a_finger_moved_more_than_the_rule_swipes() -> None:
+    # Acceptance test of the matching rules: a lift .045 away is a swipe, .03 a tap; the describing rule is wider.
+    assert dual_point((0.5, 0.5), (0.5, 0.545), swipe_beyond=TAP_DISTANCE).kind == "swipe"
+    assert dual_point((0.5, 0.5), (0.5, 0.53), swipe_beyond=TAP_DISTANCE).kind == "click"
+    assert parse_android("Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)").kind == "click"
