@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
@@ -25,6 +28,25 @@ QUIET = (
     "--force-color-profile=srgb",
     "--font-render-hinting=none",
 )
+# Seconds: a browser that works starts in under one, and opens and closes a context in less.
+START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a fresh context begins with.
+
+    `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is latitude and longitude
+    in degrees, and pages may then read it; `har` is where the network traffic is recorded once the context closes.
+    """
+
+    storage_state: Path | None = None
+    geolocation: tuple[float, float] | None = None
+    har: Path | None = None
+    locale: str | None = None
+    timezone: str | None = None
+    downloads: bool = True
+    reduced_motion: bool = False
 
 
 def chromium_path() -> str:
@@ -40,24 +62,43 @@ def chromium_path() -> str:
 
 
 class Chromium:
-    """A browser that starts when the first context is asked for, and starts again if it has died."""
+    """A browser that starts when the first context is asked for, and starts again if it has died.
 
-    def __init__(self) -> None:
+    `arguments` are added to the command line, such as `--proxy-server=…`.
+    """
+
+    def __init__(self, *, arguments: tuple[str, ...] = ()) -> None:
+        self._arguments = arguments
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
         self._starting = asyncio.Lock()
 
-    async def context(self, width: int, height: int, scale: float = 1.0) -> BrowserContext:
-        """A fresh profile with a window of `width` x `height` CSS pixels, drawn with `scale` device pixels each."""
+    async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
+        """A fresh profile with a window of `width` x `height` CSS pixels, drawn with `scale` device pixels each.
+
+        Raises UsageError for a `storage_state` that cannot be read, EnvironmentFailure when Chromium does not start.
+        """
         try:
             from playwright.async_api import Error
         except ImportError:
             raise MissingExtra("playwright", "web") from None
+        profile = profile or Profile()
+        if profile.storage_state is not None and not profile.storage_state.is_file():
+            raise UsageError(f"there is no file of cookies at {profile.storage_state}")
         try:
-            browser = await self._started()
-            return await browser.new_context(viewport={"width": width, "height": height}, device_scale_factor=scale)
+            async with asyncio.timeout(START_TIMEOUT):
+                browser = await self._started()
+            async with asyncio.timeout(CALL_TIMEOUT):
+                return await _new_context(browser, width, height, scale, profile)
+        except TimeoutError:
+            await self.close()
+            raise EnvironmentFailure("Chromium did not answer and was ended") from None
         except Error as error:
+            if "storage state" in error.message:
+                raise UsageError(f"the cookies of {profile.storage_state} are refused: {error.message}") from None
             raise EnvironmentFailure(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+        except ValueError:
+            raise UsageError(f"{profile.storage_state} is not in the form of Playwright's storage state") from None
 
     async def _started(self) -> Browser:
         from playwright.async_api import async_playwright
@@ -67,15 +108,40 @@ class Chromium:
                 self._playwright = await async_playwright().start()
             if self._browser is None or not self._browser.is_connected():
                 # Chromium refuses to run as root with its sandbox; everybody else keeps it.
-                flags = [*QUIET, "--no-sandbox"] if os.geteuid() == 0 else list(QUIET)
+                flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
                 self._browser = await self._playwright.chromium.launch(executable_path=chromium_path(), args=flags)
             return self._browser
 
     async def close(self) -> None:
-        """Ends the browser; safe to call twice."""
+        """Ends the browser, by force when it does not answer; safe to call twice."""
         browser, self._browser = self._browser, None
         playwright, self._playwright = self._playwright, None
+        if playwright is None:
+            return
+        from playwright.async_api import Error
+
         if browser is not None:
-            await browser.close()
-        if playwright is not None:
-            await playwright.stop()
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(END_TIMEOUT):
+                    await browser.close()
+        # Ending Playwright's own process kills what is left of the browser.
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT):
+                await playwright.stop()
+
+
+async def _new_context(browser: Browser, width: int, height: int, scale: float, profile: Profile) -> BrowserContext:
+    place = profile.geolocation
+    return await browser.new_context(
+        viewport={"width": width, "height": height},
+        device_scale_factor=scale,
+        storage_state=profile.storage_state,
+        geolocation=None if place is None else {"latitude": place[0], "longitude": place[1]},
+        permissions=None if place is None else ["geolocation"],
+        record_har_path=profile.har,
+        record_har_content=None if profile.har is None else "embed",
+        locale=profile.locale,
+        timezone_id=profile.timezone,
+        accept_downloads=profile.downloads,
+        reduced_motion="reduce" if profile.reduced_motion else None,
+    )
