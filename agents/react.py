@@ -110,7 +110,11 @@ class React:
 
 
 def split_reply(reply: str) -> tuple[str | None, str | None]:
-    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds; None: there is none."""
+    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds; None: there is none.
+
+    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out there.
+    """
+    reply = reply.rpartition("</think>")[2]
     span = _SPAN.search(reply)
     if span is None:
         return None, None

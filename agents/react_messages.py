@@ -86,16 +86,21 @@ class Variant:
 
     def _filled(self, platform: Platform, turn: Turn, lessons: Sequence[str], values: dict[str, str]) -> list[Message]:
         state = {
-            "observation": quoted("page", cut(turn.observation, self.observation_tokens)),
+            "observation": _unticked(quoted("page", cut(turn.observation, self.observation_tokens))),
             "goal": turn.goal,
             "memory": f"MEMORY:\n{clean(chr(10).join(lessons))}\n" if lessons else "",
-            "previous": clean(turn.advice) or (quoted("previous", turn.done) if turn.done else "None"),
+            "previous": clean(turn.advice) or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
         }
         if platform == "web":
             # Without blanks, an address cannot read like a sentence.
-            state["url"] = "%20".join(clean(turn.url).split())[:500]
+            state["url"] = _unticked("%20".join(clean(turn.url).split())[:500])
         filled = load_prompt("prill.agents", _prompt(platform)).fill({**values, **state})
         return [Message("system", (filled["system"],)), Message("user", (filled["user"],))]
+
+
+def _unticked(text: str) -> str:
+    """The text without triple back-ticks: what is copied from a page into the reasoning is then not taken for the action."""
+    return text.replace("```", "'''")
 
 
 def cut(text: str, tokens: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from prill.actions.targets import read_target
+from prill.actions.webarena import element_line
 from prill.errors import UsageError
 from prill.fakes.scripted import ReplayPolicy
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -47,7 +48,8 @@ class HumanReplay:
 def relocated(action: Action, text: str) -> Action:
     """The action on the element of this observation that has the same role and name, preferably with the same number.
 
-    Where no element has them, or they were not recorded: at the recorded point, else the action as it is.
+    Where no element has them, or they were not recorded: at the recorded point, else the action as it is. A number that by now
+    belongs to an element of another role is taken away, so that nothing is done to that one.
     """
     if action.target is None:
         return action
@@ -57,9 +59,14 @@ def relocated(action: Action, text: str) -> Action:
         return action
     same = [line for line in lines if wanted.label is not None and read_target(line).label == wanted.label]
     if not same:
-        lost = action.point is not None and (wanted.label is not None or wanted.number is None)
-        return replace(action, target=None) if lost else action
+        if action.point is not None and (wanted.label is not None or wanted.number is None):
+            return replace(action, target=None)
+        there = element_line(wanted.number, text) if wanted.number else None
+        taken = there is not None and wanted.role not in (None, read_target(there).role)
+        return replace(action, target=f"{wanted.role} {wanted.name}") if taken else action
     line = next((line for line in same if read_target(line).number == wanted.number), same[0])
     now = read_target(line).number
-    renumbered = action.text if wanted.number is None else re.sub(rf"\[{wanted.number}\]", f"[{now}]", action.text)
+    # Only where the number names the element: the same digits may have been typed.
+    named = rf"(\A\w+ |\bwhere |\bis )\[{wanted.number}\]"
+    renumbered = action.text if wanted.number is None else re.sub(named, rf"\g<1>[{now}]", action.text)
     return replace(action, target=line, text=renumbered, point=None)

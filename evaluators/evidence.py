@@ -26,20 +26,20 @@ _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 def action_text(action: Action, platform: Platform) -> str:
     """One action as the judge reads it, by the rules of arXiv 2404.06474.
 
-    Web: element numbers go, `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']`. Android: a DualPoint reads
-    `tap` or `swipe on screen`. iOS: a tap on nothing that is named reads `tap`. All else stays as recorded.
+    Element numbers go: `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']` (WebArena's form; prill's agents
+    use it on phones too). Android: a DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is named reads
+    `tap`. All else stays as recorded.
     """
     text = action.text or " ".join(part for part in (action.kind, action.target, action.value) if part)
-    if platform == "web":
-        if click := _ON_ELEMENT.fullmatch(text):
-            return f"click at [{click[2]}]"
-        if typed := _TYPED.fullmatch(text):
-            return f"type [{typed[2]}] at [{typed[3]}]"
-    elif platform == "android" and (points := _DUAL_POINT.search(text)):
+    if click := _ON_ELEMENT.fullmatch(text):
+        return f"click at [{click[2]}]"
+    if typed := _TYPED.fullmatch(text):
+        return f"type [{typed[2]}] at [{typed[3]}]"
+    if platform == "android" and (points := _DUAL_POINT.search(text)):
         x1, y1, x2, y2 = map(float, points.groups())
         # The hair's breadth: 0.55 - 0.50 is a little more than 0.05 in binary.
         return "swipe on screen" if dist((x1, y1), (x2, y2)) > SWIPE_DISTANCE + 1e-9 else "tap"
-    elif platform == "ios" and action.target is None and "tap" in text.lower():
+    if platform == "ios" and action.target is None and "tap" in text.lower():
         return "tap"
     return text
 

@@ -15,9 +15,10 @@ _BY_VALUE = ("scroll", "press", "goto", "focus_tab", "stop", "answer")
 def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bool:
     """Whether a loop detector takes two actions for the same: by element or place, never by wording.
 
-    What was typed is not compared, as in the original, unless `compare_text`: filling a field three times in different
-    ways then is no loop. Elements are the same by number, role and name, whatever their state; for typing, by number and
-    role, since many fields are named by what they hold. (The original goes by the number alone, which on phones is a place.)
+    What was typed is not compared, as in the original, unless `compare_text` (filling a field three times in different
+    ways then is no loop), or where nobody says into which field. Elements are the same by number, role and name, whatever
+    their state; for typing, by number and role, since many fields are named by what they hold. (The original goes by the
+    number alone, which on phones is a place.)
     """
     if one.kind != other.kind:
         return False
@@ -25,7 +26,8 @@ def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bo
         return True
     if one.kind in _BY_VALUE:
         return one.value == other.value
-    if (compare_text or one.kind not in ("type", "select")) and one.value != other.value:
+    nowhere = one.target is None and one.point is None
+    if (compare_text or nowhere or one.kind not in ("type", "select")) and one.value != other.value:
         return False
     places = [(_element(action), action.point, action.end_point) for action in (one, other)]
     return places[0] == places[1]
@@ -43,7 +45,8 @@ class EarlyStop:
     """Says after each step why the episode should end, or None.
 
     `unreadable`: so many actions in a row that could not be parsed (kind `other`); `repeats`: so many equal actions in a
-    row or, for typing, so many times in all. Both 3 in the original.
+    row or, for typing, so many times in all. Both 3 in the original, which knows no gestures: swiping, touching a point and
+    waiting count only while they change nothing, for lists are long.
     """
 
     unreadable: int = 3
@@ -61,7 +64,8 @@ class EarlyStop:
         recent = actions[-self.repeats :]
         if last.kind == "other":
             return None
-        if len(recent) == self.repeats and all(self._same(action, last) for action in recent):
+        repeated = len(recent) == self.repeats and all(self._same(action, last) for action in recent)
+        if repeated and not (_is_gesture(last) and _changed(steps[-self.repeats :])):
             return f"the same action {self.repeats} times in a row"
         if last.kind == "type" and sum(self._same(action, last) for action in actions) >= self.repeats:
             return f"typed into the same field {self.repeats} times"
@@ -69,3 +73,11 @@ class EarlyStop:
 
     def _same(self, one: Action, other: Action) -> bool:
         return same_action(one, other, compare_text=self.compare_text)
+
+
+def _is_gesture(action: Action) -> bool:
+    return action.kind in ("swipe", "drag", "wait") or (action.point is not None and action.kind != "type")
+
+
+def _changed(steps: Sequence[Step]) -> bool:
+    return len({step.observation.text or step.observation.screenshot for step in steps}) > 1

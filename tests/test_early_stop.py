@@ -42,6 +42,19 @@ def test_typing_three_times_into_one_field_ends_it_also_with_other_actions_betwe
     assert EarlyStop()([*loop[:-1], *steps(typed("c", "[6] textbox 'City'"))]) is None
 
 
+@pytest.mark.parametrize(
+    "gesture",
+    [Action("swipe", value="up"), Action("wait"), Action("click", point=(0.9, 0.5)), Action("scroll", point=(0.5, 0.5))],
+)
+def test_gestures_may_be_repeated_while_they_change_the_screen(gesture: Action) -> None:
+    assert EarlyStop()([Step(Observation(text=f"row {i}"), gesture) for i in range(9)]) is None
+    assert EarlyStop()([Step(Observation(screenshot=f"{i}.png"), gesture) for i in range(9)]) is None
+    still = [Step(Observation(screenshot=f"clock{i}.png", text="the last row"), gesture) for i in range(3)]
+    assert EarlyStop()(still) == "the same action 3 times in a row"
+    by_number = [Step(Observation(text=f"row {i}"), CART) for i in range(3)]
+    assert EarlyStop()(by_number) is not None, "as in WebArena"
+
+
 def test_nothing_done_yet_is_no_loop() -> None:
     assert EarlyStop()([]) is None
 
@@ -66,6 +79,10 @@ def test_nothing_done_yet_is_no_loop() -> None:
         (Action("click", point=(0.5, 0.5)), Action("click", point=(0.5, 0.5)), True),
         (Action("click", point=(0.5, 0.5)), Action("click", point=(0.5, 0.6)), False),
         (Action("swipe", value="up"), Action("swipe", value="down"), False),
+        # Agents that see pictures do not say into which field they type.
+        (Action("type", value="Ann"), Action("type", value="Ghent"), False),
+        (Action("type", value="Ann"), Action("type", value="Ann"), True),
+        (Action("type", value="Ann", point=(0.5, 0.5)), Action("type", value="Ghent", point=(0.5, 0.5)), True),
         (Action("scroll", value="up"), Action("scroll", "scroll [up]", value="up"), True),
         (Action("scroll", value="up"), Action("scroll", value="down"), False),
         (Action("press", value="Enter"), Action("press", value="Tab"), False),

@@ -27,6 +27,7 @@ def recorded(*steps: Step, task: str = "t", answer: str | None = None) -> Trajec
         (CART, (0.5, 0.5), "[30] link 'Cart'", None),
         ("[12] link 'Gone'", (0.5, 0.5), None, (0.5, 0.5)),  # the place is all that is left
         ("[12] link 'Gone'", None, "[12] link 'Gone'", None),
+        ("[31] link 'Gone'", None, "link 'Gone'", None),  # 31 is a button now, and must not be clicked
         ("[12]", None, "[12]", None),
         ("[9] textbox ''", None, "[9] textbox ''", None),  # a name that says nothing is no name
         (None, (0.1, 0.2), None, (0.1, 0.2)),
@@ -48,6 +49,11 @@ def test_of_several_with_the_same_name_the_one_with_the_same_number_is_meant() -
 def test_the_words_of_the_action_follow_the_new_number() -> None:
     action = Action("click", "click [12] where [12] is link 'Cart'", target="[12] link 'Cart'")
     assert relocated(action, NOW).text == "click [30] where [30] is link 'Cart'"
+
+
+def test_what_was_typed_stays_also_where_it_looks_like_the_number() -> None:
+    action = Action("type", "type [12] [[12]] where [12] is link 'Cart'", target="[12] link 'Cart'", value="[12]")
+    assert relocated(action, NOW).text == "type [30] [[12]] where [30] is link 'Cart'"
 
 
 async def test_a_whole_episode_keeps_thoughts_and_the_answer() -> None:

@@ -27,6 +27,9 @@ TEXTS: list[tuple[Platform, str, str]] = [
     ("android", "Action Type: GoBack", "Action Type: GoBack"),
     ("ios", "Tap at (3, 4)", "tap"),
     ("ios", "swipe left", "swipe left"),
+    ("ios", "click [3] where [3] is button 'Tap to begin'", "click at [button 'Tap to begin']"),
+    ("android", "type [hello] where [2] is field 'Search'", "type [hello] where [2] is field 'Search'"),
+    ("android", "type [2] [hello] where [2] is field 'Search'", "type [hello] at [field 'Search']"),
 ]
 
 

@@ -224,7 +224,7 @@ async def test_samples_differ_by_seed_and_are_the_same_for_the_same(model: Local
 
     async def draw(seed: int) -> str:
         try:
-            return (await model.sampled(3.0, seed).complete(asked, max_tokens=60)).text
+            return (await model.sampled(3.0, seed).complete(asked, max_tokens=8)).text
         except Truncated as error:
             return str(error)
 
