@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from typing import Generic, TypeVar
 
 from prill.errors import EnvironmentFailure, UsageError
@@ -18,15 +18,16 @@ class Pool(Generic[E]):
     """Hands out the one that has rested longest.
 
     One that fails to begin `patience` episodes in a row is closed and not lent again, so that a dead phone
-    does not use up the tasks that the others could do.
+    does not use up the tasks that the others could do. `closing` bounds the closing of one, in seconds: a virtual device
+    is shut down and its copy deleted well within the default.
     """
 
-    def __init__(self, environments: Sequence[E], *, patience: int = 3) -> None:
+    def __init__(self, environments: Sequence[E], *, patience: int = 3, closing: float = 120.0) -> None:
         if not environments:
             raise UsageError("a pool needs at least one environment")
         self._all = tuple(environments)
         self._free = deque(environments)
-        self._patience = patience
+        self._patience, self._closing = patience, closing
         self._failures: dict[int, int] = {id(environment): 0 for environment in environments}
         self._set_aside: set[int] = set()
         self._last = ""
@@ -37,20 +38,21 @@ class Pool(Generic[E]):
         """How many are in use or may be lent."""
         return len(self._all) - len(self._set_aside)
 
-    @asynccontextmanager
-    async def lend(self) -> AsyncIterator[E]:
-        """Waits for one that is free. Raises EnvironmentFailure when all have been set aside."""
+    @contextlib.asynccontextmanager
+    async def lend(self, *, but: E | None = None) -> AsyncIterator[E]:
+        """Waits for one that is free, other than `but` while there are others. Raises EnvironmentFailure when all have been
+        set aside."""
         async with self._change:
-            await self._change.wait_for(lambda: self._free or not self.size)
-            if not self._free:
+            await self._change.wait_for(lambda: not self.size or self._next(but) is not None)
+            environment = self._next(but)
+            if environment is None:
                 raise EnvironmentFailure(f"no environment is left that works; the last one said: {self._last}")
-            environment = self._free.popleft()
+            self._free.remove(environment)
         try:
             yield environment
         finally:
             async with self._change:
-                if id(environment) not in self._set_aside:
-                    self._free.append(environment)
+                self._free.append(environment)
                 self._change.notify_all()
 
     async def report(self, environment: E, failure: str | None) -> None:
@@ -61,8 +63,24 @@ class Pool(Generic[E]):
             return
         self._last = failure
         self._set_aside.add(key)
-        await environment.close()
+        # It is broken anyway, and has said how.
+        with contextlib.suppress(EnvironmentFailure):
+            await self._close(environment)
 
     async def close(self) -> None:
-        """Closes them all; safe to call twice."""
-        await asyncio.gather(*(environment.close() for environment in self._all))
+        """Closes them all; safe to call twice. Raises the first EnvironmentFailure once all have been asked."""
+        ended = await asyncio.gather(*map(self._close, self._all), return_exceptions=True)
+        for failure in ended:
+            if failure is not None:
+                raise failure
+
+    def _next(self, but: E | None) -> E | None:
+        working = (one for one in self._free if id(one) not in self._set_aside)
+        return next((one for one in working if one is not but or self.size == 1), None)
+
+    async def _close(self, environment: E) -> None:
+        try:
+            async with asyncio.timeout(self._closing):
+                await environment.close()
+        except TimeoutError:
+            raise EnvironmentFailure(f"an environment did not close within {self._closing:g} s") from None

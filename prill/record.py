@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
 from prill.protocols import Environment, Policy
 from prill.run_folder import RunFolder
@@ -27,8 +27,8 @@ class Lender(Protocol[E]):
         """How many there are."""
         ...
 
-    def lend(self) -> AbstractAsyncContextManager[E]:
-        """One of them. Raises EnvironmentFailure when none works any more."""
+    def lend(self, *, but: E | None = None) -> AbstractAsyncContextManager[E]:
+        """One of them, not `but` while there are others. Raises EnvironmentFailure when none works any more."""
         ...
 
     async def report(self, environment: E, failure: str | None) -> None:
@@ -51,7 +51,7 @@ class Episode(Generic[E]):
 @dataclass(frozen=True)
 class Recorded:
     """What a run did. `skipped` were there already; `undecided` have no label, for want of an oracle or of its decision;
-    `broken` ended with an error; `lost` could not begin, so that there is no record.
+    `broken` ended with an error; `lost` could not begin, so that there is no record. `said` is what the last of these two said.
     """
 
     success: int = 0
@@ -60,6 +60,7 @@ class Recorded:
     broken: int = 0
     skipped: int = 0
     lost: int = 0
+    said: str | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int:
@@ -81,32 +82,63 @@ async def record(
 ) -> Recorded:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
 
-    The environments have to write their screenshots below `out`. `timeout` is in seconds for one episode. `oracle` labels
-    an episode while its environment is still in the state that the agent left. An episode whose environment fails
-    before the first action is tried once more. Raises InputError when a file in `out` is broken, EnvironmentFailure when no
-    environment is left that works; what is finished stays.
+    The environments have to write their screenshots below `out`. `timeout` is in seconds, for one episode, for naming its
+    task and for labelling it. `oracle` labels an episode while its environment is still in the state that the agent left.
+    An episode that cannot begin is tried once more, in another environment where there is one.
+
+    Raises UsageError when nothing can be written, InputError when a file in `out` is broken, EnvironmentFailure when no
+    environment is left that works. What is not raised on purpose, such as a bug of a policy, ends the run too; its episode
+    is then on record as broken, so that the same call goes on with the next. What is finished stays.
     """
-    with RunFolder(out, retry_broken=retry_broken) as folder:
+    chosen = tuple(episodes)
+    again = frozenset(episode.id for episode in chosen) if retry_broken else frozenset()
+    with RunFolder(out, again=again) as folder:
 
-        async def play(episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, LabelRecord | None]:
+        async def play(episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
+            so_far = Trajectory(id=episode.id, task=task, agent=episode.agent)
+            begun = False
+
             def watch(trajectory: Trajectory) -> None:
-                folder.note(replace(trajectory, metadata=episode.metadata))
+                nonlocal so_far, begun
+                so_far, begun = replace(trajectory, metadata=episode.metadata), True
+                folder.note(so_far)
 
-            trajectory = await rollout(
-                episode.policy(),
-                environment,
-                task,
-                id=episode.id,
-                agent=episode.agent,
-                max_steps=max_steps,
-                timeout=timeout,
-                early_stop=early_stop,
-                watch=watch,
-            )
-            trajectory = replace(trajectory, metadata={**trajectory.metadata, **episode.metadata})
-            return trajectory, await _label(oracle, environment, trajectory, episode.note)
+            try:
+                trajectory = await rollout(
+                    episode.policy(),
+                    environment,
+                    task,
+                    id=episode.id,
+                    agent=episode.agent,
+                    max_steps=max_steps,
+                    timeout=timeout,
+                    early_stop=early_stop,
+                    watch=watch,
+                )
+            except PrillError:
+                raise
+            except Exception as bug:
+                # Its words stay in the trace: they may hold anything, also what must not be on record.
+                error = f"a bug ended the episode: {type(bug).__name__}"
+                folder.keep(replace(so_far, error=error, metadata={"ended_by": "error", **episode.metadata}), None)
+                bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
+                raise
+            return replace(trajectory, metadata={**trajectory.metadata, **episode.metadata}), begun
 
-        return await _Run(pool, iter(episodes), folder, play, progress).all()
+        async def grade(episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
+            if oracle is None:
+                return None
+            folder.note(trajectory)
+            try:
+                async with asyncio.timeout(timeout):
+                    label = await oracle(environment, trajectory)
+            except (EnvironmentFailure, Unscored) as failure:
+                label = _unseen(trajectory, str(failure))
+            except TimeoutError:
+                label = _unseen(trajectory, f"no answer within {timeout:g} s")
+            return replace(label, note="; ".join(part for part in (episode.note, label.note) if part) or None)
+
+        return await _Run(pool, chosen, folder, play, grade, timeout, progress).all()
 
 
 class _Run(Generic[E]):
@@ -115,11 +147,14 @@ class _Run(Generic[E]):
         pool: Lender[E],
         episodes: Iterable[Episode[E]],
         folder: RunFolder,
-        play: Callable[[Episode[E], E, Task], Awaitable[tuple[Trajectory, LabelRecord | None]]],
+        play: Callable[[Episode[E], E, Task], Awaitable[tuple[Trajectory, bool]]],
+        grade: Callable[[Episode[E], E, Trajectory], Awaitable[LabelRecord | None]],
+        timeout: float | None,
         progress: Callable[[Recorded], None],
     ) -> None:
-        self._pool, self._episodes, self._folder, self._play, self._progress = pool, iter(episodes), folder, play, progress
-        self._again: deque[Episode[E]] = deque()
+        self._pool, self._episodes, self._folder, self._play, self._grade = pool, iter(episodes), folder, play, grade
+        self._timeout, self._progress = timeout, progress
+        self._again: deque[tuple[Episode[E], E]] = deque()
         self._counts = Recorded()
 
     async def all(self) -> Recorded:
@@ -134,52 +169,46 @@ class _Run(Generic[E]):
 
     async def _work(self) -> None:
         while True:
-            retried = bool(self._again)
-            episode = self._again.popleft() if retried else next(self._episodes, None)
+            episode, tried = self._again.popleft() if self._again else (next(self._episodes, None), None)
             if episode is None:
                 return
             if episode.id in self._folder:
                 self._count(skipped=1)
                 continue
-            async with self._pool.lend() as environment:
-                await self._attempt(episode, environment, retried)
+            async with self._pool.lend(but=tried) as environment:
+                await self._attempt(episode, environment, retried=tried is not None)
 
-    async def _attempt(self, episode: Episode[E], environment: E, retried: bool) -> None:
+    async def _attempt(self, episode: Episode[E], environment: E, *, retried: bool) -> None:
         try:
-            task = await episode.task(environment)
-        except EnvironmentFailure as failure:
-            await self._pool.report(environment, str(failure))
+            async with asyncio.timeout(self._timeout):
+                task = await episode.task(environment)
+        except (EnvironmentFailure, TimeoutError) as failure:
+            why = str(failure) or f"no task within {self._timeout:g} s"
+            await self._pool.report(environment, why)
             if retried:
-                self._count(lost=1)
+                self._count(why, lost=1)
             else:
-                self._again.append(episode)
+                self._again.append((episode, environment))
             return
-        trajectory, label = await self._play(episode, environment, task)
-        stillborn = trajectory.error if not trajectory.observations else None
-        await self._pool.report(environment, stillborn)
-        if stillborn is not None and not retried:
-            self._again.append(episode)
+        trajectory, begun = await self._play(episode, environment, task)
+        await self._pool.report(environment, None if begun else trajectory.error)
+        if not begun and not retried:
+            self._again.append((episode, environment))
             return
+        label = await self._grade(episode, environment, trajectory)
         self._folder.keep(trajectory, label)
         if trajectory.error is not None:
-            self._count(broken=1)
+            self._count(trajectory.error, broken=1)
         elif label is None or label.success is None:
             self._count(undecided=1)
         else:
             self._count(success=int(label.success), failure=int(not label.success))
 
-    def _count(self, **more: int) -> None:
-        self._counts = replace(self._counts, **{name: getattr(self._counts, name) + by for name, by in more.items()})
+    def _count(self, said: str | None = None, /, **more: int) -> None:
+        counts = {name: getattr(self._counts, name) + by for name, by in more.items()}
+        self._counts = replace(self._counts, said=said or self._counts.said, **counts)
         self._progress(self._counts)
 
 
-async def _label(
-    oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None, environment: E, trajectory: Trajectory, note: str | None
-) -> LabelRecord | None:
-    if oracle is None:
-        return None
-    try:
-        label = await oracle(environment, trajectory)
-    except EnvironmentFailure as failure:
-        label = LabelRecord(id=trajectory.id, success=None, source="oracle", note=f"the oracle could not look: {failure}")
-    return replace(label, note="; ".join(part for part in (note, label.note) if part) or None)
+def _unseen(trajectory: Trajectory, why: str) -> LabelRecord:
+    return LabelRecord(id=trajectory.id, success=None, source="oracle", note=f"the oracle could not look: {why}")

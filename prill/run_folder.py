@@ -6,9 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import json
 import os
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,29 +21,29 @@ from prill.errors import InputError, UsageError
 from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines
 from prill.types import LabelRecord, Trajectory
 
+_BLOCK = 1 << 16
 TRAJECTORIES, LABELS, INTERRUPTED, PARTIAL = "trajectories.jsonl", "labels.jsonl", "interrupted.jsonl", "partial"
 
 
 class RunFolder:
-    """Opens or makes the folder. With `retry_broken`, episodes that ended with an error leave `trajectories.jsonl`, to be
-    played again; their records go to `interrupted.jsonl`.
+    """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave `trajectories.jsonl`, to be
+    played once more; their records go to `interrupted.jsonl`.
 
-    Raises UsageError when another process is writing there, InputError when a file is broken.
+    Raises UsageError when another process is writing there or nothing can be written, InputError when a file is broken.
     """
 
-    def __init__(self, path: Path, *, retry_broken: bool = False) -> None:
+    def __init__(self, path: Path, *, again: Collection[str] = ()) -> None:
         self.path = path.resolve()
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        self._aside: int | None = None
+        with _writing(path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise UsageError(f"{path}: another process is recording to this folder") from None
-        try:
-            self._ids = {trajectory.id for trajectory in self._finished(retry_broken)}
-            self._drop_spare_labels()
-            self._sweep()
+            with _writing(path):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._ids = self._finished(again)
+                self._drop_spare_labels()
+                self._sweep()
         except BaseException:
             self.close()
             raise
@@ -51,19 +54,22 @@ class RunFolder:
     def note(self, trajectory: Trajectory) -> None:
         """Keeps what there is of an episode under way."""
         path = self._partial(trajectory.id)
-        path.parent.mkdir(exist_ok=True)
         try:
-            _replace(path, encode_trajectory(trajectory, self.path))
+            line = encode_trajectory(trajectory, self.path)
         except InputError as error:
             raise UsageError(f"the environment has to write its screenshots below {self.path}: {error}") from None
+        with _writing(path):
+            path.parent.mkdir(exist_ok=True)
+            _replace(path, [line])
 
     def keep(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
         """Keeps a finished episode. A crash between the two lines leaves a label to spare, which the next start drops."""
-        if label is not None:
-            _append(self.path / LABELS, encode(label))
-        _append(self.path / TRAJECTORIES, encode_trajectory(trajectory, self.path))
-        self._ids.add(trajectory.id)
-        self._partial(trajectory.id).unlink(missing_ok=True)
+        with _writing(self.path):
+            if label is not None:
+                _append(self.path / LABELS, encode(label))
+            _append(self.path / TRAJECTORIES, encode_trajectory(trajectory, self.path))
+            self._ids.add(trajectory.id)
+            self._partial(trajectory.id).unlink(missing_ok=True)
 
     def close(self) -> None:
         """Lets others write; safe to call twice."""
@@ -80,23 +86,23 @@ class RunFolder:
     def _partial(self, id: str) -> Path:
         return self.path / PARTIAL / f"{hashlib.sha256(id.encode()).hexdigest()[:16]}.json"
 
-    def _finished(self, retry_broken: bool) -> list[Trajectory]:
+    def _finished(self, again: Collection[str]) -> set[str]:
         path = self.path / TRAJECTORIES
-        if not _mended(path):
-            return []
-        read: list[tuple[Trajectory, bytes]] = []
-        for line in read_lines(path):
+        ids: set[str] = set()
+        leave: set[int] = set()
+        for line in read_lines(path) if _mended(path) else ():
             try:
-                read.append((decode_trajectory(line.data, self.path), line.data + b"\n"))
+                trajectory = decode_trajectory(line.data, self.path)
             except InputError as error:
                 raise InputError(f"{path}:{line.number}: {error}; mend the line or record to another folder") from None
-        if retry_broken and any(trajectory.error is not None for trajectory, _ in read):
-            for trajectory, _ in read:
-                if trajectory.error is not None:
-                    self._set_aside(trajectory)
-            read = [(trajectory, line) for trajectory, line in read if trajectory.error is None]
-            _replace(path, b"".join(line for _, line in read))
-        return [trajectory for trajectory, _ in read]
+            if trajectory.error is not None and trajectory.id in again:
+                self._set_aside(trajectory)
+                leave.add(line.number)
+            else:
+                ids.add(trajectory.id)
+        if leave:
+            _replace(path, (line.data + b"\n" for line in read_lines(path) if line.number not in leave))
+        return ids
 
     def _drop_spare_labels(self) -> None:
         """An episode that is played again may end otherwise, so its old label must not stay."""
@@ -104,12 +110,15 @@ class RunFolder:
         labels = list(read_labels(path)) if _mended(path) else []
         kept = [label for label in labels if label.id in self._ids]
         if len(kept) < len(labels):
-            _replace(path, b"".join(map(encode, kept)))
+            _replace(path, map(encode, kept))
 
     def _sweep(self) -> None:
         for path in sorted((self.path / PARTIAL).glob("*")):
             if path.suffix == ".json":
-                trajectory = decode_trajectory(path.read_bytes(), self.path)
+                try:
+                    trajectory = decode_trajectory(path.read_bytes(), self.path)
+                except InputError as error:
+                    raise InputError(f"{path}: {error}; it is no record of an episode under way, so delete it") from None
                 if trajectory.id not in self._ids:
                     stopped = "the run was stopped in the middle of this episode"
                     self._set_aside(replace(trajectory, error=stopped, metadata={**trajectory.metadata, "ended_by": "error"}))
@@ -118,27 +127,65 @@ class RunFolder:
     def _set_aside(self, trajectory: Trajectory) -> None:
         """The same episode may be interrupted again and again: each time is a record of its own."""
         path = self.path / INTERRUPTED
-        count = sum(1 for _ in read_lines(path)) if _mended(path) else 0
-        _append(path, encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{count + 1}"), self.path))
+        if self._aside is None:
+            self._aside = sum(1 for _ in read_lines(path)) if _mended(path) else 0
+        self._aside += 1
+        _append(path, encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path))
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except BlockingIOError:
+        raise UsageError(f"{path}: another process is recording to this folder") from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or path}: cannot be written: {error.strerror}") from error
 
 
 def _mended(path: Path) -> bool:
     """Cuts off a last line that a crash left incomplete; whether anything is there."""
     if not path.exists():
         return False
-    data = path.read_bytes()
-    end = data.rfind(b"\n") + 1
-    if end != len(data):
-        os.truncate(path, end)
-    return end > 0
+    with path.open("rb+") as file:
+        size = start = file.seek(0, os.SEEK_END)
+        tail = b""
+        while start and b"\n" not in tail:
+            end, start = start, max(0, start - _BLOCK)
+            file.seek(start)
+            tail = file.read(end - start) + tail
+        last = tail[tail.rfind(b"\n") + 1 :]
+        if last and _whole(last):
+            file.seek(size)
+            file.write(b"\n")
+            return True
+        file.truncate(size - len(last))
+        return size > len(last)
+
+
+def _whole(line: bytes) -> bool:
+    """Whether only its newline is missing, as editors may leave it: no part of a JSON object is one."""
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _append(path: Path, line: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(line)
+    """All of the line, or on a full disk nothing of it: what is written next must not follow half a line."""
+    with path.open("ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(end)
+            raise
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, lines: Iterable[bytes]) -> None:
     part = path.with_suffix(".part")
-    part.write_bytes(data)
+    with part.open("wb") as file:
+        file.writelines(lines)
     part.replace(path)

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailure, Refusal
 from prill.loop import rollout
-from prill.types import Action, Observation, Step, Task
+from prill.types import Action, Observation, Step, Task, Trajectory
 
 TASK = Task(id="t", goal="count")
 
@@ -69,6 +69,34 @@ async def test_the_number_of_actions_is_bounded() -> None:
 async def test_a_broken_environment_leaves_the_steps_so_far_and_an_error() -> None:
     trajectory = await rollout(Clicker(), Counter(breaks_after=1), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.error) == (2, None, "the browser is gone")
+
+
+async def test_an_early_stop_is_on_record_with_its_reason_and_is_no_answer() -> None:
+    trajectory = await rollout(
+        Clicker(), Counter(), TASK, id="a", early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None
+    )
+    assert (len(trajectory.steps), trajectory.final, trajectory.answer) == (3, Observation(text="3"), None)
+    assert trajectory.metadata == {"ended_by": "early_stop", "stopped": "it turns in circles"}
+
+
+async def test_whoever_watches_sees_the_record_after_the_start_and_after_each_action() -> None:
+    seen: list[tuple[int, str | None]] = []
+
+    def watch(record: Trajectory) -> None:
+        seen.append((len(record.steps), record.final.text if record.final else None))
+
+    await rollout(Clicker(stops_at=2), Counter(), TASK, id="a", watch=watch)
+    assert seen == [(0, "0"), (1, "1"), (2, "2")]
+
+
+async def test_an_agent_without_an_action_leaves_the_state_it_was_in() -> None:
+    class Mute(Clicker):
+        async def act(self, observation: Observation) -> Step:
+            raise Refusal("I would rather not")
+
+    trajectory = await rollout(Mute(), Counter(), TASK, id="a")
+    assert (trajectory.final, trajectory.metadata["ended_by"]) == (Observation(text="0"), "error")
+    assert trajectory.error == "the agent's model gave no action (refusal): I would rather not"
 
 
 async def test_an_episode_out_of_time_is_an_error_not_a_verdict() -> None:

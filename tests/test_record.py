@@ -101,7 +101,7 @@ async def test_an_environment_that_cannot_begin_is_set_aside_and_its_episodes_go
     dead, well = Counter(dead=True), Counter()
     pool = Pool([dead, well])
     counts = await record(pool, episodes(*names(20)), tmp_path)
-    assert (counts.undecided, counts.total, pool.size) == (20 - counts.broken, 20, 1)
+    assert (counts, pool.size) == (Recorded(undecided=20), 1)
     assert (dead.begun, dead.closed) == (3, 1)
 
 
@@ -161,6 +161,85 @@ async def test_a_cancelled_run_leaves_its_episode_aside_and_is_taken_up(tmp_path
     assert await record(Pool([Counter()]), episodes("a"), tmp_path) == Recorded(undecided=1)
     (left,) = recorded(tmp_path, "interrupted.jsonl")
     assert (left.id, len(left.steps), left.error) == ("a~1", 1, "the run was stopped in the middle of this episode")
+
+
+async def test_a_slow_agent_is_not_taken_for_an_environment_that_cannot_begin(tmp_path: Path) -> None:
+    class Slow(Clicks):
+        async def act(self, observation: Observation) -> Step:
+            await asyncio.sleep(60)
+            raise AssertionError
+
+    phone = Counter()
+    pool = Pool([phone])
+    slow = [Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)]
+    assert await record(pool, slow, tmp_path, timeout=0.05) == Recorded(broken=4)
+    assert (phone.begun, pool.size) == (4, 1)
+
+
+async def test_an_environment_that_hangs_before_the_episode_costs_its_time_limit_only(tmp_path: Path) -> None:
+    async def never(environment: Counter) -> Task:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
+    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=0.05) == Recorded(lost=1, undecided=1)
+
+
+@pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])
+async def test_an_oracle_that_cannot_look_leaves_the_episode_undecided_and_says_why(fault: str, tmp_path: Path) -> None:
+    async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
+        if fault == "hangs":
+            await asyncio.sleep(60)
+        raise EnvironmentFailure("the page is gone") if fault == "breaks" else TransportFailure("no answer")
+
+    counts = await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle, timeout=0.5)
+    assert counts == Recorded(undecided=1)
+    (label,) = read_labels(tmp_path / "labels.jsonl")
+    why = {"hangs": "no answer within 0.5 s", "breaks": "the page is gone", "has no model": "no answer"}[fault]
+    assert (label.success, label.note) == (None, f"the oracle could not look: {why}")
+
+
+async def test_a_stop_while_the_oracle_looks_keeps_the_last_step(tmp_path: Path) -> None:
+    async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
+        looking.set()
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    looking = asyncio.Event()
+    run = asyncio.create_task(record(Pool([Counter()]), episodes("a"), tmp_path, oracle=oracle))
+    await looking.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await record(Pool([Counter()]), [], tmp_path)
+    (left,) = recorded(tmp_path, "interrupted.jsonl")
+    assert (len(left.steps), left.answer) == (3, "count, a")
+
+
+async def test_a_bug_ends_the_run_loudly_and_the_next_run_goes_on_after_its_episode(tmp_path: Path) -> None:
+    class Faulty(Clicks):
+        async def act(self, observation: Observation) -> Step:
+            if observation.text == "1":
+                raise KeyError("sk-secret")
+            return await super().act(observation)
+
+    def planned() -> list[Episode[Counter]]:
+        faulty = Episode[Counter](id="b", task=partial(Counter.task, name="b"), policy=Faulty, metadata={"seed": 3})
+        return [*episodes("a"), faulty, *episodes("c")]
+
+    with pytest.raises(KeyError) as raised:
+        await record(Pool([Counter()]), planned(), tmp_path)
+    assert "episode b" in raised.value.__notes__[0]
+    assert await record(Pool([Counter()]), planned(), tmp_path) == Recorded(skipped=2, undecided=1)
+    broken = recorded(tmp_path)[1]
+    assert (broken.id, len(broken.steps), broken.error) == ("b", 1, "a bug ended the episode: KeyError")
+    assert broken.metadata == {"ended_by": "error", "seed": 3}
+
+
+async def test_only_the_broken_episodes_that_were_asked_for_are_played_again(tmp_path: Path) -> None:
+    await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path)
+    assert await record(Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True) == Recorded(undecided=1)
+    assert {t.id: t.error for t in recorded(tmp_path)} == {"a": "the browser is gone", "b": None}
 
 
 async def test_a_label_without_its_episode_is_replaced_when_the_episode_is_played_again(tmp_path: Path) -> None:

@@ -27,12 +27,12 @@ class Case:
     def id(self, environment: str, settings: str) -> str:
         """Names the episode: the same case under the same settings has the same id, so that a run can be taken up.
 
-        For the scripted policy the id does not tell how it was meant to go.
+        `settings` is a fingerprint of them, or empty. For the scripted policy the id does not tell how it was meant to go.
         """
         if self.behaviour is None:
             return f"{self.task}-s{self.seed}-a{self.attempt}-{settings}"
-        attempt = f" {self.attempt}" if self.attempt else ""
-        return f"{environment}-" + _short(f"{self.task} {self.seed} {self.behaviour}{attempt}", 10)
+        more = f" {self.attempt} {settings}" if self.attempt or settings else ""
+        return f"{environment}-" + _short(f"{self.task} {self.seed} {self.behaviour}{more}", 10)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,10 @@ def numbers(text: str, option: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise UsageError(f"{option} {text!r}: expected numbers and ranges such as 0-4,7")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise UsageError(f"{option} {text!r}: {part.strip()} counts down")
+        found += range(first, last + 1)
     return found
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from prill.emulators.android_tools import android_tools
-from prill.emulators.simulators import Tool, ios_tools
+from prill.emulators.simulators import ios_tools
+from prill.emulators.tools import Tool
 from prill.emulators.web_tools import web_tools
 
 PLATFORMS = ("web", "android", "ios")

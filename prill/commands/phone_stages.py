@@ -8,7 +8,7 @@ from typing import Any
 
 from prill.commands.models import positive
 from prill.commands.stages import Stage, StageKind
-from prill.commands.task_files import add_task_options, given_tasks
+from prill.commands.task_files import add_task_options, contents, given_tasks
 from prill.errors import UsageError
 from prill.protocols import Environment
 from prill.types import Task
@@ -50,7 +50,7 @@ def _android(args: argparse.Namespace, images: Path) -> Stage[Any]:
         )
         for device in devices
     ]
-    return _stage(args, environments, "android", {"avd": args.avd, "backend": args.backend})
+    return _stage(args, environments, "android", {"avd": args.avd, "snapshot": args.snapshot, "backend": args.backend})
 
 
 def _ios_options(group: argparse._ArgumentGroup) -> None:
@@ -75,7 +75,8 @@ def _ios(args: argparse.Namespace, images: Path) -> Stage[Any]:
     else:
         simulators = _one_a_worker(args, args.simulator, "--simulator")
     environments = [Ios(images, simulator=simulator, companion=args.companion, **settings) for simulator in simulators]
-    return _stage(args, environments, "ios", settings)
+    # A clone is of what somebody prepared; erased, one simulator is as good as another.
+    return _stage(args, environments, "ios", {**settings, "simulator": args.simulator if args.restore == "clone" else None})
 
 
 def _one_a_worker(args: argparse.Namespace, named: str | None, option: str) -> list[str | None]:
@@ -94,7 +95,7 @@ def _stage(args: argparse.Namespace, environments: list[Any], platform: Any, set
     async def task(environment: Environment, name: str, seed: int) -> Task:
         return tasks[name]
 
-    return Stage(environments, list(tasks), task, None, settings)
+    return Stage(environments, list(tasks), task, None, settings, contents=contents(tasks), patience=3)
 
 
 # The paper's limits: 20 actions on Android (arXiv 2404.06474, section 4.3), 10 on iOS (its code).

@@ -13,7 +13,8 @@ from typing import Any
 from prill.commands.cases import Case
 from prill.commands.models import make_model
 from prill.errors import UsageError
-from prill.protocols import Policy
+from prill.prompts import load_prompt
+from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.store import read_trajectories
 from prill.types import Platform, Trajectory
 
@@ -77,24 +78,42 @@ def _react(args: argparse.Namespace, platform: Platform) -> Player:
     from prill.agents.react import React
     from prill.agents.react_messages import Variant
 
+    if args.environment == "miniwob" and args.text == "html":
+        raise UsageError("react names elements by the numbers of their lines: leave out --text html")
     model = make_model(args)
-    variant = Variant(reasoning=not args.direct)
-    return Player(f"react/{model.name}", lambda case: React(model, variant=variant), _asked(args, direct=args.direct))
+    variant = Variant(reasoning=not args.direct, sites=_sites(args))
+    make = partial(React, variant=variant, max_tokens=args.max_tokens or 384)
+    settings = _asked(args, variant.hash(platform), direct=args.direct, sites=variant.sites)
+    return Player(f"react/{model.name}", lambda case: make(_drawn(args, model, case)), settings)
+
+
+def _sites(args: argparse.Namespace) -> str:
+    """WebArena's sites by the names that agents know them by; its home page lists them, and the passwords."""
+    if args.environment != "webarena" or args.shop:
+        return ""
+    from prill.emulators.webarena_sites import PUBLIC, Sites
+
+    known = Sites.from_environment().addresses
+    names = {"HOMEPAGE": "a list of all sites, with passwords at http://homepage.com/password.html"}
+    return ", ".join(f"http://{host} ({names.get(name, name.lower())})" for name, host in PUBLIC.items() if name in known)
 
 
 def _cogagent(args: argparse.Namespace, platform: Platform) -> Player:
     from prill.agents.cogagent import CogAgent
 
     model = make_model(args)
-    make = partial(CogAgent, model, generation=args.generation)
-    return Player(f"cogagent/{model.name}", lambda case: make(seed=case.seed), _asked(args, generation=args.generation))
+    make = partial(CogAgent, generation=args.generation, max_tokens=args.max_tokens or 1024)
+    settings = _asked(args, load_prompt("prill.agents", f"cogagent_{args.generation}").hash)
+    return Player(f"cogagent/{model.name}", lambda case: make(_drawn(args, model, case), seed=case.seed), settings)
 
 
 def _autoui(args: argparse.Namespace, platform: Platform) -> Player:
     from prill.agents.autoui import AutoUI
 
     model = make_model(args)
-    return Player(f"autoui/{model.name}", lambda case: AutoUI(model), _asked(args))
+    make = partial(AutoUI, max_tokens=args.max_tokens or 512)
+    settings = _asked(args, load_prompt("prill.agents", "auto_ui").hash)
+    return Player(f"autoui/{model.name}", lambda case: make(_drawn(args, model, case)), settings)
 
 
 def _replay(args: argparse.Namespace, platform: Platform) -> Player:
@@ -107,8 +126,17 @@ def _replay(args: argparse.Namespace, platform: Platform) -> Player:
     return Player("replay", lambda case: HumanReplay(recorded), {"replay": content})
 
 
-def _asked(args: argparse.Namespace, **settings: str | bool) -> dict[str, str | bool | None]:
-    return {"model": args.model, **settings}
+def _asked(args: argparse.Namespace, prompt: str, **settings: str | bool) -> dict[str, Any]:
+    return {"model": args.model, "prompt": prompt, "max_tokens": args.max_tokens, "temperature": args.temperature, **settings}
+
+
+def _drawn(args: argparse.Namespace, model: LanguageModel, case: Case) -> LanguageModel:
+    """The model at `--temperature`: the same case draws the same where the endpoint heeds seeds, another attempt otherwise."""
+    if not args.temperature:
+        return model
+    if not isinstance(model, SampledModel):
+        raise UsageError(f"--temperature: {model.name} answers at temperature 0 only")
+    return model.sampled(args.temperature, 1000 * case.seed + case.attempt)
 
 
 POLICIES = {

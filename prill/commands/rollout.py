@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -54,8 +55,11 @@ def _common(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--limit", type=positive, metavar="N", help="the first N episodes only")
     what.add_argument("--workers", type=positive, metavar="N", help="episodes at a time (default 1, or one a device)")
     what.add_argument("--max-steps", type=positive, metavar="N", help="actions of an episode (default: the paper's for it)")
-    what.add_argument("--episode-timeout", type=float, default=600.0, metavar="S", help="seconds of an episode (default 600)")
+    what.add_argument(
+        "--episode-timeout", type=_seconds, default=600.0, metavar="S", help="seconds of an episode (default 600)"
+    )
     what.add_argument("--no-early-stop", action="store_true", help="let an agent that repeats itself go on")
+    what.add_argument("--compare-text", action="store_true", help="other words in the same field are no repetition")
     what.add_argument("--retry-broken", action="store_true", help="play episodes again that ended with an error")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     who = parser.add_argument_group("policy")
@@ -64,6 +68,12 @@ def _common(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
     who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
     who.add_argument("--direct", action="store_true", help="react: ask for the action without reasoning")
+    who.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
+    )
+    who.add_argument(
+        "--temperature", type=_warmth, default=0.0, metavar="T", help="draws differ by seed and attempt (default 0)"
+    )
     who.add_argument("--generation", choices=["18b", "9b"], default="9b", help="cogagent: which model's form (default 9b)")
     add_model_options(parser)
 
@@ -89,6 +99,8 @@ def run(args: argparse.Namespace) -> int:
         "already there": counts.skipped,
     }
     print(", ".join(f"{n} {name}" for name, n in shown.items() if n) or "nothing to do", "->", args.output, file=sys.stderr)
+    if counts.said is not None:
+        print(f"the last that broke off or could not begin: {counts.said}", file=sys.stderr)
     if (Path(args.output) / INTERRUPTED).exists():
         print(f"attempts that were interrupted are in {Path(args.output) / INTERRUPTED}", file=sys.stderr)
     return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
@@ -103,7 +115,7 @@ async def record_rows(rows: Sequence[Case], out: Path) -> Recorded:
     player = make_player(args, "web")
     stage = STAGES["miniwob"].make(args, out / "images")
     try:
-        return await record(Pool(stage.environments), _episodes("miniwob", stage, player, rows, ""), out, oracle=stage.oracle)
+        return await record(Pool(stage.environments), _episodes("miniwob", stage, player, rows, ()), out, oracle=stage.oracle)
     finally:
         await stage.close()
 
@@ -113,36 +125,47 @@ async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
 
     kind, out = STAGES[args.environment], Path(args.output)
     args.policy = args.policy or kind.policy
-    args.concurrency = args.workers or 1
+    args.max_steps = args.max_steps or kind.max_steps
+    args.concurrency = max(args.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
     player = make_player(args, kind.platform)
     plan = _plan(args)
     stage = kind.make(args, out / "images")
-    pool = Pool(stage.environments)
+    pool = Pool(stage.environments, patience=stage.patience)
+    early_stop = (
+        None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(compare_text=args.compare_text)
+    )
     try:
         rows = plan if plan is not None else _from_options(args, player, stage.tasks)
-        settings = fingerprint([args.environment, stage.settings, args.policy, player.settings, args.max_steps])
+        known_by = [args.environment, stage.settings, args.policy, player.agent, player.settings, args.max_steps, early_stop]
         with tqdm(total=len(rows[: args.limit]), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
             counts = await record(
                 pool,
-                _episodes(args.environment, stage, player, rows[: args.limit], settings),
+                _episodes(args.environment, stage, player, rows[: args.limit], known_by),
                 out,
                 oracle=stage.oracle,
-                max_steps=args.max_steps or kind.max_steps,
+                max_steps=args.max_steps,
                 timeout=args.episode_timeout,
-                early_stop=None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(),
+                early_stop=early_stop,
                 retry_broken=args.retry_broken,
                 progress=partial(_show, bar),
             )
         return counts, stage.oracle is not None
     finally:
-        await pool.close()
-        await stage.close()
+        try:
+            await pool.close()
+        finally:
+            await stage.close()
 
 
-def _episodes(environment: str, stage: Stage[Any], player: Player, rows: Sequence[Case], settings: str) -> list[Episode[Any]]:
+def _episodes(
+    environment: str, stage: Stage[Any], player: Player, rows: Sequence[Case], known_by: Sequence[object]
+) -> list[Episode[Any]]:
+    def settings(row: Case) -> str:
+        return fingerprint([*known_by, stage.contents.get(row.task)]) if known_by else ""
+
     return [
         Episode(
-            id=row.id(environment, settings),
+            id=row.id(environment, settings(row)),
             task=partial(stage.task, name=row.task, seed=row.seed),
             policy=partial(player.make, row),
             agent=player.agent,
@@ -158,6 +181,26 @@ def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
     bar.initial = recorded.skipped
     bar.n = recorded.total
     bar.update(0)
+
+
+def _warmth(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 5.0:
+        raise argparse.ArgumentTypeError("give a number from 0 to 5")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < math.inf:
+        raise argparse.ArgumentTypeError("give a number of seconds above 0")
+    return number
 
 
 def _plan(args: argparse.Namespace) -> tuple[Case, ...] | None:

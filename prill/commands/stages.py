@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,7 +22,9 @@ async def nothing() -> None:
 class Stage(Generic[E]):
     """Where a run plays: environments, one a worker; the names of its tasks, and what makes a task of a name and a seed.
 
-    `oracle` labels an episode in the state its environment is in; `settings` are what tells this stage from others.
+    `oracle` labels an episode in the state its environment is in; `settings` are what tells this stage from others, and
+    `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
+    is taken for broken: in a browser it may well be the site that is down, so that is many.
     """
 
     environments: Sequence[E]
@@ -31,6 +33,8 @@ class Stage(Generic[E]):
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     close: Callable[[], Awaitable[None]] = nothing
+    contents: Mapping[str, object] = field(default_factory=dict)
+    patience: int = 30
 
 
 @dataclass(frozen=True)

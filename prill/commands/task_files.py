@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from prill.types import Platform, Task
 
 @dataclass(frozen=True)
 class GivenTask:
-    """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required."""
+    """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an id is made of the rest."""
 
     goal: str
     id: str = ""
@@ -43,13 +44,23 @@ def given_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]
     else:
         tasks = _read(args.tasks)
     named = [
-        replace(task, id=task.id or f"task{at}", platform=platform, start_url=task.start_url or args.start_url)
-        for at, task in enumerate(tasks, 1)
+        replace(
+            task,
+            id=task.id or f"task-{fingerprint([task.goal, task.site, task.start_url])}",
+            platform=platform,
+            start_url=task.start_url or args.start_url,
+        )
+        for task in tasks
     ]
     by_id = {task.id: task for task in named}
     if len(by_id) < len(named):
         raise UsageError(f"{args.tasks}: the same task id stands there twice")
     return by_id
+
+
+def contents(tasks: Mapping[str, Task]) -> dict[str, object]:
+    """What tells each task from another that has the same id in another file, or had it before an edit."""
+    return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 
 def _read(path: str) -> list[Task]:

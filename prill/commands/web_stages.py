@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prill.commands.browsergym_stage import BROWSERGYM
 from prill.commands.stages import Stage, StageKind
-from prill.commands.task_files import add_task_options, given_tasks
+from prill.commands.task_files import add_task_options, contents, given_tasks
 from prill.commands.web_options import add_page_options, chosen, page_settings, traces
 from prill.commands.webarena_stage import WEBARENA
 from prill.errors import UsageError
@@ -70,7 +71,7 @@ def _web(args: argparse.Namespace, images: Path) -> Stage[Any]:
     async def task(environment: BrowserEnvironment, name: str, seed: int) -> Task:
         return tasks[name]
 
-    return Stage(environments, list(tasks), task, None, settings, browser.close)
+    return Stage(environments, list(tasks), task, None, settings, browser.close, contents(tasks))
 
 
 WEB_STAGES = {
@@ -92,4 +93,5 @@ WEB_STAGES = {
         _web_options,
         _web,
     ),
+    "browsergym": BROWSERGYM,
 }

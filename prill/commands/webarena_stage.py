@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from prill.datasets.webarena_tasks import TaskConfig
     from prill.emulators.chromium import Chromium
     from prill.emulators.webarena import WebArena
+    from prill.evaluators.oracle_checks import Mode
+    from prill.evaluators.webarena_verified import WebArenaVerifiedOracle
     from prill.protocols import LanguageModel
 
 _SEPARATOR = " |AND| "
@@ -44,28 +46,41 @@ def _options(group: argparse._ArgumentGroup) -> None:
     add_page_options(group)
 
 
+_Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
+
+
 @dataclass(frozen=True)
 class _Ground:
-    """The sites of one worker, and the tasks with their checks as they read on them."""
+    """The sites of one worker, the tasks with their checks as they read on them, and who grades there.
+
+    `goal` has the text of a task by its number where the oracle's differs from the configuration's.
+    """
 
     environment: WebArena
     configs: Mapping[str, TaskConfig]
-    oracle_of: Mapping[str, str]
+    grade: _Grade
+    goal: Callable[[int], str] | None = None
 
 
 def _make(args: argparse.Namespace, images: Path) -> Stage[Any]:
     from prill.emulators.chromium import Chromium
 
-    browser, shops = Chromium(), ExitStack()
+    if args.shop and (args.configs or args.reset or args.cookies):
+        raise UsageError(
+            "--shop has its own tasks and resets itself, which ends every login: leave out --configs, --reset and --cookies"
+        )
+    if args.shop and args.oracle == "verified":
+        raise UsageError("webarena-verified knows the benchmark's own tasks only: leave out --shop, or choose another --oracle")
     workers = args.workers or 1
+    if args.reset and workers > 1:
+        raise UsageError("--reset would disturb the episodes of other workers on the same sites: leave out --workers")
+    browser, shops = Chromium(), ExitStack()
     try:
-        environs = [_environ(args, shops) for _ in range(workers)]
-        grounds = [_ground(args, images, browser, environ) for environ in environs]
-        known = [str(config.task_id) for config in grounds[0].configs.values()]
-        names = chosen(args.tasks, known, ranges=True)
-        for name in names:
-            _configured(grounds[0], name)
         model = _oracle_model(args)
+        environs = [_environ(args, shops) for _ in range(workers)]
+        grounds = [_ground(args, images, browser, environ, model) for environ in environs]
+        names = chosen(args.tasks, list(grounds[0].configs), ranges=True)
+        _check(grounds[0], names)
     except BaseException:
         shops.close()
         raise
@@ -75,29 +90,40 @@ def _make(args: argparse.Namespace, images: Path) -> Stage[Any]:
         return _task(by_environment[id(environment)], name)
 
     async def grade(environment: WebArena, trajectory: Trajectory) -> LabelRecord:
-        return await _grade(args, by_environment[id(environment)], trajectory, model)
+        return await by_environment[id(environment)].grade(trajectory)
 
     async def close() -> None:
         await browser.close()
         shops.close()
 
-    settings = {**page_settings(args), "configs": args.configs, "shop": args.shop}
+    # An episode can only be graded as it ends, so another oracle means other episodes.
+    settings = {
+        **page_settings(args),
+        "configs": args.configs,
+        "shop": args.shop,
+        "oracle": args.oracle,
+        "oracle_model": args.oracle_model,
+    }
     oracle = None if args.oracle == "none" else grade
-    return Stage([ground.environment for ground in grounds], names, task, oracle, settings, close)
+    contents = {name: config.intent for name, config in grounds[0].configs.items()}
+    return Stage([ground.environment for ground in grounds], names, task, oracle, settings, close, contents)
 
 
 def _environ(args: argparse.Namespace, shops: ExitStack) -> dict[str, str]:
+    """The variables for one worker; addresses stand under WebArena's own names, by whichever names they were given."""
     if not args.shop:
-        return dict(os.environ)
+        from prill.emulators.webarena_sites import Sites
+
+        return {**os.environ, **Sites.from_environment().addresses}
     from prill.fakes.shop import Shop
 
-    if args.configs or args.reset:
-        raise UsageError("--shop has its own tasks and resets itself: leave out --configs and --reset")
     shop = shops.enter_context(Shop())
     return {**os.environ, **shop.environ, "PRILL_SHOP_RESET": shop.reset_url}
 
 
-def _ground(args: argparse.Namespace, images: Path, browser: Chromium, environ: dict[str, str]) -> _Ground:
+def _ground(
+    args: argparse.Namespace, images: Path, browser: Chromium, environ: dict[str, str], model: LanguageModel | None
+) -> _Ground:
     from prill.datasets.webarena_tasks import load_configs, read_configs, task_of
     from prill.emulators.webarena import Setup, WebArena
     from prill.emulators.webarena_sites import Sites
@@ -114,11 +140,7 @@ def _ground(args: argparse.Namespace, images: Path, browser: Chromium, environ: 
     else:
         configs = load_configs(environ)
     setups = {
-        task_of(config).id: Setup(
-            sites=config.sites,
-            storage_state=config.storage_state,
-            geolocation=(config.geolocation["latitude"], config.geolocation["longitude"]) if config.geolocation else None,
-        )
+        task_of(config).id: Setup(sites=config.sites, storage_state=config.storage_state, geolocation=_place(config))
         for config in configs
     }
     environment = WebArena(
@@ -132,40 +154,65 @@ def _ground(args: argparse.Namespace, images: Path, browser: Chromium, environ: 
         traces=traces(args, images),
         **page_settings(args),
     )
-    return _Ground(environment, {str(config.task_id): config for config in configs}, environ)
+    by_number = {str(config.task_id): config for config in configs}
+    if args.oracle == "verified":
+        from prill.evaluators.webarena_verified import WebArenaVerifiedOracle
+
+        verified = WebArenaVerifiedOracle(environ)
+        return _Ground(environment, by_number, _by_traffic(verified, environment), verified.goal)
+    from prill.evaluators.oracle import WebArenaOracle
+    from prill.evaluators.oracle_sites import shop_access
+
+    mode: Mode = "fixed" if args.oracle == "fixed" else "paper"
+    oracle = WebArenaOracle(configs, mode=mode, model=model, shop=shop_access(environ))
+
+    async def by_pages(trajectory: Trajectory) -> LabelRecord:
+        return await oracle.grade(trajectory, None if trajectory.error else environment.page)
+
+    return _Ground(environment, by_number, by_pages)
 
 
-def _configured(ground: _Ground, name: str) -> TaskConfig:
-    """The task's configuration. Raises UsageError when a site that it needs has no address."""
-    config = ground.configs[name]
-    for site in config.sites:
-        ground.environment.sites.address(site.upper())
-    return config
+def _place(config: TaskConfig) -> tuple[float, float] | None:
+    if not config.geolocation:
+        return None
+    try:
+        return config.geolocation["latitude"], config.geolocation["longitude"]
+    except KeyError as missing:
+        raise UsageError(f"task {config.task_id}: its geolocation has no {missing.args[0]}") from None
+
+
+def _check(ground: _Ground, names: Sequence[str]) -> None:
+    """Raises UsageError with everything that has to be set before these tasks can begin."""
+    from prill.datasets.webarena_tasks import task_of
+
+    problems: dict[str, None] = {}
+    for name in names:
+        try:
+            ground.environment.check(task_of(ground.configs[name]).id)
+        except UsageError as error:
+            problems[str(error)] = None
+    if problems:
+        raise UsageError("; ".join(problems))
 
 
 def _task(ground: _Ground, name: str) -> Task:
     """The task as agents know it: with public host names in place of the local addresses."""
     from prill.datasets.webarena_tasks import task_of
 
-    task = task_of(_configured(ground, name))
-    shown = _SEPARATOR.join(map(ground.environment.sites.shown, (task.start_url or "").split(_SEPARATOR)))
-    return replace(task, start_url=shown)
+    config = ground.configs[name]
+    task = task_of(config)
+    shown = _SEPARATOR.join(map(ground.environment.sites.shown, config.start_url.split(_SEPARATOR)))
+    return replace(task, start_url=shown, goal=task.goal if ground.goal is None else ground.goal(config.task_id))
 
 
-async def _grade(args: argparse.Namespace, ground: _Ground, trajectory: Trajectory, model: LanguageModel | None) -> LabelRecord:
-    if args.oracle == "verified":
-        from prill.evaluators.webarena_verified import WebArenaVerifiedOracle
-
-        await ground.environment.finish()
-        har = ground.environment.har
-        if har is None:
+def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> _Grade:
+    async def grade(trajectory: Trajectory) -> LabelRecord:
+        await environment.finish()
+        if environment.har is None:
             return LabelRecord(id=trajectory.id, success=None, source="webarena-verified", note="no traffic was recorded")
-        return await WebArenaVerifiedOracle(ground.oracle_of).grade(trajectory, har)
-    from prill.evaluators.oracle import WebArenaOracle
-    from prill.evaluators.oracle_sites import shop_access
+        return await oracle.grade(trajectory, environment.har)
 
-    oracle = WebArenaOracle(ground.configs.values(), mode=args.oracle, model=model, shop=shop_access(ground.oracle_of))
-    return await oracle.grade(trajectory, None if trajectory.error else ground.environment.page)
+    return grade
 
 
 def _oracle_model(args: argparse.Namespace) -> LanguageModel | None:

@@ -20,6 +20,7 @@ class Endpoint:
 
     def __init__(self, answer: Callable[[str], str | dict[str, object] | int]) -> None:
         self.turns: list[str] = []
+        self.bodies: list[dict[str, Any]] = []
         self.pictures: list[tuple[int, int]] = []
         endpoint = self
 
@@ -29,6 +30,7 @@ class Endpoint:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                endpoint.bodies.append(body)
                 said = answer(endpoint.heard(body["messages"][-1]["content"]))
                 status, reply = (said, {"error": {"message": "no"}}) if isinstance(said, int) else (200, completion(said))
                 data = json.dumps(reply).encode()

@@ -234,3 +234,20 @@ def test_on_webarena_react_is_told_which_sites_there_are(monkeypatch: pytest.Mon
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "
         "http://homepage.com/password.html)"
     )
+
+
+def test_attempts_at_a_temperature_draw_with_seeds_of_their_own(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+    with Endpoint(lambda turn: acting("stop [done]")) as endpoint:
+        words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, "--attempts", 2, *endpoint.words)
+        assert prill("rollout", "android", *words, "--temperature", 1.5, "--max-tokens", 99, "-o", "out").returncode == 0
+        assert prill("rollout", "android", *words, "-o", "out").returncode == 0
+    drawn = [
+        (body["temperature"], body.get("seed"), next(v for k, v in body.items() if "tokens" in k)) for body in endpoint.bodies
+    ]
+    assert (drawn[0][0], drawn[0][2], drawn[1][0], drawn[2][0], drawn[2][2]) == (1.5, 99, 1.5, 0.0, 384)
+    assert drawn[0][1] != drawn[1][1]
+    assert len(recorded_all(tmp_path / "out")) == 4
+
+
+def recorded_all(out: Path) -> list[str]:
+    return [item.id for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]

@@ -12,7 +12,12 @@ from prill.types import Action, Observation, Task
 
 
 class Phone:
+    """Counts how often it is closed; with `closes`, that raises or hangs."""
+
     closed = 0
+
+    def __init__(self, closes: str = "well") -> None:
+        self.closes = closes
 
     async def reset(self, task: Task) -> Observation:
         return Observation()
@@ -22,6 +27,10 @@ class Phone:
 
     async def close(self) -> None:
         self.closed += 1
+        if self.closes == "badly":
+            raise EnvironmentFailure("the copy cannot be deleted")
+        if self.closes == "never":
+            await asyncio.sleep(600)
 
 
 async def test_a_borrower_waits_until_one_is_free_and_gets_the_one_that_rested_longest() -> None:
@@ -78,3 +87,27 @@ async def test_closing_closes_every_one_and_an_empty_pool_is_refused() -> None:
     assert [phone.closed for phone in phones] == [1, 1]
     with pytest.raises(UsageError, match="at least one"):
         Pool([])
+
+
+async def test_another_one_than_the_one_that_failed_is_lent_while_there_are_others() -> None:
+    one, other = Phone(), Phone()
+    pool = Pool([one, other], patience=1)
+    for _ in range(2):
+        async with pool.lend(but=one) as phone:
+            assert phone is other
+    async with pool.lend(but=other) as phone:
+        assert phone is one
+    await pool.report(other, "gone")
+    async with pool.lend(but=one) as phone:
+        assert phone is one
+
+
+async def test_one_that_does_not_close_keeps_neither_the_others_nor_the_run_from_ending() -> None:
+    phones = [Phone("never"), Phone("badly"), Phone()]
+    pool = Pool(phones, patience=1, closing=0.01)
+    for phone in phones[:2]:
+        await pool.report(phone, "gone")
+    assert pool.size == 1
+    with pytest.raises(EnvironmentFailure, match=r"did not close within 0\.01 s"):
+        await pool.close()
+    assert [phone.closed for phone in phones] == [2, 2, 1]

@@ -1,0 +1,90 @@
+"""The folder of a run: whole lines only, whatever stops the writing, and one clear error for what cannot be written."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from prill.errors import InputError, UsageError
+from prill.run_folder import RunFolder
+from prill.store import read_labels, read_trajectories
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+
+def episode(id: str, text: str = "", error: str | None = None) -> Trajectory:
+    step = Step(Observation(text=text), Action("click"))
+    return Trajectory(id=id, task=Task(goal="g"), steps=(step,), error=error)
+
+
+def kept(folder: Path, file: str = "trajectories.jsonl") -> list[str]:
+    return [item.id for item in read_trajectories(folder / file) if isinstance(item, Trajectory)]
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_no_half_line(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunFolder(tmp_path) as folder:
+        folder.keep(episode("a"), LabelRecord(id="a", success=True))
+        try:
+            # No file may grow beyond this: what a full disk does to the last line.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+            with pytest.raises(UsageError, match="cannot be written: "):
+                folder.keep(episode("b", "x" * 5000), LabelRecord(id="b", success=True))
+            with pytest.raises(UsageError, match="cannot be written: "):
+                folder.note(episode("b", "x" * 5000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        folder.keep(episode("c"), LabelRecord(id="c", success=True))
+    assert kept(tmp_path) == ["a", "c"]
+    with RunFolder(tmp_path):
+        assert [label.id for label in read_labels(tmp_path / "labels.jsonl")] == ["a", "c"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UsageError, match="cannot be written: "):
+            RunFolder(path)
+
+
+@pytest.mark.parametrize("torn", [b'{"id": "b", "ta', b"x" * 200_000])
+def test_a_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.keep(episode("a"), None)
+    path = tmp_path / "trajectories.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    with RunFolder(tmp_path) as folder:
+        assert ("a" in folder, "b" in folder, path.read_bytes()) == (True, False, whole)
+
+
+def test_a_whole_last_line_that_an_editor_left_without_its_newline_stays(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.keep(episode("a"), None)
+        folder.keep(episode("b", "x" * 100_000), None)
+    path = tmp_path / "trajectories.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole.removesuffix(b"\n"))
+    with RunFolder(tmp_path):
+        assert path.read_bytes() == whole
+
+
+def test_a_partial_record_that_is_damaged_is_named(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        folder.note(episode("a"))
+    (path,) = (tmp_path / "partial").glob("*.json")
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match=rf"{path.name}: .*delete it"):
+        RunFolder(tmp_path)
+    path.unlink()
+    RunFolder(tmp_path).close()
+
+
+def test_broken_episodes_leave_the_file_only_when_they_are_to_be_played_again(tmp_path: Path) -> None:
+    with RunFolder(tmp_path) as folder:
+        for id, error in (("a", "gone"), ("b", None), ("c", "gone")):
+            folder.keep(episode(id, error=error), None)
+    with RunFolder(tmp_path, again={"b", "c"}) as folder:
+        assert [id in folder for id in "abc"] == [True, True, False]
+    assert (kept(tmp_path), kept(tmp_path, "interrupted.jsonl")) == (["a", "b"], ["c~1"])
