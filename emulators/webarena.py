@@ -123,15 +123,23 @@ class WebArena:
         """The network record of the last episode, when there is a folder for them; `finish` writes it."""
         return self._environment.har
 
+    def check(self, task_id: str) -> None:
+        """Raises UsageError when the task has no setup, or needs a site or a login that there is not."""
+        if task_id not in self._setups:
+            raise UsageError(f"task {task_id!r} is not among the {len(self._setups)} tasks of this environment")
+        setup = self._setups[task_id]
+        for name in setup.sites:
+            self._sites.address(name.upper())
+        for name in setup.logins:
+            self._sites.address(name)
+            self._sites.account(name)
+
     async def reset(self, task: Task) -> Observation:
         """The task's first page, signed in.
 
-        Raises UsageError for a task without a setup or a site without an address, EnvironmentFailure when a site is down,
-        refuses the account or cannot be reset.
+        Raises UsageError as `check` does, EnvironmentFailure when a site is down, refuses the account or cannot be reset.
         """
-        setup = self._setup(task)
-        for name in setup.sites:
-            self._sites.address(name.upper())
+        self.check(task.id)
         with contextlib.ExitStack() as stack:
             # Cookies that nobody keeps are on the disk no longer than the browser needs to read them.
             folder = self._cookies or stack.enter_context(tempfile.TemporaryDirectory(prefix="prill-cookies-"))
@@ -152,13 +160,8 @@ class WebArena:
         if self._owns_browser:
             await self._browser.close()
 
-    def _setup(self, task: Task) -> Setup:
-        if task.id not in self._setups:
-            raise UsageError(f"task {task.id!r} is not among the {len(self._setups)} tasks of this environment")
-        return self._setups[task.id]
-
     async def _prepare(self, task: Task) -> Profile:
-        setup = self._setup(task)
+        setup = self._setups[task.id]
         if self._reset is not None:
             passwords = tuple(account.password for account in self._sites.accounts.values())
             await reset_sites(self._reset, self._reset_timeout, passwords)
@@ -171,4 +174,5 @@ class WebArena:
             self._hars.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
             har = free_path(self._hars / f"{name}.har")
+            har.touch()  # it is written at the end of the episode, and another one may begin before
         return Profile(storage_state=state, geolocation=setup.geolocation, har=har)

@@ -87,10 +87,16 @@ class Logins:
         path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
         if self._reuse and path.is_file() and await self._accepted(path, names):
             return path
+        from playwright.async_api import Error
+
         async with self._context() as context:
             for name in sorted(names):
                 await self._sign_in(context, name)
-            _write(path, json.dumps(await context.storage_state()))
+            try:
+                state = await context.storage_state()
+            except Error as error:
+                raise EnvironmentFailure(f"the browser failed after signing in: {error.message.splitlines()[0]}") from None
+        _write(path, json.dumps(state))
         return path
 
     async def _accepted(self, path: Path, names: tuple[str, ...]) -> bool:
@@ -127,7 +133,6 @@ class Logins:
                 f"{_named(name, address)} does not accept the account {account.user!r}: "
                 f"set {name}_USERNAME and {name}_PASSWORD to one that it has"
             )
-        await page.close()
 
     async def _signed_in(self, context: BrowserContext, name: str) -> bool:
         form, address = _FORMS[name], self._sites.address(name)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import tempfile
 from urllib.parse import SplitResult, urlsplit
 
 from prill.errors import EnvironmentFailure
@@ -39,7 +40,8 @@ async def _ask(parts: SplitResult, server: str) -> None:
     path = parts.path.rstrip("/") or "/reset"
     status = parts._replace(path=f"{path.rpartition('/')[0]}/status").geturl()
     try:
-        async with aiohttp.ClientSession() as session:
+        # The caller bounds all of it; aiohttp would give up after five minutes.
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
             async with session.get(parts._replace(path=path).geturl()) as answer:
                 # 418: BrowserGym's server is at it already.
                 if not (answer.ok or answer.status == 418):
@@ -54,26 +56,29 @@ async def _ask(parts: SplitResult, server: str) -> None:
 
 
 async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
-    process = await asyncio.create_subprocess_shell(
-        command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        async with asyncio.timeout(limit):
-            _, said = await process.communicate()
-    except TimeoutError:
-        raise EnvironmentFailure(f"the reset command is not done after {limit:g} s and was ended") from None
-    finally:
-        if process.returncode is None:
-            # The whole group: what a shell started outlives the shell otherwise.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-    if process.returncode:
-        last = (said.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
-        for word in secret:
-            last = last.replace(word, "…")
-        raise EnvironmentFailure(f"the reset command ended with status {process.returncode}: {last}")
+    # A file and not a pipe: servers that the command leaves running keep its outputs open.
+    with tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_shell(
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(limit):
+                await process.wait()
+        except TimeoutError:
+            raise EnvironmentFailure(f"the reset command is not done after {limit:g} s and was ended") from None
+        finally:
+            if process.returncode is None:
+                # The whole group: what a shell started outlives the shell otherwise.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            said.seek(0)
+            last = (said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
+            for word in secret:
+                last = last.replace(word, "…")
+            raise EnvironmentFailure(f"the reset command ended with status {process.returncode}: {last}")

@@ -19,7 +19,7 @@ from prill.evaluators.oracle_checks import Check, Mode, note, product
 from prill.evaluators.oracle_pages import SETTLE, check_pages
 from prill.evaluators.oracle_sites import ShopAccess, shop_access
 from prill.evaluators.oracle_strings import check_answer
-from prill.evaluators.oracle_urls import check_url
+from prill.evaluators.oracle_urls import check_url, hosts
 from prill.protocols import LanguageModel
 from prill.types import LabelRecord, Trajectory
 
@@ -53,6 +53,7 @@ class WebArenaOracle:
         if mode not in ("paper", "fixed"):
             raise UsageError(f"mode {mode!r}: choose paper or fixed")
         self._configs = {task_of(config).id: config for config in configs}
+        self._hosts = hosts(self._configs.values())
         self._mode: Mode = mode
         self._model = model
         self._shop = shop or shop_access()
@@ -79,7 +80,8 @@ class WebArenaOracle:
             if kind == "string_match":
                 checks += await check_answer(config, answer_of(trajectory, self._mode), self._mode, self._model)
             elif kind == "url_match":
-                checks.append(check_url(config, url, self._mode))
+                # What is only on record may name the sites otherwise than the tasks do; a page cannot.
+                checks.append(check_url(config, url, self._mode, self._hosts if page is None else None))
             else:
                 checks += await check_pages(config.eval.program_html, page, self._shop, self._mode, self._settle)
         return checks
@@ -97,13 +99,18 @@ async def grade_offline(
     model: LanguageModel | None = None,
 ) -> list[LabelRecord]:
     """Labels for recorded episodes, in order, without a browser: answers and last addresses are compared, and tasks that
-    need a look at a site stay undecided unless one of those already failed."""
+    need a look at a site stay undecided unless one of those already failed.
+
+    The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's public hosts:
+    `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with PUBLIC of `emulators.webarena_sites`.
+    An address on a host that no task names decides nothing.
+    """
     oracle = WebArenaOracle(configs, mode=mode, model=model)
     return await together([oracle.grade(trajectory) for trajectory in trajectories])
 
 
 def answer_of(trajectory: Trajectory, mode: Mode) -> str:
-    """The answer to grade, "" for none. In `paper` mode an early end gives the words that the original gave as an answer."""
+    """The answer to grade, "" for none. In `paper` mode an early end gives words such as the original gave as an answer."""
     if trajectory.answer is not None or mode == "fixed":
         return trajectory.answer or ""
     ended_by, stopped = (_text(trajectory.metadata, key) for key in ("ended_by", "stopped"))

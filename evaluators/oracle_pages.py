@@ -97,7 +97,8 @@ async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle:
         found = await _selected(check, caller, mode)
         missing = _missing(check, found, mode)
         if missing is None or check.prep_actions or clock() >= end:
-            return Check(missing is None, what if missing is None else f"{what} gives {excerpt(str(found))}: {missing}")
+            gives = f" gives {excerpt(str(found))}" if check.locator.strip() else ""  # the head of a whole page tells nothing
+            return Check(missing is None, what if missing is None else f"{what}{gives}: {missing}")
         await asyncio.sleep(_AGAIN)
 
 

@@ -19,17 +19,18 @@ something rely on it. Parts behind # are not compared.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable
 from urllib.parse import parse_qs, unquote, urlparse, urlsplit
 
 from prill.datasets.webarena_tasks import TaskConfig
 from prill.evaluators.oracle_checks import Check, Mode, Undecidable, require_sites
 
 RULE = "GOLD in PRED"
-_OR = " |OR| "
+_OR, _TAB = " |OR| ", " |AND| "
 
 
-def check_url(config: TaskConfig, url: str | None, mode: Mode) -> Check:
-    """The check of the last address; undecided when there is none."""
+def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None) -> Check:
+    """The check of the last address; undecided when there is none, or when it fails on a host that is none of `hosts`."""
     wanted = config.eval.reference_url or ""
     if config.eval.url_note not in (None, RULE):
         return Check(None, f"url_match: the rule {config.eval.url_note!r} is not known")
@@ -37,7 +38,10 @@ def check_url(config: TaskConfig, url: str | None, mode: Mode) -> Check:
         return Check(None, "url_match: the last address was not recorded")
     try:
         require_sites(wanted)
-        return Check(url_matches(wanted, url, mode), f"url_match: {url} does not match {wanted}")
+        passed = url_matches(wanted, url, mode)
+        if not passed and hosts is not None and (host := _host(url)) and host not in hosts:
+            return Check(None, f"url_match: {url} cannot be compared: no task names the host {host}")
+        return Check(passed, f"url_match: {url} does not match {wanted}")
     except (ValueError, Undecidable) as error:
         return Check(None, f"url_match: {url} cannot be compared with {wanted} ({error})")
 
@@ -58,6 +62,19 @@ def url_matches(reference: str, url: str, mode: Mode) -> bool:
     return any(base in place for base in places) and all(
         any(value in query.get(key, ()) for value in values) for key, values in wanted.items()
     )
+
+
+def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
+    """Those of the sites that the tasks name, with their ports."""
+    urls = [url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_OR))]
+    return frozenset(map(_host, urls)) - {""}
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _parts(url: str) -> tuple[str, dict[str, list[str]]]:

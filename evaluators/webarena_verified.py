@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from webarena_verified import WebArenaVerified
 
 SOURCE = "webarena-verified"
+_LAST = 811
+_FORM = """
+
+Your final answer is one JSON object and nothing else:
+{"task_type": …, "status": …, "retrieved_data": …, "error_details": …}
+task_type: RETRIEVE when something was to be found out, MUTATE to be changed, NAVIGATE when a page was to be shown.
+status: SUCCESS, or why it cannot be done: NOT_FOUND_ERROR, PERMISSION_DENIED_ERROR, ACTION_NOT_ALLOWED_ERROR, \
+DATA_VALIDATION_ERROR, UNKNOWN_ERROR.
+retrieved_data: for RETRIEVE a list of what was found, with numbers as numbers; null otherwise.
+error_details: null with SUCCESS, else the reason in a sentence."""
 _INSTALL = "webarena-verified is not installed; run: pip install webarena-verified (it wants an environment of its own)"
 
 
@@ -41,6 +51,15 @@ class WebArenaVerifiedOracle:
         if not addresses:
             raise UsageError(f"set the addresses of the sites: {', '.join(SITES)}")
         self._judge: WebArenaVerified = WebArenaVerified(config=WebArenaVerifiedConfig(environments=addresses))
+
+    def goal(self, number: int) -> str:
+        """The task's text in this benchmark, and the form of answer it wants; without both no answer can be right.
+
+        Raises UsageError for a task that is none of the 812.
+        """
+        if number > _LAST:
+            raise UsageError(f"webarena-verified has no task {number}; its tasks are 0 to {_LAST}")
+        return str(self._judge.get_task(number).intent) + _FORM
 
     async def grade(self, trajectory: Trajectory, har: Path) -> LabelRecord:
         """The label, with what did not match in the note; no decision where the package could not evaluate.
@@ -72,8 +91,8 @@ class WebArenaVerifiedOracle:
 def task_number(trajectory: Trajectory) -> int:
     """The number in `webarena.<number>`."""
     name, _, number = trajectory.task.id.partition(".")
-    if name != "webarena" or not number.isdecimal() or int(number) > 811:
-        raise UsageError(f"trajectory {trajectory.id}: {trajectory.task.id!r} is none of webarena.0 to webarena.811")
+    if name != "webarena" or not number.isdecimal() or int(number) > _LAST:
+        raise UsageError(f"trajectory {trajectory.id}: {trajectory.task.id!r} is none of webarena.0 to webarena.{_LAST}")
     return int(number)
 
 

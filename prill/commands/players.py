@@ -65,9 +65,11 @@ def _plays(args: argparse.Namespace) -> Player:
         raise UsageError("the scripted policy knows the tasks of the local shop only: add --shop, or choose another --policy")
     solutions = {str(number): solution for number, solution in shop_solutions().items()}
 
+    wanted = set((args.behaviour or "solve").split(","))
+    if other := wanted - {"solve", "wrong-target"}:
+        raise UsageError(f"--behaviour {', '.join(sorted(other))}: on the shop there are solve and wrong-target")
+
     def make(case: Case) -> Policy:
-        if case.behaviour not in ("solve", "wrong-target"):
-            raise UsageError(f"--behaviour {case.behaviour}: on the shop there are solve and wrong-target")
         solution = solutions[case.task]
         return Play(solution.right if case.behaviour == "solve" else solution.wrong)
 

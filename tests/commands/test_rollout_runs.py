@@ -133,6 +133,7 @@ def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(
         (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
         (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "--shop has its own tasks and resets itself"),
         (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 12"),
+        (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--behaviour", "no-submit"), "there are solve and"),
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
     ],
 )

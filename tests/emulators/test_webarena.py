@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 import shlex
+import signal
 import stat
 import sys
 import tempfile
@@ -19,6 +21,7 @@ import pytest_asyncio
 from prill.datasets.webarena_tasks import TaskConfig, read_configs, task_of
 from prill.emulators.chromium import Chromium, chromium_path
 from prill.emulators.webarena import Setup, WebArena
+from prill.emulators.webarena_login import Logins
 from prill.emulators.webarena_reset import reset_sites
 from prill.emulators.webarena_sites import Sites
 from prill.errors import EnvironmentFailure, UsageError
@@ -137,6 +140,19 @@ def ended(process: int) -> bool:
     return False
 
 
+async def test_servers_that_a_reset_command_starts_are_not_waited_for(tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    await reset_sites(f"sleep 600 & echo $! > {shlex.quote(str(number))}", 60)
+    os.kill(int(number.read_text()), signal.SIGKILL)  # it was still running
+
+
+async def test_only_the_limit_ends_the_wait_for_a_reset_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.001))
+    with Shop() as shop:
+        await reset_sites(shop.reset_url, 60)
+
+
 async def test_a_reset_server_is_asked_and_waited_for() -> None:
     with Shop() as shop:
         shop.store.products.clear()
@@ -199,19 +215,16 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
 # Placeholders stay: the environment fills them in.
 CONFIGS: dict[int, TaskConfig] = {config.task_id: config for config in read_configs(shop_configs(), {})}
 EMMA = "emma.lopez@gmail.com"
+# One task for each login; that the other plays reach their ends is seen by the oracle's tests.
 STATES: dict[int, Callable[[Store], bool]] = {
     1006: lambda store: store.customers[EMMA].wishes == ["LL-205"],
-    1007: lambda store: store.customers[EMMA].address.zip == "60601" and store.customers[EMMA].address.street2 == "Suite 100",
-    1008: lambda store: store.orders[-1].lines == [("LL-202", 2, 1400)],
     1009: lambda store: (store.submissions[-1].forum, store.submissions[-1].title[:22]) == ("desks", "How do you hide cables"),
     1010: lambda store: (store.products["LL-301"].price, store.products["LL-301"].stock) == (975, 40),
     1011: lambda store: any(
         (m.account, m.role) == ("mira", "Reporter") for m in store.projects["byteblaze/lantern-theme"].members
     ),
-    1012: lambda store: (
-        (store.products["LL-302"].reviews[-1].author, store.products["LL-302"].reviews[-1].rating) == ("Emma", 4)
-    ),
 }
+LOOKS = (1001, 1002, 1003, 1004, 1005)
 
 
 async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
@@ -221,7 +234,7 @@ async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Tr
 
 
 @pytest.mark.slow
-async def test_each_right_play_reaches_its_state_on_the_server(make: Make, shop: Shop, tmp_path: Path) -> None:
+async def test_a_right_play_on_each_site_reaches_its_state_on_the_server(make: Make, shop: Shop, tmp_path: Path) -> None:
     environment = make(cookies=tmp_path / "cookies")
     for number, reached in STATES.items():
         assert not reached(shop.store), number
@@ -242,7 +255,7 @@ async def test_with_a_reset_every_episode_begins_with_the_first_state(make: Make
 async def test_plays_that_only_look_end_at_public_addresses(make: Make, tmp_path: Path) -> None:
     environment = make(cookies=tmp_path / "cookies")
     ends = {}
-    for number in sorted(set(CONFIGS) - set(STATES)):
+    for number in LOOKS:
         trajectory = await play(environment, number, shop_solutions()[number].right)
         ends[number] = trajectory.final.url if trajectory.final else None
     shop = "http://onestopmarket.com"
@@ -266,13 +279,16 @@ async def test_agents_go_to_public_hosts_and_oracles_see_the_real_page(make: Mak
     assert "could not be opened" in (observation.text or "")
 
 
-async def test_each_episode_signs_in_anew_and_keeps_no_cookies(make: Make, shop: Shop) -> None:
+async def test_each_episode_signs_in_anew_and_keeps_no_cookies(
+    make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = make()
     for number in (1, 2):
         observation = await environment.reset(task_of(CONFIGS[1004]))
         assert "Welcome, Emma Lopez!" in (observation.text or "")
         assert shop.store.logins == number
-    assert not list(Path(tempfile.gettempdir()).glob("prill-cookies-*"))
+    assert not list(tmp_path.glob("prill-cookies-*"))
 
 
 async def test_kept_cookies_are_taken_again_until_the_site_refuses_them(make: Make, shop: Shop, tmp_path: Path) -> None:
@@ -287,12 +303,26 @@ async def test_kept_cookies_are_taken_again_until_the_site_refuses_them(make: Ma
     assert (shop.store.logins, "Welcome, Emma Lopez!" in (observation.text or "")) == (1, True)
 
 
-@pytest.mark.parametrize("content", ["", "no json", "[]", '{"cookies": 3}'])
-async def test_a_broken_file_of_cookies_is_renewed(make: Make, shop: Shop, tmp_path: Path, content: str) -> None:
-    (tmp_path / "shopping_state.json").write_text(content)
-    observation = await make(cookies=tmp_path).reset(task_of(CONFIGS[1004]))
-    assert (shop.store.logins, "Welcome, Emma Lopez!" in (observation.text or "")) == (1, True)
-    assert json.loads((tmp_path / "shopping_state.json").read_text())["cookies"]
+async def test_a_broken_file_of_cookies_is_renewed(browser: Chromium, shop: Shop, tmp_path: Path) -> None:
+    logins = Logins(Sites.from_environment(shop.environ), browser, tmp_path, reuse=True)
+    for number, content in enumerate(["", "no json", "[]", '{"cookies": 3}'], 1):
+        (tmp_path / "shopping_state.json").write_text(content)
+        path = await logins.cookies(("SHOPPING",))
+        assert shop.store.logins == number
+        assert json.loads(path.read_text())["cookies"]
+
+
+async def test_a_browser_that_dies_after_signing_in_ends_the_episode_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from playwright.async_api import BrowserContext
+
+    async def die(context: BrowserContext) -> object:
+        await context.close()
+        return await state(context)
+
+    state = BrowserContext.storage_state
+    monkeypatch.setattr(BrowserContext, "storage_state", die)
+    with pytest.raises(EnvironmentFailure, match="the browser failed after signing in"):
+        await make().reset(task_of(CONFIGS[1004]))
 
 
 async def test_a_task_on_two_sites_is_signed_in_to_both(make: Make, shop: Shop) -> None:
@@ -330,6 +360,9 @@ async def test_a_task_without_setup_and_a_site_without_address_are_the_user_s_to
         await make().reset(Task(id="webarena.7", goal=""))
     with pytest.raises(UsageError, match="export WIKIPEDIA="):
         await make(setups={"map": Setup(sites=("wikipedia",))}).reset(Task(id="map", goal=""))
+    for state, words in (("./.auth/homepage_state.json", "export HOMEPAGE="), ("me.txt", "storage_state 'me.txt'")):
+        with pytest.raises(UsageError, match=words):
+            make(setups={"x": Setup(sites=("shopping",), storage_state=state)}).check("x")
 
 
 async def test_a_failed_reset_of_the_sites_ends_the_episode_before_it_begins(make: Make, shop: Shop) -> None:
@@ -356,3 +389,14 @@ async def test_the_network_record_holds_the_episode_and_not_the_login(make: Make
     text = environment.har.read_text()
     assert any(entry["request"]["url"].endswith("/contact/") for entry in json.loads(text)["log"]["entries"])
     assert "Password.123" not in text
+
+
+async def test_episodes_of_one_task_at_the_same_time_have_network_records_of_their_own(make: Make, tmp_path: Path) -> None:
+    pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
+    await asyncio.gather(*(environment.reset(task_of(CONFIGS[1004])) for environment in pair))
+    for number, environment in enumerate(pair):
+        await environment.step(Action("goto", value=f"http://onestopmarket.com/contact/?number={number}"))
+        await environment.finish()
+    for number, environment in enumerate(pair):
+        assert environment.har is not None
+        assert f"?number={number}" in environment.har.read_text()

@@ -13,14 +13,14 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 MODES: tuple[Mode, Mode] = ("paper", "fixed")
 
 
-def config(*kinds: str, number: int = 0, **checks: Any) -> TaskConfig:
+def config(*kinds: str, number: int = 0, start_url: str = "http://shop", **checks: Any) -> TaskConfig:
     """A task that is graded in these ways."""
     record = {
         "sites": ["shopping"],
         "task_id": number,
         "require_login": False,
         "storage_state": None,
-        "start_url": "http://shop",
+        "start_url": start_url,
         "geolocation": None,
         "intent_template": "t",
         "instantiation_dict": {},

@@ -267,6 +267,23 @@ async def test_many_records_are_graded_offline_in_order() -> None:
     assert [(label.id, label.success) for label in labels] == [("one", True), ("two", False), ("three", True)]
 
 
+async def test_an_address_on_a_host_that_no_task_names_is_no_failure_on_record() -> None:
+    local = config("url_match", reference_url="http://10.0.0.5:7770/mugs.html", start_url="http://10.0.0.5:7770")
+    public = config("url_match", reference_url="http://onestopmarket.com/mugs.html", start_url="http://onestopmarket.com")
+    for url, by_local, by_public in (
+        ("http://onestopmarket.com/mugs.html", None, True),
+        ("http://onestopmarket.com/lamps.html", None, False),
+        ("http://10.0.0.5:7770/mugs.html", True, None),
+        ("http://10.0.0.5:7770/", False, None),
+        ("about:blank", False, False),
+        ("chrome-error://chromewebdata/", None, None),
+    ):
+        found = [(await graded(task, ended("", url), "fixed")).success for task in (local, public)]
+        assert found == [by_local, by_public], url
+    label = await graded(local, ended("", "http://onestopmarket.com/"), "paper")
+    assert "no task names the host onestopmarket.com" in (label.note or "")
+
+
 async def test_an_episode_of_another_benchmark_is_an_error() -> None:
     with pytest.raises(UsageError, match="the oracle has no task 'miniwob.x'"):
         await graded(string(exact_match="a"), replace(ended("a"), task=Task(id="miniwob.x", goal="g")), "paper")

@@ -20,7 +20,7 @@ from prill.evaluators.oracle_sites import ShopAccess, post_url, read_call, shop_
 from .conftest import MODES, config, ended
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
+    from playwright.async_api import BrowserContext, Page, Route
 
 PAGES = {
     "/": "<h1>Blue&nbsp;Band</h1><p id=n>20.0000</p><p id=m>$120</p><input id=i value='a &amp;amp; b'>"
@@ -70,8 +70,9 @@ async def browser() -> AsyncIterator[Chromium]:
     await browser.close()
 
 
-@pytest_asyncio.fixture(loop_scope="module")
-async def tested(browser: Chromium) -> AsyncIterator[Probe]:
+async def site(browser: Chromium) -> BrowserContext:
+    """A context in which `http://site.test/` has these pages."""
+
     async def serve(route: Route) -> None:
         path = "/" + route.request.url.split("/", 3)[3]
         body = PAGES.get(path)
@@ -82,10 +83,22 @@ async def tested(browser: Chromium) -> AsyncIterator[Probe]:
 
     context = await browser.context(800, 600)
     await context.route("**/*", serve)
-    page = await context.new_page()
+    return context
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(browser: Chromium) -> AsyncIterator[BrowserContext]:
+    context = await site(browser)
+    yield context
+    await context.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tested(shared: BrowserContext) -> AsyncIterator[Probe]:
+    page = await shared.new_page()
     await page.goto("http://site.test/")
     yield Probe(page)
-    await context.close()
+    await page.close()
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -138,6 +151,11 @@ async def test_contents_that_come_late_are_waited_for_and_contents_that_never_co
     )
 
 
+async def test_a_whole_page_is_not_repeated_in_the_note(tested: Probe) -> None:
+    found = await tested.check("last", "", must_include=("Green",))
+    assert found == Check(False, "program_html: last: it does not include 'Green'")
+
+
 async def test_preparations_are_carried_out_once(tested: Probe) -> None:
     prep = ("document.querySelector('#t').click()", "document.querySelector('#gone').click()")
     for url in ("http://site.test/fold", "last"):
@@ -178,8 +196,10 @@ async def test_a_page_that_cannot_be_opened_leaves_the_check_open(tested: Probe,
     assert len(tested.page.context.pages) == 1
 
 
-async def test_a_browser_that_is_gone_leaves_the_check_open(tested: Probe) -> None:
-    await tested.page.context.close()
+async def test_a_browser_that_is_gone_leaves_the_check_open(browser: Chromium) -> None:
+    context = await site(browser)
+    tested = Probe(await context.new_page())
+    await context.close()
     for url in ("last", "http://site.test/"):
         found = await tested.check(url, "document.querySelector('h1').outerText", must_include=("a",))
         assert (found.passed, "the page cannot be looked at" in found.text) == (None, True)

@@ -64,6 +64,15 @@ async def test_answers_are_graded(
     assert (label.note is None) if words is None else words in (label.note or "")
 
 
+def test_agents_are_given_the_benchmark_s_own_text_and_the_form_of_the_answer(oracle: WebArenaVerifiedOracle) -> None:
+    text = oracle.goal(0)
+    assert text.startswith("Get the top-1 best-selling product name(s) in 2022\n")
+    assert all(f'"{name}"' in text for name in retrieved("x")) and "RETRIEVE" in text
+    assert "Lumaflex" not in text
+    with pytest.raises(UsageError, match="has no task 812"):
+        oracle.goal(812)
+
+
 async def test_the_pages_that_were_visited_are_graded(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
     for url, passed in (("http://git.test/dashboard/todos", True), ("http://git.test/dashboard", False)):
         navigated: dict[str, object] = {"task_type": "NAVIGATE", "status": "SUCCESS", "retrieved_data": None}
