@@ -119,6 +119,8 @@ class AdbServer:
         async with self._connection(self.timeout, request) as (reader, writer):
             await _request(reader, writer, request)
             if not answer:
+                # A server that ends is gone when it lets go: one that is asked before would not be started anew.
+                await reader.read()
                 return ""
             length = int(await reader.readexactly(4), 16)
             return (await reader.readexactly(length)).decode("utf-8", "replace")

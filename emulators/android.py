@@ -128,15 +128,22 @@ class Android:
         await self._reopen()
 
     async def _reopen(self) -> None:
+        try:
+            await self._open()
+        except PhoneLost:
+            # An Appium server that is still ending the session before, on a phone that was lost, takes the new one along.
+            try:
+                await self._open()
+            except PhoneLost as lost:
+                raise EnvironmentFailure(str(lost)) from lost
+
+    async def _open(self) -> None:
         await self._phone.close()
         if isinstance(self._device, Avd):
             self._device.check()
-        try:
-            # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
-            self._serial = await self._phone.open(self._serial)
-            self._says = await self._phone.size()
-        except PhoneLost as lost:
-            raise EnvironmentFailure(str(lost)) from lost
+        # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
+        self._serial = await self._phone.open(self._serial)
+        self._says = await self._phone.size()
 
     async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
         """What it gives; on a new session, once, when the session is lost and repeating does no harm."""
@@ -164,6 +171,8 @@ class Android:
         elif action.kind == "type" and action.value:
             if place is not None:
                 await self._touch(place, place)
+                # What is typed before the field has the focus is lost, and nobody is told.
+                await self._picture()
             await self._type(action.value)
         elif action.kind == "press" and (code := KEYCODES.get(_key_name(action.value))):
             await self._press(code)

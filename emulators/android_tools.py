@@ -15,7 +15,7 @@ from pathlib import Path
 from prill.emulators.adb import AdbServer, sdk_program
 from prill.emulators.avd_files import avd_home, avds
 from prill.emulators.phones import PhoneLost
-from prill.emulators.simulators import Tool
+from prill.emulators.tools import Tool
 from prill.errors import UsageError
 
 _BOUND = 5.0

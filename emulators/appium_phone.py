@@ -86,6 +86,9 @@ class AppiumPhone:
                 device = await self._adb.find(device)
             await session.start(self.wanted(device), self._open_timeout)
         except PhoneLost as lost:
+            if "socket hang up" in str(lost):
+                # The instrumentation was there and has ended: another session may work.
+                raise
             raise EnvironmentFailure(str(lost)) from lost
         return device
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Container
 from pathlib import Path
 
 from prill.emulators.adb import AdbServer, sdk_program
@@ -28,7 +29,6 @@ FLAGS = (
     "-no-boot-anim",  # boots sooner
     "-no-audio",  # machines without a sound card
 )
-_taken: set[int] = set()
 
 
 class Avd:
@@ -72,6 +72,7 @@ class Avd:
         self._poll = poll
         self._copy: OwnFolder | None = None
         self._port: int | None = None
+        self._mark: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -91,8 +92,11 @@ class Avd:
                 return self.serial
         await self.close()
         try:
+            program = self._program()
             await self._adb.attach()
-            self._start(await self._clone())
+            home = await self._clone()
+            self._choose_port(await self._adb.devices())
+            self._start(program, home)
             await self.wait_for_boot()
             if self._snapshot is not None:
                 await self.save(self._snapshot)
@@ -142,9 +146,10 @@ class Avd:
         finally:
             if process is not None:
                 _kill_group(process)
-            if self._port is not None:
-                _taken.discard(self._port)
-                self._port = None
+            self._port = None
+            if self._mark is not None:
+                self._mark.close()
+                self._mark = None
             copy, self._copy = self._copy, None
             if copy is not None:
                 await asyncio.to_thread(copy.close)
@@ -158,14 +163,28 @@ class Avd:
         await copy_avd(self.name, self._home, home)
         return home
 
-    def _start(self, home: Path) -> None:
+    def _choose_port(self, devices: Container[str]) -> None:
+        if self._wished_port is None:
+            # adb may know an emulator of that port that listens elsewhere: commands for ours would reach it.
+            wanted = [port for port in PORTS if f"emulator-{port}" not in devices]
+        else:
+            wanted = [self._wished_port]
+        for port in wanted:
+            if (mark := _marked(port)) is not None:
+                self._port, self._mark = port, mark
+                return
+        if self._wished_port is not None:
+            raise EnvironmentFailure(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
+        raise EnvironmentFailure(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
+
+    def _program(self) -> str:
         program = str(self._emulator) if self._emulator else sdk_program("emulator", "emulator")
         if program is None:
             raise UsageError("the Android emulator is not installed; install it with sdkmanager emulator, or set ANDROID_HOME")
-        if self._wished_port is not None and not _are_free(self._wished_port):
-            raise EnvironmentFailure(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
-        self._port = self._wished_port or _free_port()
-        _taken.add(self._port)
+        return program
+
+    def _start(self, program: str, home: Path) -> None:
+        assert self._port is not None
         command = [program, "-avd", self.name, "-port", str(self._port), *FLAGS, *self._flags]
         if not self._window:
             command.append("-no-window")
@@ -207,11 +226,21 @@ class Avd:
         return " | ".join(line.strip()[:300] for line in lines[-5:] if line.strip()) or "it said nothing"
 
 
-def _free_port() -> int:
-    for port in PORTS:
-        if port not in _taken and _are_free(port):
-            return port
-    raise EnvironmentFailure(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
+def _marked(console: int) -> socket.socket | None:
+    """A mark that this port is spoken for, as long as it is open, when it is free and nobody's yet.
+
+    The emulator takes its ports only some time after its start, and runs in other processes choose theirs meanwhile: the
+    mark is the UDP port of the same number, which the emulator has no use for.
+    """
+    mark = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        mark.bind(("127.0.0.1", console))
+        if _are_free(console):
+            return mark
+    except OSError:
+        pass
+    mark.close()
+    return None
 
 
 def _are_free(console: int) -> bool:

@@ -155,18 +155,20 @@ class BrowserEnvironment:
             return
         from playwright.async_api import Error
 
-        recorded = self._tracing is not None or self._har is not None
-        try:
-            async with asyncio.timeout(_WRITING if recorded else self._answer_timeout):
-                await tabs.stop()
+        await tabs.stop()
+        # Without its trace an episode is still whole, and others may be playing in this browser.
+        with contextlib.suppress(Error, TimeoutError, OSError):
+            async with asyncio.timeout(_WRITING):
                 if self._traces is not None and self._tracing is not None:
                     trace, self._tracing = free_path(self._traces / f"{self._tracing}.zip"), None
                     await tabs.context.tracing.stop(path=trace)
                     self._trace = trace
+        try:
+            async with asyncio.timeout(self._answer_timeout if self._har is None else _WRITING):
                 await tabs.context.close()
         except (Error, TimeoutError):
             # A browser that cannot even close tabs is of no use to the next episode.
-            await self._browser.close()
+            await self._browser.end(tabs.context.browser)
         self._tabs, self._page, self._view = None, None, View()
 
     async def close(self) -> None:
@@ -179,9 +181,8 @@ class BrowserEnvironment:
         from playwright.async_api import Error
 
         page = await tabs.context.new_page()
-        limit = self._navigation_timeout
         try:
-            answer = await page.goto(self._real_url(url), wait_until="commit", timeout=limit * 1000)
+            answer = await page.goto(self._real_url(url), wait_until="commit", timeout=self._navigation_timeout * 1000)
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
             raise EnvironmentFailure(f"the start page {url} cannot be opened: {why}; is the site running?") from error

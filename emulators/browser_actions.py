@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from prill.emulators.keys import key_combination
 from prill.types import Action, Point
 
 if TYPE_CHECKING:
@@ -21,33 +22,6 @@ if TYPE_CHECKING:
 # Longer texts are put in at once: a key at a time would take seconds.
 _BY_KEYS = 500
 _DRAG_STEPS = 10
-_KEYS = {
-    "alt": "Alt",
-    "backspace": "Backspace",
-    "cmd": "Control",
-    "command": "Control",
-    "control": "Control",
-    "ctrl": "Control",
-    "del": "Delete",
-    "delete": "Delete",
-    "down": "ArrowDown",
-    "end": "End",
-    "enter": "Enter",
-    "esc": "Escape",
-    "escape": "Escape",
-    "home": "Home",
-    "left": "ArrowLeft",
-    # Agents that learnt on a Mac say Meta; WebArena takes it for Control elsewhere.
-    "meta": "Control",
-    "pagedown": "PageDown",
-    "pageup": "PageUp",
-    "return": "Enter",
-    "right": "ArrowRight",
-    "shift": "Shift",
-    "space": "Space",
-    "tab": "Tab",
-    "up": "ArrowUp",
-}
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 
@@ -166,11 +140,8 @@ async def _type(page: Page, session: CDPSession, place: Element | Point | None, 
 async def _press(page: Page, keys: str) -> None:
     from playwright.async_api import Error
 
-    # "Control++" is Control and the plus key.
-    *held, last = keys.strip().removesuffix("+").split("+") if keys.strip().endswith("+") else keys.strip().split("+")
-    names = [*held, last or "+"]
     try:
-        await page.keyboard.press("+".join(_KEYS.get(name.strip().lower(), name.strip()) for name in names))
+        await page.keyboard.press(key_combination(keys))
     except Error as error:
         # A key that no keyboard has is the agent's mistake, not a broken browser.
         if "Unknown key" not in error.message:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,7 +72,8 @@ class Chromium:
         self._arguments = arguments
         self._playwright: Playwright | None = None
         self._browser: Browser | None = None
-        self._starting = asyncio.Lock()
+        self._start: asyncio.Task[Browser] | None = None
+        self._unwanted: set[asyncio.Task[None]] = set()
 
     async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
         """A fresh profile with a window of `width` x `height` CSS pixels, drawn with `scale` device pixels each.
@@ -88,32 +90,68 @@ class Chromium:
         try:
             async with asyncio.timeout(START_TIMEOUT):
                 browser = await self._started()
-            async with asyncio.timeout(CALL_TIMEOUT):
-                return await _new_context(browser, width, height, scale, profile)
         except TimeoutError:
             await self.close()
+            raise EnvironmentFailure("Chromium did not start in time and was ended") from None
+        except Error as error:
+            await self.close()
+            raise EnvironmentFailure(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                return await self._wanted(_new_context(browser, width, height, scale, profile))
+        except TimeoutError:
+            await self.end(browser)
             raise EnvironmentFailure("Chromium did not answer and was ended") from None
         except Error as error:
             if "storage state" in error.message:
                 raise UsageError(f"the cookies of {profile.storage_state} are refused: {error.message}") from None
-            raise EnvironmentFailure(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+            # When Playwright's own process is gone, the browser still looks connected.
+            await self.end(browser)
+            raise EnvironmentFailure(f"Chromium gives no profile: {error.message.splitlines()[0]}") from error
         except ValueError:
             raise UsageError(f"{profile.storage_state} is not in the form of Playwright's storage state") from None
 
     async def _started(self) -> Browser:
+        if self._browser is not None and self._browser.is_connected():
+            return self._browser
+        if self._start is None or self._start.done():
+            self._start = asyncio.create_task(self._launched())
+            # An error is of no interest to a caller that has given up.
+            self._start.add_done_callback(lambda start: start.cancelled() or start.exception())
+        # A start that is broken off half-way would leave processes that nobody knows of.
+        return await asyncio.shield(self._start)
+
+    async def _launched(self) -> Browser:
         from playwright.async_api import async_playwright
 
-        async with self._starting:
-            if self._playwright is None:
-                self._playwright = await async_playwright().start()
-            if self._browser is None or not self._browser.is_connected():
-                # Chromium refuses to run as root with its sandbox; everybody else keeps it.
-                flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
-                self._browser = await self._playwright.chromium.launch(executable_path=chromium_path(), args=flags)
-            return self._browser
+        if self._playwright is None:
+            self._playwright = await async_playwright().start()
+        # Chromium refuses to run as root with its sandbox; everybody else keeps it.
+        flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
+        self._browser = await self._playwright.chromium.launch(executable_path=chromium_path(), args=flags)
+        return self._browser
+
+    async def _wanted(self, making: Coroutine[None, None, BrowserContext]) -> BrowserContext:
+        """What is made; closed as soon as it is there when the caller has given up by then."""
+        made = asyncio.create_task(making)
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            closing = asyncio.create_task(_close(made))
+            self._unwanted.add(closing)
+            closing.add_done_callback(self._unwanted.discard)
+            raise
+
+    async def end(self, browser: Browser | None) -> None:
+        """Ends a browser that does not answer. One that was started after it, for others that share it, is left alone."""
+        if browser is self._browser:
+            await self.close()
 
     async def close(self) -> None:
         """Ends the browser, by force when it does not answer; safe to call twice."""
+        start, self._start = self._start, None
+        if start is not None and not start.done():
+            await asyncio.wait({start}, timeout=END_TIMEOUT)
         browser, self._browser = self._browser, None
         playwright, self._playwright = self._playwright, None
         if playwright is None:
@@ -128,6 +166,14 @@ class Chromium:
         with contextlib.suppress(Error, TimeoutError):
             async with asyncio.timeout(END_TIMEOUT):
                 await playwright.stop()
+
+
+async def _close(made: asyncio.Task[BrowserContext]) -> None:
+    from playwright.async_api import Error
+
+    # A profile that cannot be made needs no closing, and the browser may be gone.
+    with contextlib.suppress(Error, ValueError):
+        await (await made).close()
 
 
 async def _new_context(browser: Browser, width: int, height: int, scale: float, profile: Profile) -> BrowserContext:

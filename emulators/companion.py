@@ -56,9 +56,11 @@ class Companion:
             raise MissingExtra("fb-idb", "ios") from None
         await self.end()
         self._started += 1
-        wanted = str(self._folder / f"{self._started}.sock")
+        wanted = self._folder / f"{self._started}.sock"
+        # The one of an earlier episode may be there: nobody promises to remove it, or to bind to it again.
+        wanted.unlink(missing_ok=True)
         # It ends with its simulator, so that deleting the simulators of a killed run ends everything that it left.
-        options = ("--udid", self.udid, "--grpc-domain-sock", wanted, "--only", "simulator", "--terminate-offline", "1")
+        options = ("--udid", self.udid, "--grpc-domain-sock", str(wanted), "--only", "simulator", "--terminate-offline", "1")
         try:
             with self._log.open("wb") as complaints:
                 self._process = await asyncio.create_subprocess_exec(

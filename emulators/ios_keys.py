@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # Numbers of the keys on the keyboard page of the USB HID usage tables, as idb wants them.
 KEYS = {
     "enter": 40,
@@ -32,15 +34,16 @@ MODIFIERS = {
     "cmd": "command",
 }
 ENTER = KEYS["enter"]
+_COMBINATION = re.compile(r"(?:(.*)\+)?(\+|[^+]+)")
 
 
 def combination(keys: str) -> tuple[int, list[str]] | None:
     """The number of the key and idb's names of its modifiers, for text such as Enter or Control+a; None for no such key."""
-    # The plus at the end of "Control++" is a key.
-    *before, key = keys[:-1].split("+") if keys.endswith("+") and len(keys) > 1 else keys.split("+")
-    if keys.endswith("+"):
-        key = "+"
-    before = [name for name in before if name]
+    # The plus at the end of "Control++" is a key, that of "Control+" is none.
+    found = _COMBINATION.fullmatch(keys)
+    if found is None:
+        return None
+    before, key = found[1].split("+") if found[1] else [], found[2]
     if any(name.lower() not in MODIFIERS for name in before):
         return None
     modifiers = [MODIFIERS[name.lower()] for name in before]

@@ -58,14 +58,18 @@ def is_home_screen(elements: Sequence[Element]) -> bool:
 
 
 def check_size(png: bytes, pixels: tuple[int, int]) -> None:
-    """Raises EnvironmentFailure unless the picture has the shape of a screen of that many pixels, else taps would go astray."""
-    from PIL import Image, UnidentifiedImageError
+    """Raises EnvironmentFailure unless this is a whole picture in the shape of a screen of that many pixels.
+
+    Taps would go astray on another shape.
+    """
+    from PIL import Image
 
     try:
         with Image.open(io.BytesIO(png)) as image:
             size = image.size
-    except (UnidentifiedImageError, OSError) as error:
-        raise EnvironmentFailure(f"the simulator's screenshot is no picture ({len(png)} bytes)") from error
+            image.verify()
+    except (OSError, SyntaxError) as error:
+        raise EnvironmentFailure(f"the simulator's screenshot is no whole picture ({len(png)} bytes)") from error
     shape, wanted = size[0] / size[1], pixels[0] / pixels[1]
     if abs(shape - wanted) > _SHAPE * wanted:
         raise EnvironmentFailure(f"the screenshot has {size[0]}x{size[1]} pixels, but the screen {pixels[0]}x{pixels[1]}")

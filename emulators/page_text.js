@@ -2,7 +2,7 @@
 //
 //   button "Send" #2 disabled        role, name in quotes, place among equals, state
 //
-// Everything up to the place is the target by which an action names the element.
+// Everything up to the place is the target by which an action names the element; the whole line does as well.
 window.prillPage = (() => {
   const SKIPPED = "script, style, template, #query, #reward-display, #click-canvas, #sync-task-cover, .ui-helper-hidden-accessible";
   const ROLES = ["button", "link", "checkbox", "radio", "tab", "tabpanel", "dialog", "menuitem", "option", "slider", "switch"];
@@ -10,15 +10,20 @@ window.prillPage = (() => {
   const INPUTS = { checkbox: "checkbox", radio: "radio", button: "button", submit: "button", reset: "button", range: "slider" };
   const CONTAINERS = ["dialog", "row", "tabpanel", "combobox", "listbox", "item"];
   const WIDTH = 160, HEIGHT = 210;
-  let elements = new Map();
+  // Places in an element, as fractions of its size, from the middle outwards.
+  const STEPS = [0.5, 0.3, 0.7, 0.1, 0.9];
+  const PARTS = STEPS.flatMap((x) => STEPS.map((y) => [x, y])).sort((a, b) => off(a) - off(b));
+  function off([x, y]) { return Math.max(Math.abs(x - 0.5), Math.abs(y - 0.5)); }
+  let elements = new Map(), showHidden = false;
 
   const squeeze = (text) => (text || "").replace(/\s+/g, " ").trim();
   const style = (el) => getComputedStyle(el);
-  const hidden = (el) => {
-    if (el.matches(SKIPPED) || el.type === "hidden") return true;
+  const unseen = (el) => {
     const s = style(el);
-    return s.display === "none" || s.visibility === "hidden" || s.opacity === "0";
+    return el.type === "hidden" || s.display === "none" || s.visibility === "hidden" || s.opacity === "0";
   };
+  const passedOver = (el) => el.matches(SKIPPED) || (!showHidden && unseen(el));
+  const inHidden = (el) => showHidden && !el.checkVisibility({ opacityProperty: true, visibilityProperty: true });
   const drawsImage = (el) => style(el).content.startsWith("url(");
   const pointed = (el) => style(el).cursor === "pointer";
   const clickable = (el) => pointed(el) && (el.tagName === "LI" || !pointed(el.parentElement)) && !el.querySelector("li");
@@ -31,6 +36,8 @@ window.prillPage = (() => {
     if (el.tagName === "INPUT") return INPUTS[el.type] || "textbox";
     if (el.tagName === "SELECT") return el.multiple ? "listbox" : "combobox";
     if (TAGS[el.tagName]) return TAGS[el.tagName];
+    if (el instanceof SVGGeometryElement && (el.hasAttribute("fill") || el.hasAttribute("stroke"))) return "shape";
+    if (el.classList.contains("ui-slider-handle")) return "slider";
     if (drawsImage(el)) return "icon";
     if (clickable(el)) return style(el).textDecorationLine === "underline" ? "link" : "item";
     return null;
@@ -45,10 +52,11 @@ window.prillPage = (() => {
     if (kind === "dialog") return squeeze(document.getElementById(el.getAttribute("aria-labelledby"))?.textContent);
     if (["row", "tabpanel"].includes(kind)) return "";
     if (kind === "icon") return depicted(el);
+    if (kind === "shape") return squeeze(`${el.tagName} ${el.getAttribute("fill") || ""}`);
     if (el.labels?.length) return squeeze(el.labels[0].textContent);
     if (el.tagName === "INPUT" && kind === "button") return squeeze(el.value);
     if (["INPUT", "TEXTAREA", "SELECT"].includes(el.tagName)) return squeeze(el.placeholder || el.title);
-    return squeeze(el.innerText);
+    return squeeze(el.innerText ?? el.textContent);
   }
 
   function outOfView(el) {
@@ -74,7 +82,8 @@ window.prillPage = (() => {
     if (kind === "icon" && el.classList.contains("clicked")) found.push("on");
     if (el.disabled) found.push("disabled");
     if (el === document.activeElement) found.push("focused");
-    if (kind !== "option" && outOfView(el)) found.push("offscreen");
+    if (inHidden(el)) found.push("hidden");
+    else if (kind !== "option" && outOfView(el)) found.push("offscreen");
     return found;
   }
 
@@ -89,11 +98,13 @@ window.prillPage = (() => {
       counts.set(base, place);
       const target = place > 1 ? base + " #" + place : base;
       elements.set(target, el);
-      lines.push("  ".repeat(depth) + [target, ...extra].join(" "));
+      const line = [target, ...extra].join(" ");
+      if (!elements.has(line)) elements.set(line, el);
+      lines.push("  ".repeat(depth) + line);
     }
     function flush(depth) {
       const text = squeeze(words);
-      if (text) add("text", text, speaker, depth, outOfView(speaker) ? ["offscreen"] : []);
+      if (text) add("text", text, speaker, depth, inHidden(speaker) ? ["hidden"] : outOfView(speaker) ? ["offscreen"] : []);
       words = "";
     }
     function walk(el, depth, silent) {
@@ -102,7 +113,7 @@ window.prillPage = (() => {
           if (silent || !squeeze(node.data)) { words += words && " "; continue; }
           if (!squeeze(words)) speaker = el;
           words += node.data;
-        } else if (node.nodeType === Node.ELEMENT_NODE && !hidden(node)) {
+        } else if (node.nodeType === Node.ELEMENT_NODE && !passedOver(node)) {
           visit(node, depth, silent);
         }
       }
@@ -117,7 +128,7 @@ window.prillPage = (() => {
         return;
       }
       const box = el.getBoundingClientRect();
-      if (box.width < 2 && kind !== "option") return;
+      if (box.width < 2 && kind !== "option" && !showHidden) return;
       flush(depth);
       add(kind, name(el, kind), el, depth, states(el, kind));
       if (!CONTAINERS.includes(kind)) return;
@@ -130,12 +141,23 @@ window.prillPage = (() => {
   }
 
   // Reading first makes sure that the targets are those of the page as it is now.
-  const find = (target) => (read(), elements.get(squeeze(target)) || null);
+  function find(target) {
+    const wanted = squeeze(target);
+    read();
+    return elements.get(wanted) || prillHtml.find(wanted);
+  }
 
   function centre(el) {
     el.scrollIntoView({ block: "nearest", inline: "nearest" });
     const rect = el.getClientRects()[0];
-    return rect ? [rect.left + rect.width / 2, rect.top + rect.height / 2] : null;
+    if (!rect) return null;
+    const at = (x, y) => [rect.left + rect.width * x, rect.top + rect.height * y];
+    // Where something lies over the middle, a person would click beside it.
+    return [at(0.5, 0.5), ...PARTS.map(([x, y]) => at(x, y))].find((point) => meets(el, point)) || at(0.5, 0.5);
+  }
+  function meets(el, [x, y]) {
+    const found = document.elementFromPoint(x, y);
+    return found !== null && (el.contains(found) || found.contains(el) || [...(el.labels || [])].includes(found));
   }
 
   const editable = (el) => el.isContentEditable || el.tagName === "TEXTAREA" || (el.tagName === "INPUT" && !INPUTS[el.type]);
@@ -150,7 +172,7 @@ window.prillPage = (() => {
   }
 
   function select(el, value) {
-    const option = [...(el.options || [])].find((o) => squeeze(o.text) === squeeze(value));
+    const option = [...(el.options || [])].find((o) => squeeze(o.text) === squeeze(value) || o.value === value);
     if (!option) return;
     option.selected = true;
     changed(el);
@@ -161,5 +183,5 @@ window.prillPage = (() => {
     (el || document.scrollingElement).scrollBy(0, down ? HEIGHT / 2 : -HEIGHT / 2);
   }
 
-  return { read, find, centre, editable, set, select, scroll };
+  return { read, find, centre, editable, set, select, scroll, unseen, squeeze, show: (also) => { showHidden = also; } };
 })();

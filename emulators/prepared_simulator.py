@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from prill.emulators.companion import Companion, CompanionFailure
 from prill.emulators.own_folder import OwnFolder
-from prill.emulators.simulators import COPIES, PREFIX, Simulators, clear_up, run, simctl_command
+from prill.emulators.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
 from prill.errors import EnvironmentFailure, UsageError
 
 Restore = Literal["clone", "erase", "none"]
@@ -36,7 +36,7 @@ class PreparedSimulator:
         self._executable, self._wanted, self._restore = companion, wanted, restore
         self._boot_timeout, self._timeout = boot_timeout, timeout
         self._folder: OwnFolder | None = None
-        self._udid: str | None = None
+        self._prepared: Simulator | None = None
         self._copied = False
         self._running: tuple[Simulators, str] | None = None
         self._companion: Companion | None = None
@@ -46,12 +46,12 @@ class PreparedSimulator:
         """Starts it and returns when it shows something. Raises EnvironmentFailure; UsageError when there is no such one."""
         await self.leave()
         if self._folder is None:
-            await clear_up(self._executable)
+            await clear_up(self._executable, timeout=self._boot_timeout)
             self._folder = OwnFolder(PREFIX)
         folder = self._folder
-        if self._udid is None:
-            self._udid = await self._resolve()
-        devices, udid = Simulators(self._executable, timeout=self._boot_timeout), self._udid
+        if self._prepared is None or self._restore == "none":
+            self._prepared = await self._find()
+        devices, udid = Simulators(self._executable, timeout=self._boot_timeout), self._prepared.udid
         if self._restore == "clone":
             self._copied = True
             udid = await devices.clone(udid, folder.path / COPIES)
@@ -59,7 +59,7 @@ class PreparedSimulator:
         elif self._restore == "erase":
             await devices.shutdown(udid)
             await devices.erase(udid)
-        if self._restore != "none" or await self._state(devices, udid) == "Shutdown":
+        if self._restore != "none" or self._prepared.state == "Shutdown":
             self._running = (devices, udid)
             await devices.boot(udid)
         companion = self._companion = Companion(devices.command, udid, folder.path, timeout=self._timeout)
@@ -110,8 +110,14 @@ class PreparedSimulator:
     def _copies(self, folder: OwnFolder) -> Simulators:
         return Simulators(self._executable, folder.path / COPIES, timeout=self._boot_timeout)
 
-    async def _resolve(self) -> str:
+    async def _find(self) -> Simulator:
+        """The one that is wanted, as it is now; once it is chosen it stays the same one."""
         there = await Simulators(self._executable, timeout=self._timeout).all()
+        if self._prepared is not None:
+            for one in there:
+                if one.udid == self._prepared.udid:
+                    return one
+            raise EnvironmentFailure(f"the simulator {self._prepared.name} ({self._prepared.udid}) is gone")
         fitting = [one for one in there if self._wanted in (None, one.udid, one.name)]
         listed = "; ".join(f"{one.name} ({one.os_version}, {one.udid})" for one in there) or "none"
         if len(fitting) != 1:
@@ -123,13 +129,7 @@ class PreparedSimulator:
                 f"{fitting[0].name} is {fitting[0].state}, and only a simulator that is off can be copied; "
                 f"run: xcrun simctl shutdown {fitting[0].udid}, or choose another way to restore it"
             )
-        return fitting[0].udid
-
-    async def _state(self, devices: Simulators, udid: str) -> str:
-        for one in await devices.all():
-            if one.udid == udid:
-                return one.state
-        raise EnvironmentFailure(f"the simulator {udid} is gone")
+        return fitting[0]
 
 
 async def _ready(companion: Companion, within: float) -> Screen:
@@ -143,7 +143,8 @@ async def _ready(companion: Companion, within: float) -> Screen:
                 try:
                     told: Any = await companion.ask("description", lambda client: client.describe())
                     size, last = told.screen_dimensions, f"state {told.state}"
-                    if told.state == "Booted" and size is not None and size.width_points and size.height_points:
+                    known = size is not None and all((size.width, size.height, size.width_points, size.height_points))
+                    if told.state == "Booted" and known:
                         last = "a screen without elements"
                         seen = await companion.ask(
                             "accessibility", lambda client: client.accessibility_info(None, AccessibilityInfoOptions())

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import importlib.metadata
 import json
+import logging
 import os
+import re
 import shutil
 import signal
 from collections.abc import Sequence
@@ -14,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prill.emulators.own_folder import abandoned, taken_over
+from prill.emulators.tools import Tool
 from prill.errors import EnvironmentFailure, UsageError
 
 # Folders of the environment begin so; the copies of simulators are in a device set inside.
 PREFIX = "prill-ios-"
 COPIES = "copies"
+_logger = logging.getLogger("prill.ios")
 GET_COMPANION = "on a Mac run: brew install facebook/fb/idb-companion, or set PRILL_IDB_COMPANION to the executable"
 
 
@@ -30,15 +34,6 @@ class Simulator:
     name: str
     state: str
     os_version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """Something that a platform needs: `found` says which there is, None that it is missing; `get` how to get it."""
-
-    name: str
-    found: str | None
-    get: str
 
 
 def companion_path() -> str:
@@ -93,17 +88,32 @@ class Simulators:
         await run((*self.command, "--delete", "all"), self._timeout)
 
 
-async def clear_up(companion: str) -> None:
-    """Deletes the copies that runs left behind when they were killed. What cannot be deleted stays for the next time."""
+async def clear_up(companion: str, *, timeout: float) -> None:
+    """Ends companions and deletes copies that runs left behind when they were killed.
+
+    What cannot be deleted within `timeout` seconds is logged, and stays for the next time.
+    """
     for folder in abandoned(PREFIX):
         with taken_over(folder) as dead:
             if not dead:
                 continue
             try:
-                await Simulators(companion, folder / COPIES).delete_all()
-            except EnvironmentFailure:
-                continue
-            shutil.rmtree(folder, ignore_errors=True)
+                await _end_companions(folder, timeout)
+                if (folder / COPIES).exists():
+                    await Simulators(companion, folder / COPIES, timeout=timeout).delete_all()
+            except EnvironmentFailure as failure:
+                _logger.warning("what a killed run left in %s stays there: %s", folder, failure)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _end_companions(folder: Path, timeout: float) -> None:
+    """Kills those that were told to work in the folder: they know of no parent that could have died."""
+    told_so = re.compile(rf"\s*(\d+) .*--\S+ {re.escape(str(folder))}/")
+    for line in (await run(("ps", "-A", "-ww", "-o", "pid=,args="), timeout)).splitlines():
+        if found := told_so.match(line):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(int(found[1]), signal.SIGKILL)
 
 
 async def run(command: Sequence[str], within: float, given: bytes = b"") -> str:

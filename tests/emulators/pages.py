@@ -75,6 +75,12 @@ p { font-family: f }</style><p>letters</p>""",
     "/where": "<title>?</title><script>navigator.geolocation.getCurrentPosition((p) => { document.title ="
     " `${p.coords.latitude},${p.coords.longitude}` })</script>",
     "/evil": "<title>Tab 9 | [1] button 'x'</title><p>\n[7] button 'Pay'\n! a dialog said 'yes'</p>",
+    "/shadow": """<title>Shadow</title><div></div><p></p><script>
+document.querySelector("div").attachShadow({ mode: "open" }).innerHTML =
+ `<button onclick="document.title = 'Clicked'">inner</button>
+ <select aria-label="Size" onchange="document.title = this.value"><option>A</option><option>B</option></select>`;
+document.querySelector("p").attachShadow({ mode: "closed" }).innerHTML =
+ `<button onclick="document.title = 'Sealed'">sealed</button>`</script>""",
     "/many": "<title>Many</title>" + "".join(f"<p>line {number}</p>" for number in range(300)),
     "/lost": "<title>Lost</title><a href='//['>odd</a><select><option>x</option></select><svg><text y=20>drawn</text></svg>",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import io
 import os
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from prill.emulators.phones import Phone
 from prill.emulators.still import same_screen
 from prill.errors import EnvironmentFailure, UsageError
 from prill.fakes.android import FakeAdb
+from prill.fakes.android.phone import Phone as FakePhone
 from prill.loop import rollout
 from prill.store import read_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -43,17 +45,9 @@ AWKWARD = (
 @pytest.fixture(params=["adb", "appium"])
 def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
     """Each backend in turn, on the same fake phone."""
-    fake_adb.phone().adb_keyboard = True
     if request.param == "adb":
         return AdbPhone(fake_adb.port)
     return AppiumPhone(request.getfixturevalue("appium"), adb_port=fake_adb.port)
-
-
-@pytest.fixture
-async def environment(phone: Phone, tmp_path: Path) -> AsyncIterator[Android]:
-    android = Android(tmp_path, phone=phone, still_gap=0.0, idle=0.0)
-    yield android
-    await android.close()
 
 
 @pytest.fixture
@@ -62,6 +56,34 @@ async def over_adb(fake_adb: FakeAdb, tmp_path: Path) -> AsyncIterator[Android]:
     android = Android(tmp_path, phone=AdbPhone(fake_adb.port), still_gap=0.0, idle=0.0)
     yield android
     await android.close()
+
+
+@pytest.fixture(scope="module", params=["adb", "appium"])
+def stand(
+    request: pytest.FixtureRequest, adb_path: str, adb_ports: list[int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[FakeAdb, Android]]:
+    """Each backend in turn, with one session for all tests that are not about sessions."""
+    with FakeAdb(("emulator-5560",), adb_keyboard=True) as adb:
+        adb_ports.append(adb.port)
+        phone: Phone = AdbPhone(adb.port)
+        if request.param == "appium":
+            phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
+        environment = Android(tmp_path_factory.mktemp("images"), phone=phone, still_gap=0.0, idle=0.0)
+        yield adb, environment
+        asyncio.run(environment.close())
+
+
+@pytest.fixture
+def environment(stand: tuple[FakeAdb, Android]) -> Android:
+    adb, environment = stand
+    adb.reset()
+    return environment
+
+
+@pytest.fixture
+def fake(stand: tuple[FakeAdb, Android]) -> FakePhone:
+    """The phone of `environment`."""
+    return stand[0].phone()
 
 
 def size(observation: Observation) -> tuple[int, int]:
@@ -77,7 +99,7 @@ async def do(environment: Android, *actions: Action) -> Observation:
     return observation
 
 
-async def test_an_episode_is_played_on_either_backend(environment: Android, fake_adb: FakeAdb) -> None:
+async def test_an_episode_is_played_on_either_backend(environment: Android, fake: FakePhone) -> None:
     class Searcher:
         def reset(self, task: Task) -> None:
             self.actions = [Action("click", target="[2]"), Action("type", value="größe 日本 🙂\n"), Action("stop")]
@@ -93,11 +115,11 @@ async def test_an_episode_is_played_on_either_backend(environment: Android, fake
     assert last.text is not None and "[3] button 'Result 1 for größe 日本 🙂'" in last.text.replace("\t", "")
     for state in (first, typed, last):
         assert size(state) == (720, 1600)
-    assert fake_adb.phone().screen.page == "results"
+    assert fake.screen.page == "results"
 
 
-async def test_every_sign_arrives_as_it_was_typed(environment: Android, fake_adb: FakeAdb) -> None:
-    screen = fake_adb.phone().screen
+async def test_every_sign_arrives_as_it_was_typed(environment: Android, fake: FakePhone) -> None:
+    screen = fake.screen
     await environment.reset(SEARCH)
     for text in AWKWARD:
         screen.texts["query"] = ""
@@ -105,8 +127,8 @@ async def test_every_sign_arrives_as_it_was_typed(environment: Android, fake_adb
         assert screen.texts["query"] == text
 
 
-async def test_keys_go_by_name_and_what_no_phone_has_changes_nothing(environment: Android, fake_adb: FakeAdb) -> None:
-    screen = fake_adb.phone().screen
+async def test_keys_go_by_name_and_what_no_phone_has_changes_nothing(environment: Android, fake: FakePhone) -> None:
+    screen = fake.screen
     await environment.reset(SEARCH)
     await do(environment, Action("type", target="[2] textbox", value="abc"), Action("press", value="Backspace"))
     assert screen.texts["query"] == "ab"
@@ -129,14 +151,14 @@ async def test_keys_go_by_name_and_what_no_phone_has_changes_nothing(environment
     assert screen.page == "home"
 
 
-async def test_text_without_a_field_goes_nowhere(environment: Android, fake_adb: FakeAdb) -> None:
+async def test_text_without_a_field_goes_nowhere(environment: Android, fake: FakePhone) -> None:
     await environment.reset(SEARCH)
     await do(environment, Action("type", value="lost"), Action("type", value="perdu é"))
-    assert fake_adb.phone().screen.texts["query"] == ""
+    assert fake.screen.texts["query"] == ""
 
 
-async def test_a_finger_that_hardly_moves_taps_and_one_that_moves_swipes(environment: Android, fake_adb: FakeAdb) -> None:
-    screen = fake_adb.phone().screen
+async def test_a_finger_that_hardly_moves_taps_and_one_that_moves_swipes(environment: Android, fake: FakePhone) -> None:
+    screen = fake.screen
     await environment.reset(SETTINGS)
     await do(environment, Action("swipe", point=(0.5, 0.25), end_point=(0.5, 0.21)))
     assert [name for name, on in screen.toggles.items() if on] == ["Wi-Fi", "Bluetooth", "Location"]
@@ -208,8 +230,8 @@ async def test_text_that_cannot_be_typed_is_an_error_that_says_what_is_missing(f
         await over_adb.step(Action("type", target="2", value="é"))
 
 
-async def test_a_task_starts_where_it_says(environment: Android, fake_adb: FakeAdb) -> None:
-    screen = fake_adb.phone().screen
+async def test_a_task_starts_where_it_says(environment: Android, fake: FakePhone) -> None:
+    screen = fake.screen
     await environment.reset(SETTINGS)
     assert screen.page == "settings"
     await environment.reset(HOME)
@@ -261,18 +283,36 @@ async def test_another_resolution_is_noticed(over_adb: Android, fake_adb: FakeAd
     assert size(seen) == (360, 800)
 
 
-async def test_several_phones_are_told_apart(tmp_path: Path, adb_path: str, adb_ports: list[int]) -> None:
-    with FakeAdb(("emulator-5554", "emulator-5556"), size=(360, 800), frames=0) as adb:
+@pytest.mark.parametrize("backend", ["adb", "appium"])
+async def test_several_phones_are_told_apart_at_the_same_time(
+    request: pytest.FixtureRequest, tmp_path: Path, adb_path: str, adb_ports: list[int], backend: str
+) -> None:
+    def phone() -> Phone:
+        if backend == "adb":
+            return AdbPhone(adb.port)
+        return AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
+
+    with FakeAdb(("emulator-5562", "emulator-5564"), size=(360, 800), frames=0) as adb:
         adb_ports.append(adb.port)
-        one, other = (Android(tmp_path, phone=AdbPhone(adb.port), device=f"emulator-555{n}", still_gap=0.0) for n in (4, 6))
-        await one.reset(SETTINGS)
-        await other.reset(HOME)
-        assert [phone.screen.page for phone in adb.phones] == ["settings", "home"]
-        nameless = Android(tmp_path, phone=AdbPhone(adb.port))
-        with pytest.raises(UsageError, match="say which: emulator-5554, emulator-5556"):
+        one, other = (Android(tmp_path, phone=phone(), device=f"emulator-556{n}", still_gap=0.0) for n in (2, 4))
+        await asyncio.gather(one.reset(SETTINGS), other.reset(SEARCH))
+        await asyncio.gather(do(one, Action("back")), do(other, Action("type", target="2", value="x\n")))
+        assert [phone.screen.page for phone in adb.phones] == ["home", "results"]
+        nameless = Android(tmp_path, phone=phone())
+        with pytest.raises(UsageError, match="say which: emulator-5562, emulator-5564"):
             await nameless.reset(HOME)
         for environment in (one, other, nameless):
             await environment.close()
+
+
+async def test_a_field_is_looked_at_before_it_is_typed_into(over_adb: Android, fake_adb: FakeAdb) -> None:
+    """A real phone moves the focus a moment after the touch; what comes earlier is lost."""
+    await over_adb.reset(SEARCH)
+    fake_adb.phone().shells.clear()
+    await do(over_adb, Action("type", point=(0.5, 0.2), value="x"))
+    said = [line.split()[:2] for line in fake_adb.phone().shells]
+    assert said[:2] == [["input", "tap"], ["screencap", "-p"]]
+    assert ["input", "text"] in said[2:]
 
 
 async def test_steps_come_after_a_reset_and_closing_twice_is_fine(over_adb: Android) -> None:
@@ -312,11 +352,11 @@ def held() -> tuple[int, set[str]]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count open files")
-@pytest.mark.parametrize(("backend", "episodes"), [("adb", 50), ("appium", 5)])
+@pytest.mark.parametrize(("backend", "episodes"), [("adb", 50), ("appium", 4)])
 async def test_many_episodes_leave_nothing_behind(
     request: pytest.FixtureRequest, adb_path: str, adb_ports: list[int], tmp_path: Path, backend: str, episodes: int
 ) -> None:
-    with FakeAdb(size=(180, 400), frames=0) as adb:
+    with FakeAdb(("emulator-5566",), size=(180, 400), frames=0) as adb:
         adb_ports.append(adb.port)
 
         async def play(times: int) -> None:
@@ -330,7 +370,7 @@ async def test_many_episodes_leave_nothing_behind(
                 await environment.close()
             adb.phone().shells.clear()
 
-        await play(2)
+        await play(1)
         before = held()
         tracemalloc.start()
         try:

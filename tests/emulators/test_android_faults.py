@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from prill.emulators.adb_phone import AdbPhone
 from prill.emulators.android import Android
 from prill.emulators.appium_phone import AppiumPhone
 from prill.emulators.phones import Phone, Start
-from prill.errors import EnvironmentFailure
+from prill.errors import EnvironmentFailure, UsageError
 from prill.fakes.android import FakeAdb
 from prill.loop import rollout
 from prill.types import Action, Observation, Step, Task
@@ -25,6 +27,17 @@ SETTINGS = Task(goal="settings", start_url="app:com.android.settings/.Settings")
 TIMEOUT = 2.0
 # A fault may show in two commands and a new session, and the session's end waits as well.
 BOUND = 60.0
+
+
+SERIALS = itertools.count(5570, 2)
+
+
+@pytest.fixture
+def fake_adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
+    """A phone of its own name for each test: Appium is a while in ending with one that broke, and holds up its namesakes."""
+    with FakeAdb((f"emulator-{next(SERIALS)}",)) as adb:
+        adb_ports.append(adb.port)
+        yield adb
 
 
 @pytest.fixture(params=["adb", "appium"])
@@ -67,8 +80,8 @@ class Waiting:
     [
         ("hang", "screenshot|screencap"),
         ("freeze", "answered|timed out|timeout|did not come"),
-        ("lost", "emulator-5554 is not connected"),
-        ("offline", "emulator-5554 is offline"),
+        ("lost", "SERIAL is not connected"),
+        ("offline", "SERIAL is offline"),
         ("adb-down", "connection to adb broke|no adb server"),
         ("wrong-size", "the screenshot has 360 x 800 pixels, but the phone says its screen has 720 x 1600"),
     ],
@@ -81,7 +94,7 @@ async def test_a_fault_that_lasts_ends_the_episode_in_time_and_the_next_one_star
     assert time.monotonic() - begun < BOUND
     assert broken.error is not None
     assert broken.metadata["ended_by"] == "error"
-    assert any(word in broken.error for word in words.split("|")), broken.error
+    assert any(word in broken.error for word in words.replace("SERIAL", fake_adb.phone().serial).split("|")), broken.error
     # A session that Appium has open goes on for a moment without the adb server.
     assert len(broken.steps) == 2 or (fault == "adb-down" and len(broken.steps) == 3)
     assert broken.final is None
@@ -99,8 +112,11 @@ async def test_a_fault_that_passes_costs_nothing_but_a_new_session(environment: 
     assert seen.text is not None and "Wi-Fi" in seen.text
 
 
-async def test_a_crash_of_the_instrumentation_while_looking_is_mended(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
+async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_mended(
+    appium: str, fake_adb: FakeAdb, tmp_path: Path
+) -> None:
     environment = Android(tmp_path, phone=AppiumPhone(appium, adb_port=fake_adb.port), still_gap=0.0, idle=0.0)
+    fake_adb.fault("crash")  # as soon as the session has begun
     await environment.reset(SETTINGS)
     sessions = fake_adb.phone().sessions
     fake_adb.fault("crash")
@@ -140,65 +156,36 @@ async def test_a_tap_that_cannot_have_been_made_is_made_on_a_new_session(
     await environment.close()
 
 
-class Relay:
-    """A door before a server that can be shut: what a client sees when the server is killed."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._open: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [client, server]
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
-
-    def _copy(self, one: socket.socket, other: socket.socket) -> None:
-        try:
-            while data := one.recv(65536):
-                other.sendall(data)
-        except OSError:
-            pass
-        finally:
-            other.close()
-
-    def close(self) -> None:
-        for one in (self._listener, *self._open):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-
-@pytest.fixture
-def relay(appium: str) -> Iterator[Relay]:
-    with closing(Relay(int(appium.rpartition(":")[2]))) as relay:
-        yield relay
-
-
 async def test_an_appium_server_that_is_killed_ends_the_episode_and_leaves_no_thread(
-    relay: Relay, fake_adb: FakeAdb, tmp_path: Path
+    appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
+    fake_adb: FakeAdb,
+    tmp_path: Path,
 ) -> None:
-    # The server itself lives on, and is to end the session that nobody asks anything any more.
-    alone = {"appium:newCommandTimeout": 5}
-    url = f"http://127.0.0.1:{relay.port}"
-    phone = AppiumPhone(url, adb_port=fake_adb.port, timeout=TIMEOUT, capabilities=alone)
-    environment = Android(tmp_path, phone=phone, still_gap=0.0, idle=0.0)
-    await environment.reset(SETTINGS)
-    relay.close()
-    with pytest.raises(EnvironmentFailure, match=f"no Appium server answers at {url}"):
-        await environment.step(Action("wait"))
+    with appium_server() as (url, server):
+        phone = AppiumPhone(url, adb_port=fake_adb.port, timeout=TIMEOUT)
+        environment = Android(tmp_path, phone=phone, still_gap=0.0, idle=0.0)
+        await environment.reset(SETTINGS)
+        server.kill()
+        server.wait()
+        with pytest.raises(EnvironmentFailure, match=f"no Appium server answers at {url}"):
+            await environment.step(Action("wait"))
     await environment.close()
     for thread in prill_threads():
         thread.join(BOUND)
     assert not prill_threads()
+
+
+async def test_a_server_that_allows_no_shell_commands_says_how_to_allow_them(
+    appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
+    fake_adb: FakeAdb,
+    tmp_path: Path,
+) -> None:
+    with appium_server() as (url, _):
+        phone = AppiumPhone(url, adb_port=fake_adb.port)
+        prepared = Android(tmp_path, phone=phone, prepare=("pm clear com.example.notes",), still_gap=0.0)
+        with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
+            await prepared.reset(SETTINGS)
+        await prepared.close()
 
 
 async def test_a_server_that_was_never_there_is_said_so(fake_adb: FakeAdb, tmp_path: Path) -> None:
@@ -239,7 +226,7 @@ async def test_an_episode_that_is_cut_short_leaves_the_next_one_a_new_session(en
 
 
 async def test_what_does_not_open_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
-    await phone.open("emulator-5554")
+    await phone.open(None)
     with pytest.raises(EnvironmentFailure, match="does not open"):
         await phone.launch(Start(package="com.example.none", activity=".Main"))
     await phone.tap(10, 10)

@@ -110,6 +110,42 @@ async def test_several_devices_run_beside_each_other(adb: FakeAdb, home: Path) -
     assert copies() == []
 
 
+async def test_a_run_in_another_process_never_has_the_same_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+    """An emulator takes its ports a while after it was started: this one never does."""
+    started, program = tmp_path / "started", tmp_path / "emulator"
+    program.write_text(f"#!/bin/sh\necho $4 > {started}.part; mv {started}.part {started}; sleep 600\n")
+    program.chmod(0o755)
+    code = (
+        "import asyncio\nfrom pathlib import Path\nfrom prill.emulators.avd import Avd\n"
+        f"device = Avd('base', home=Path({str(home)!r}), emulator=Path({str(program)!r}), adb_port={adb.port})\n"
+        "async def main():\n    try:\n        await device.fresh()\n    finally:\n        await device.close()\n"
+        "asyncio.run(main())\n"
+    )
+    here = {**os.environ, "TMPDIR": tempfile.gettempdir()}
+    other = subprocess.Popen([sys.executable, "-c", code], env=here, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + BOUND
+        while not started.exists() and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+        device = avd(adb, home)
+        assert await device.fresh() != f"emulator-{started.read_text().strip()}"
+        await device.close()
+    finally:
+        other.send_signal(signal.SIGINT)
+        other.wait(BOUND)
+    assert copies() == []
+
+
+async def test_the_port_of_an_emulator_that_adb_knows_is_left_alone(adb: FakeAdb, home: Path) -> None:
+    first = avd(adb, home)
+    taken = await first.fresh()
+    await first.close()
+    adb.make(taken)
+    device = avd(adb, home)
+    assert await device.fresh() != taken
+    await device.close()
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -182,28 +218,25 @@ async def test_an_emulator_that_ignores_all_words_is_killed(adb: FakeAdb, home: 
     assert str(program) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-async def test_a_snapshot_takes_the_place_of_a_new_boot(adb: FakeAdb, home: Path, adb_path: str, tmp_path: Path) -> None:
-    """The stand-in keeps no snapshots, so its console's part is played by a program before the real adb."""
-    log, program = tmp_path / "said", Path(os.environ["ANDROID_HOME"]) / "platform-tools" / "adb"
-    program.unlink()
-    program.write_text(
-        f'#!/bin/sh\ncase "$*" in *snapshot*) echo "$*" >> {log}; '
-        f'[ -e {tmp_path}/broken ] && echo "KO: no such snapshot" || echo OK;;\n'
-        f'*) exec {adb_path} "$@";; esac\n'
-    )
-    program.chmod(0o755)
+async def test_a_snapshot_takes_the_place_of_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     device = avd(adb, home, snapshot="clean")
-    serial = await device.fresh()
+    environment = Android(tmp_path / "images", phone=AdbPhone(adb.port), device=device, still_gap=0.0)
+    await environment.reset(SETTINGS)
     phone = adb.phones[0]
-    assert await device.fresh() == serial
-    assert adb.phones[0] is phone
-    said = [line.partition(" emu ")[2] for line in log.read_text().splitlines()]
-    assert said == ["avd snapshot save clean", "avd snapshot load clean"]
-    (tmp_path / "broken").touch()
-    with pytest.raises(EnvironmentFailure, match="`avd snapshot save clean` failed: KO: no such snapshot"):
-        await device.fresh()  # cannot go back, boots anew, and cannot save
+    for _ in range(2):
+        await environment.step(Action("click", point=(0.5, 0.25)))
+        assert phone.screen.toggles["Bluetooth"]
+        await environment.reset(SETTINGS)
+        assert not phone.screen.toggles["Bluetooth"]
+    assert list(adb.phones) == [phone]
+    phone.snapshots.clear()
+    await environment.reset(SETTINGS)  # cannot go back, so it is replaced
+    assert adb.phones[0] is not phone
+    assert list(adb.phones[0].snapshots) == ["clean"]
+    await environment.close()
+    with pytest.raises(EnvironmentFailure, match="`avd snapshot save clean` failed: KO: .*-read-only"):
+        await avd(adb, home, snapshot="clean", flags=("-read-only",)).fresh()
     assert (adb.phones, copies()) == ((), [])
-    await device.close()
 
 
 async def test_a_copy_has_its_own_paths_and_leaves_locks_and_snapshots_behind(tmp_path: Path) -> None:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from PIL import Image
 
 from prill.emulators.elements import Element
@@ -36,34 +33,6 @@ TASK = Task(id="t", goal="turn on the VPN", platform="ios")
 UP = Action("swipe", value="up")
 
 
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, which has to be empty in the end. Sockets need short names, so not below tmp_path."""
-    with tempfile.TemporaryDirectory(prefix="ios", dir="/tmp") as folder:
-        monkeypatch.setattr(tempfile, "tempdir", folder)
-        yield Path(folder)
-        assert list(Path(folder).iterdir()) == []
-
-
-@pytest.fixture
-def fakes(tmp_path: Path) -> FakeSimulators:
-    return FakeSimulators(tmp_path / "fake")
-
-
-@pytest_asyncio.fixture
-async def make(fakes: FakeSimulators, temporary: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Ios]]:
-    """Makes environments without pauses, which are closed in the end."""
-    async with AsyncExitStack() as opened:
-
-        def one(**options: Any) -> Ios:
-            options = {"after_action": 0.0, "still_gap": 0.0, "idle": 0.0, **options}
-            made = Ios(tmp_path / "images", companion=str(fakes.companion), simctl=str(fakes.simctl), **options)
-            opened.push_async_callback(made.close)
-            return made
-
-        yield one
-
-
 async def run(phone: Ios, *actions: Action) -> Observation:
     for action in actions:
         seen, done = await phone.step(action)
@@ -78,19 +47,21 @@ def pixels(seen: Observation) -> tuple[int, int]:
 
 
 async def test_an_episode_begins_on_a_booted_copy_in_new_york_and_shows_pixels_and_elements(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
-    seen = await make().reset(TASK)
+    with simulators.change(simulators.udids[0]) as prepared:
+        prepared.density = 3
+    seen = await make_ios().reset(TASK)
     assert pixels(seen) == (1170, 2532)
     assert (
         seen.text == "[1] Application ' '\n\t[2] Button 'Settings'\n\t[3] Button 'Safari'\n\t[4] Slider '' value: 'page 1 of 2'"
     )
-    assert fakes.events() == ["location 40.7128 -74.006"]
-    assert [one.state for one in fakes.all()] == ["Shutdown"], "the prepared simulator itself is never started"
+    assert simulators.events() == ["location 40.7128 -74.006"]
+    assert [one.state for one in simulators.all()] == ["Shutdown"], "the prepared simulator itself is never started"
 
 
-async def test_fractions_arrive_in_points(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    phone = make(location=None)
+async def test_fractions_arrive_in_points(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    phone = make_running(location=None)
     await phone.reset(TASK)
     await run(
         phone,
@@ -102,7 +73,7 @@ async def test_fractions_arrive_in_points(make: Callable[..., Ios], fakes: FakeS
         Action("scroll", value="down"),
         Action("click", point=(0.5, 0.5), end_point=(0.5, 0.52)),
     )
-    assert fakes.events() == [
+    assert simulators.events() == [
         "tap 195 422",
         "tap 389 843",
         "tap 0 0",
@@ -113,19 +84,19 @@ async def test_fractions_arrive_in_points(make: Callable[..., Ios], fakes: FakeS
     ]
 
 
-async def test_a_phone_of_another_size_has_points_of_its_own(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    fakes.add(Simulator(udid=new_udid(), name="iPhone SE", width=320, height=568, density=2))
-    phone = make(simulator="iPhone SE", location=None)
+async def test_a_phone_of_another_size_has_points_of_its_own(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    simulators.add(Simulator(udid=new_udid(), name="iPhone SE", width=320, height=568, density=2, booted=True))
+    phone = make_ios(simulator="iPhone SE", restore="none", location=None)
     seen = await phone.reset(TASK)
     await run(phone, Action("click", point=(0.5, 0.5)))
-    assert fakes.events() == ["tap 160 284"]
+    assert simulators.events() == ["tap 160 284"]
     assert pixels(seen) == (640, 1136)
 
 
 async def test_elements_are_named_by_their_lines_and_what_is_not_there_changes_nothing(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_running: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
-    phone = make(location=None)
+    phone = make_running(location=None)
     first = await phone.reset(TASK)
     nothing = await run(
         phone,
@@ -144,7 +115,7 @@ async def test_elements_are_named_by_their_lines_and_what_is_not_there_changes_n
         Action("click"),
     )
     assert nothing == first
-    assert [event for event in fakes.events() if not event.startswith("open_url")] == []
+    assert [event for event in simulators.events() if not event.startswith("open_url")] == []
     inside = await run(phone, Action("click", target="[2] Button 'Settings'"))
     assert inside.text is not None and "[8] CheckBox 'VPN' value: '0'" in inside.text
     switched = await run(phone, Action("click", target="8"))
@@ -152,8 +123,8 @@ async def test_elements_are_named_by_their_lines_and_what_is_not_there_changes_n
     assert switched.screenshot != inside.screenshot
 
 
-async def test_text_goes_to_the_field_and_enter_is_key_40(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    phone = make(location=None)
+async def test_text_goes_to_the_field_and_enter_is_key_40(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    phone = make_running(location=None)
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     seen = await run(
         phone,
@@ -168,99 +139,98 @@ async def test_text_goes_to_the_field_and_enter_is_key_40(make: Callable[..., Io
     assert seen.text is not None
     lines = [line.partition("StaticText ")[2] for line in seen.text.splitlines() if "StaticText" in line]
     assert lines == ["'Hi, \"Bob\" & co. (50%)~'", "'second'", "'thirdA'"]
-    assert fakes.events().count("key 40") == 2
+    assert simulators.events().count("key 40") == 2
 
 
-async def test_text_that_no_us_keyboard_has_is_pasted(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    phone = make(location=None)
+async def test_text_that_no_us_keyboard_has_is_pasted(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    phone = make_ios(location=None)
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     seen = await run(phone, Action("type", target="3", value="Grüße, 你好 🎉\n"))
     assert seen.text is not None and "StaticText 'Grüße, 你好 🎉'" in seen.text
-    assert "key 227+25" in fakes.events()
+    assert "key 227+25" in simulators.events()
 
 
 async def test_text_that_cannot_be_typed_ends_the_episode_with_what_is_missing(
-    fakes: FakeSimulators, temporary: Path, tmp_path: Path
+    make_running: Callable[..., Ios], tmp_path: Path
 ) -> None:
-    phone = Ios(tmp_path / "images", companion=str(fakes.companion), simctl=str(tmp_path / "none"), still_gap=0)
+    phone = make_running(simctl=str(tmp_path / "none"))
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     with pytest.raises(EnvironmentFailure, match=r"'é'.*simctl is needed.*none does not start"):
         await phone.step(Action("type", target="3", value="é"))
-    await phone.close()
 
 
-async def test_back_and_home_are_the_home_button(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    phone = make(location=None)
+async def test_back_and_home_are_the_home_button(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    phone = make_running(location=None)
     for kind in ("back", "home"):
         await phone.reset(Task(id="t", goal="g", start_url=f"app:{SETTINGS}"))
         seen = await run(phone, Action(kind))
         assert seen.text is not None and seen.text.startswith("[1] Application ' '")
-    assert fakes.events() == [f"launch {SETTINGS}", "button 1"] * 2
+    assert simulators.events() == [f"launch {SETTINGS}", "button 1"] * 2
 
 
 async def test_a_swipe_up_on_the_home_screen_goes_right_in_evaluation_and_stays_up_in_apps(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_running: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
-    phone = make(location=None)
+    phone = make_running(location=None)
     await phone.reset(TASK)
     await run(phone, Action("swipe", value="left"), UP, UP, Action("click", target="[2]"), UP)
     right, up = "swipe 78 422 312 422", "swipe 195 422 195 168.8"
-    assert fakes.events() == ["swipe 312 422 78 422", right, right, "tap 70 150", up]
+    assert simulators.events() == ["swipe 312 422 78 422", right, right, "tap 70 150", up]
 
 
 async def test_a_swipe_up_in_collection_goes_left_or_right_by_seed_task_and_attempt(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_running: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
     async def ways(phone: Ios, task: Task) -> str:
-        begun = len(fakes.events())
+        begun = len(simulators.events())
         await phone.reset(task)
         await run(phone, *[UP] * 8)
-        return "".join("r" if event == "swipe 78 422 312 422" else "l" for event in fakes.events()[begun:])
+        return "".join("r" if event == "swipe 78 422 312 422" else "l" for event in simulators.events()[begun:])
 
-    phone, other = (make(location=None, swipe_up="random", restore="none", seed=seed) for seed in (1, 2))
+    phone, other = (make_running(location=None, swipe_up="random", seed=seed) for seed in (1, 2))
     first = await ways(phone, TASK)
     assert set(first) == {"l", "r"}
-    again = await ways(make(location=None, swipe_up="random", restore="none", seed=1), TASK)
+    again = await ways(make_running(location=None, swipe_up="random", seed=1), TASK)
     assert first == again
     assert len({first, await ways(phone, TASK), await ways(other, TASK), await ways(phone, Task(id="u", goal="g"))}) == 4
 
 
 async def test_what_one_episode_changed_is_gone_in_the_next_and_the_original_is_untouched(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
-    with fakes.change(fakes.udids[0]) as prepared:
+    with simulators.change(simulators.udids[0]) as prepared:
         prepared.on = ["VPN"]
-    before = fakes.read(fakes.udids[0])
-    phone, task = make(), Task(id="t", goal="g", start_url=f"app:{SETTINGS}")
+    before = simulators.read(simulators.udids[0])
+    phone, task = make_ios(), Task(id="t", goal="g", start_url=f"app:{SETTINGS}")
     first = await phone.reset(task)
     assert first.text is not None and "'VPN' value: '1'" in first.text
     changed = await run(phone, Action("click", target="[8]"))
     assert changed.text is not None and "'VPN' value: '0'" in changed.text
     assert await phone.reset(task) == first
-    assert fakes.read(fakes.udids[0]) == before
+    assert simulators.read(simulators.udids[0]) == before
 
 
 async def test_erase_begins_with_a_simulator_as_new_and_none_goes_on_with_it(
-    make: Callable[..., Ios], fakes: FakeSimulators
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
 ) -> None:
-    with fakes.change(fakes.udids[0]) as prepared:
+    with simulators.change(simulators.udids[0]) as prepared:
         prepared.on = ["VPN"]
     task = Task(id="t", goal="g", start_url=f"app:{SETTINGS}")
-    kept = make(restore="none")
+    kept = make_ios(restore="none")
     seen = await kept.reset(task)
     assert seen.text is not None and "'VPN' value: '1'" in seen.text
     await run(kept, Action("click", target="[3]"))
     seen = await kept.reset(task)
     assert seen.text is not None and "'Airplane Mode' value: '1'" in seen.text
     await kept.close()
-    assert fakes.read(fakes.udids[0]).state == "Shutdown", "what was started is turned off"
-    erased = make(restore="erase")
+    assert simulators.read(simulators.udids[0]).state == "Shutdown", "what was started is turned off"
+    erased = make_ios(restore="erase")
     seen = await erased.reset(task)
     assert seen.text is not None and "'VPN' value: '0'" in seen.text and "'Airplane Mode' value: '0'" in seen.text
 
 
-async def test_start_urls_open_apps_and_addresses(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    phone = make(location=None)
+async def test_start_urls_open_apps_and_addresses(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+    phone = make_running(location=None)
     page = await phone.reset(Task(id="t", goal="g", start_url="https://example.org/a"))
     assert page.text is not None and "StaticText 'https://example.org/a'" in page.text
     page = await run(phone, Action("goto", value="https://example.org/b"))
@@ -271,19 +241,21 @@ async def test_start_urls_open_apps_and_addresses(make: Callable[..., Ios], fake
         await phone.reset(Task(id="t", goal="g", start_url="Settings"))
 
 
-async def test_two_simulators_at_a_time_do_not_touch_each_other(make: Callable[..., Ios], fakes: FakeSimulators) -> None:
-    one, two = make(location=None), make(location=None)
+async def test_two_simulators_at_a_time_do_not_touch_each_other(
+    make_ios: Callable[..., Ios], simulators: FakeSimulators
+) -> None:
+    one, two = make_ios(location=None), make_ios(location=None)
     await asyncio.gather(one.reset(TASK), two.reset(TASK))
     tap = Action("click", target="[2]")
     first, second = await asyncio.gather(run(one, tap, tap), run(two, Action("swipe", value="left"), tap))
     assert first.text is not None and first.text.startswith("[1] Application 'Settings'")
     assert second.text is not None and second.text.startswith("[1] Application 'Messages'")
-    assert len({line.split()[0] for line in fakes.log()}) == 2, "two copies of the one prepared simulator"
+    assert len({line.split()[0] for line in simulators.log()}) == 2, "two copies of the one prepared simulator"
 
 
-async def test_an_episode_of_the_loop_is_recorded_like_any_other(make: Callable[..., Ios], tmp_path: Path) -> None:
+async def test_an_episode_of_the_loop_is_recorded_like_any_other(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     actions = [Action("click", "tap Settings", target="[2]"), Action("click", "tap VPN", target="[8]"), Action("stop", "done")]
-    played = await rollout(ReplayPolicy(actions), make(), TASK, id="one", max_steps=10)
+    played = await rollout(ReplayPolicy(actions), make_running(), TASK, id="one", max_steps=10)
     assert (played.error, len(played.steps), played.metadata) == (None, 3, {"ended_by": "agent"})
     assert played.final is not None and played.final.text is not None and "'VPN' value: '1'" in played.final.text
     assert json.loads(encode_trajectory(played, tmp_path))["task"]["platform"] == "ios"
@@ -298,16 +270,18 @@ async def test_an_episode_of_the_loop_is_recorded_like_any_other(make: Callable[
     ],
 )
 async def test_a_simulator_that_cannot_be_meant_is_the_caller_s_mistake(
-    make: Callable[..., Ios], fakes: FakeSimulators, options: dict[str, Any], message: str
+    make_ios: Callable[..., Ios], simulators: FakeSimulators, options: dict[str, Any], message: str
 ) -> None:
-    fakes.add(Simulator(udid=new_udid(), name="iPhone 15", booted=True))
+    simulators.add(Simulator(udid=new_udid(), name="iPhone 15", booted=True))
     with pytest.raises(UsageError, match=message):
-        await make(**options).reset(TASK)
+        await make_ios(**options).reset(TASK)
 
 
-async def test_wrong_calls_say_what_to_do(make: Callable[..., Ios], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_calls_say_what_to_do(
+    make_ios: Callable[..., Ios], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match="call reset first"):
-        await make().step(UP)
+        await make_ios().step(UP)
     with pytest.raises(UsageError, match="is not an executable file"):
         Ios(tmp_path, companion=str(tmp_path / "none"))
     monkeypatch.setenv("PRILL_IDB_COMPANION", "")
@@ -317,14 +291,14 @@ async def test_wrong_calls_say_what_to_do(make: Callable[..., Ios], tmp_path: Pa
 
 
 async def test_the_tools_are_listed_with_what_is_missing(
-    fakes: FakeSimulators, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    simulators: FakeSimulators, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("PRILL_IDB_COMPANION", str(fakes.companion))
+    monkeypatch.setenv("PRILL_IDB_COMPANION", str(simulators.companion))
     found = {tool.name: tool for tool in await ios_tools()}
-    assert found["idb_companion"].found == str(fakes.companion)
+    assert found["idb_companion"].found == str(simulators.companion)
     assert found["simulators"].found == "iPhone 14"
     assert str(found["idb client"].found).startswith("fb-idb ")
-    fakes.faults(list="error")
+    simulators.faults(list="error")
     assert {tool.name: tool.found for tool in await ios_tools()}["simulators"] is None
     monkeypatch.setenv("PRILL_IDB_COMPANION", str(tmp_path / "none"))
     missing = {tool.name: tool for tool in await ios_tools()}
@@ -341,6 +315,8 @@ async def test_the_tools_are_listed_with_what_is_missing(
         ("?", (56, ["shift"])),
         ("+", (46, ["shift"])),
         ("Control++", (46, ["control", "shift"])),
+        ("Control+", None),
+        ("", None),
         ("Hyper+a", None),
         ("F99", None),
         ("é", None),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,6 +127,114 @@ async def test_a_click_can_be_given_as_a_fraction_of_the_task_area(environment: 
     assert after.text.startswith('radio "AU" checked')
 
 
+async def test_a_button_that_lies_half_under_another_is_clicked_where_it_can_be_seen(environment: MiniWoB) -> None:
+    # With this seed the middle of button ONE is covered by button TWO.
+    _, label = await play(environment, "click-test-2", 6, "solve")
+    assert label.success
+
+
+async def test_an_element_is_named_by_its_whole_line_as_well(environment: MiniWoB) -> None:
+    seen = await environment.reset(await environment.task("click-checkboxes", 0))
+    assert seen.text is not None
+    line = seen.text.splitlines()[1]
+    assert line.endswith(" unchecked")
+    after, _ = await environment.step(Action("click", target=line))
+    assert after.text is not None
+    assert after.text.splitlines()[1] == line.removesuffix("unchecked") + "checked focused"
+
+
+async def test_a_combination_with_a_key_that_does_not_exist_leaves_no_key_pressed(environment: MiniWoB) -> None:
+    await environment.reset(await environment.task("enter-text", 0))
+    await environment.step(Action("press", value="Control+NoSuchKey"))
+    after, _ = await environment.step(Action("type", target="textbox", value="abc"))
+    assert after.text is not None
+    assert 'value "abc"' in after.text
+
+
+async def test_a_new_line_at_the_end_of_what_is_typed_is_the_enter_key(environment: MiniWoB) -> None:
+    await environment.reset(await environment.task("terminal", 0))
+    after, _ = await environment.step(Action("type", value="help\n"))
+    assert after.text is not None
+    assert "ls" in after.text
+
+
+async def test_two_episodes_side_by_side_have_a_clipboard_each(browser: Chromium, tmp_path: Path) -> None:
+    environments = [MiniWoB(tmp_path, browser=browser) for _ in range(2)]
+    words = ("first", "second")
+    for environment, word in zip(environments, words, strict=True):
+        await environment.reset(await environment.task("form-sequence-2", 0))
+        await environment.step(Action("type", target="textbox", value=word))
+        await environment.step(Action("press", value="Control+a"))
+        await environment.step(Action("press", value="Control+c"))
+    for environment, word in zip(environments, words, strict=True):
+        await environment.step(Action("click", target="textbox #2"))
+        after, _ = await environment.step(Action("press", value="Control+v"))
+        assert after.text is not None
+        assert f'textbox #2 value "{word}"' in after.text
+        await environment.reset(await environment.task("form-sequence-2", 0))
+        await environment.step(Action("click", target="textbox #2"))
+        after, _ = await environment.step(Action("press", value="Control+v"))
+        assert after.text is not None
+        assert 'textbox #2 value ""' in after.text
+        await environment.close()
+
+
+async def test_the_page_s_time_passes_by_actions_only(browser: Chromium, tmp_path: Path) -> None:
+    """The price of a stock changes ten times a second."""
+    environment = MiniWoB(tmp_path, browser=browser, settle=0.2)
+    task = await environment.task("stock-market", 0)
+    prices = []
+    for pause in (0.0, 0.5):
+        await environment.reset(task)
+        await asyncio.sleep(pause)
+        prices.append([(await environment.step(Action("wait", value=seconds)))[0].text for seconds in ("0", "3", "0")])
+    assert prices[0] == prices[1]
+    assert len(set(prices[0])) == 3
+    await environment.close()
+
+
+async def test_the_page_as_html_leaves_out_what_cannot_be_seen_and_shows_what_was_typed(
+    browser: Chromium, tmp_path: Path
+) -> None:
+    environment = MiniWoB(tmp_path, browser=browser, text="html")
+    task = await environment.task("click-tab-2", 1)
+    seen = await environment.reset(task)
+    assert seen.text is not None
+    assert not [word for word in ("<script", "<style", "reward-display", "sync-task-cover") if word in seen.text]
+    assert seen.text.count('role="tabpanel"') == 1
+    assert task.goal in re.sub(r"<[^>]*>", "", seen.text)
+    whole = MiniWoB(tmp_path, browser=browser, text="html", hidden=True)
+    assert ((await whole.reset(task)).text or "").count('role="tabpanel"') == 3
+
+    await environment.reset(await environment.task("enter-text", 1))
+    after, _ = await environment.step(Action("type", target="//input", value='a "b"'))
+    assert after.text is not None
+    tag = re.search(r"<input[^>]*>", after.text)
+    assert tag is not None
+    assert 'value="a &quot;b&quot;"' in tag[0]
+    for target, typed in ((tag[0], "by its tag"), (re.sub(r'.*_ref="(\d+)".*', r"\1", tag[0]), "by its number")):
+        after, _ = await environment.step(Action("type", target=target, value=typed))
+        assert f'value="{typed}"' in (after.text or "")
+    for nothing in ("//input[", "//no-such-tag", "9999"):
+        assert (await environment.step(Action("click", target=nothing)))[0] == after
+    await environment.close()
+    await whole.close()
+
+
+async def test_hidden_elements_are_marked_where_the_lines_show_them(browser: Chromium, tmp_path: Path) -> None:
+    environment = MiniWoB(tmp_path, browser=browser, hidden=True)
+    shown = (await environment.reset(await environment.task("click-tab-2", 1))).text or ""
+    visible = [line for line in shown.splitlines() if not line.endswith(" hidden")]
+    assert len(visible) < len(shown.splitlines())
+    plain = MiniWoB(tmp_path, browser=browser)
+    seen = await plain.reset(await plain.task("click-tab-2", 1))
+    assert [re.sub(r" #\d+", "", line) for line in visible] == [
+        re.sub(r" #\d+", "", line) for line in (seen.text or "").splitlines()
+    ]
+    await environment.close()
+    await plain.close()
+
+
 async def test_the_first_reward_stands(environment: MiniWoB) -> None:
     task = await environment.task("click-test-2", 1)
     await environment.reset(task)
@@ -176,3 +286,12 @@ async def test_the_browser_named_by_the_user_must_exist(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="apt-get install chromium"):
         chromium_path()
+
+
+async def test_drawn_shapes_and_sliders_have_lines(environment: MiniWoB) -> None:
+    seen = await environment.reset(await environment.task("drag-shapes", 3))
+    assert (seen.text or "").splitlines()[:2] == ['shape "circle yellow"', 'shape "polygon blue"']
+    seen = await environment.reset(await environment.task("use-slider", 3))
+    before = int((seen.text or "").split('text "')[1].split('"')[0])
+    after, _ = await environment.step(Action("press", target="slider", value="down"))
+    assert f'text "{before - 1}"' in (after.text or "")

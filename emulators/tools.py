@@ -1,0 +1,14 @@
+"""What a platform needs of the machine, as `prill devices` lists it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Something that a platform needs: `found` says which there is, None that it is missing; `get` how to get it."""
+
+    name: str
+    found: str | None
+    get: str
