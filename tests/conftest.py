@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,10 @@ def fake_adb(adb_path: str, adb_ports: list[int]) -> Iterator[FakeAdb]:
 
 
 @pytest.fixture(scope="session")
-def appium(android_home: Path, adb_ports: list[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a real Appium 3 server with the UiAutomator2 driver; give `appium:adbPort` to say which phones it sees.
+def appium_server(
+    android_home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]]:
+    """Starts real Appium 3 servers with the UiAutomator2 driver and these options; gives the URL and the process.
 
     Appium is found in $PRILL_APPIUM_DIR, else in .venv/appium, where `make test` puts it: `node_modules/appium` and, with the
     driver, `home`.
@@ -107,21 +110,40 @@ def appium(android_home: Path, adb_ports: list[int], tmp_path_factory: pytest.Te
     main, home = folder / "node_modules" / "appium" / "index.js", folder / "home"
     if not main.exists() or not (home / "node_modules" / "appium-uiautomator2-driver").is_dir():
         pytest.skip(f"no Appium with its UiAutomator2 driver in {folder}: `make test` installs it, or set PRILL_APPIUM_DIR")
-    log = tmp_path_factory.mktemp("appium") / "log.txt"
-    url = f"http://127.0.0.1:{_free_port()}"
-    command = [node, str(main), "server", "--address", "127.0.0.1", "--port", url.rpartition(":")[2]]
-    command += ["--allow-insecure=uiautomator2:adb_shell", "--log-no-colors"]
-    environment = {**os.environ, "APPIUM_HOME": str(home), "ANDROID_HOME": str(android_home)}
-    environment.pop("ANDROID_SDK_ROOT", None)
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
-    try:
-        _wait_until_up(url, server, log)
+
+    @contextmanager
+    def start(*options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+        log = tmp_path_factory.mktemp("appium") / "log.txt"
+        url = f"http://127.0.0.1:{_free_port()}"
+        command = [node, str(main), "server", "--address", "127.0.0.1", "--port", url.rpartition(":")[2], *options]
+        environment = {**os.environ, "APPIUM_HOME": str(home), "ANDROID_HOME": str(android_home)}
+        environment.pop("ANDROID_SDK_ROOT", None)
+        with log.open("wb") as output:
+            server = subprocess.Popen(
+                [*command, "--log-no-colors", "--log-timestamp"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+                start_new_session=True,
+            )
+        try:
+            _wait_until_up(url, server, log)
+            yield url, server
+        finally:
+            # With the adb clients that it started. Asked to end, it would wait for phones that tests have broken.
+            with suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def appium(appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]]) -> Iterator[str]:
+    """The URL of an Appium server that allows shell commands; give `appium:adbPort` to say which phones it sees."""
+    with appium_server("--allow-insecure=uiautomator2:adb_shell") as (url, _):
         yield url
-    finally:
-        _stop(server)
 
 
 def _free_port() -> int:
@@ -139,12 +161,3 @@ def _wait_until_up(url: str, server: subprocess.Popen[bytes], log: Path, seconds
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
     pytest.fail("Appium did not start:\n" + log.read_text(encoding="utf-8", errors="replace")[-3000:])
-
-
-def _stop(server: subprocess.Popen[bytes]) -> None:
-    server.terminate()
-    try:
-        server.wait(20)
-    except subprocess.TimeoutExpired:
-        os.killpg(server.pid, signal.SIGKILL)  # its own session: it and the adb clients that it started
-        server.wait()

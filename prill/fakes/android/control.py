@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from prill.errors import UsageError
 from prill.fakes.android.wire import Request, end_of, first_of, read_request, until, write_response
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Control:
-    """GET /state; POST /reset[/SERIAL]; POST /fault/KIND[/SERIAL]; POST /attach/SERIAL, whose connection holds the phone."""
+    """GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL], /load/SNAPSHOT[/SERIAL]; and
+    POST /attach/SERIAL, whose connection holds the phone.
+    """
 
     def __init__(self, adb: FakeAdb) -> None:
         self.adb = adb
@@ -38,8 +41,11 @@ class Control:
             self.adb.reset(first)
         elif (method, what) == ("POST", "fault"):
             self.adb.fault(first, second)
+        elif method == "POST" and what in ("save", "load"):
+            self.adb.snapshot(what, unquote(first), second)
         elif (method, what) != ("GET", "state"):
-            raise UsageError(f"{method} /{what} is not known: GET /state, POST /reset, POST /fault/KIND, POST /attach/SERIAL")
+            known = "GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT, /attach/SERIAL"
+            raise UsageError(f"{method} /{what} is not known: {known}")
 
     def _state(self) -> dict[str, object]:
         return {phone.serial: phone.summary() for phone in self.adb.phones}

@@ -15,9 +15,11 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from prill.errors import UsageError
 from prill.fakes.android.console import console
 from prill.fakes.android.tools import CONTROL
 from prill.fakes.android.wire import Listener, end_of
@@ -137,7 +139,7 @@ async def _console(chosen: Options, name: str, ended: asyncio.Event) -> Listener
         raise Stop(f"invalid port {asked}: it must be an even number")
     for port in [int(asked)] if asked else range(FIRST_PORT, FIRST_PORT + 130, 2):
         try:
-            return await Listener(console(name, ended.set)).open(port)
+            return await Listener(console(name, ended.set, partial(_snapshot, port))).open(port)
         except OSError:
             continue
     if asked:
@@ -145,24 +147,19 @@ async def _console(chosen: Options, name: str, ended: asyncio.Event) -> Listener
     raise Stop("It seems too many emulator instances are running on this machine. Aborting.")
 
 
+async def _snapshot(port: int, what: str, name: str) -> None:
+    """Has the server keep the phone's state, or go back to it."""
+    try:
+        _, writer = await _posted(f"/{what}/{quote(name, safe='')}/emulator-{port}", {})
+    except Stop as stop:
+        raise UsageError(str(stop)) from None
+    writer.close()
+
+
 async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> None:
     """Adds the phone, and waits. The phone lives as long as this connection."""
-    address = urlsplit(os.environ[CONTROL])
+    reader, writer = await _posted(f"/attach/emulator-{port}", about)
     try:
-        reader, writer = await asyncio.open_connection(address.hostname, address.port)
-    except OSError as error:
-        raise Stop(f"no fake adb server answers at {os.environ[CONTROL]}: {error}") from None
-    try:
-        body = json.dumps(about).encode()
-        writer.write(f"POST /attach/emulator-{port} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise Stop("the fake adb server went away") from None
-        size = int(head.lower().partition("content-length:")[2].split()[0])
-        answer = json.loads(await reader.readexactly(size))
-        if "error" in answer:
-            raise Stop(str(answer["error"]))
         print("INFO    | boot completed", flush=True)
         waits = [asyncio.ensure_future(ended.wait()), asyncio.ensure_future(end_of(reader))]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -170,6 +167,29 @@ async def _hold(port: int, about: dict[str, object], ended: asyncio.Event) -> No
             wait.cancel()
     finally:
         writer.close()
+
+
+async def _posted(path: str, about: dict[str, object]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The connection to the fake adb server on which it agreed. Raises Stop when it refused, or is not there."""
+    address = urlsplit(os.environ[CONTROL])
+    try:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    except OSError as error:
+        raise Stop(f"no fake adb server answers at {os.environ[CONTROL]}: {error}") from None
+    try:
+        body = json.dumps(about).encode()
+        writer.write(f"POST {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        answer = json.loads(await reader.readexactly(int(head.lower().partition("content-length:")[2].split()[0])))
+        if "error" in answer:
+            raise Stop(str(answer["error"]))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+        raise Stop("the fake adb server went away") from None
+    except Stop:
+        writer.close()
+        raise
+    return reader, writer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

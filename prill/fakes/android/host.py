@@ -106,6 +106,13 @@ class FakeAdb:
         for phone in self.phones if not serial else (self.phone(serial),):
             phone.fault = known
 
+    def snapshot(self, what: str, name: str, serial: str = "") -> None:
+        """`save`: keeps the state of one phone, or all; `load`: goes back to it. Raises UsageError."""
+        if what not in ("save", "load") or not name:
+            raise UsageError(f"a snapshot is saved or loaded by its name, not {what!r} {name!r}")
+        for phone in self.phones if not serial else (self.phone(serial),):
+            phone.save(name) if what == "save" else phone.load(name)
+
     def reset(self, serial: str = "") -> None:
         """Phones as new, without faults."""
         self.server.down = False
@@ -131,6 +138,9 @@ class FakeAdb:
             if thread.is_alive():
                 raise EnvironmentFailure("the fake adb server did not end")
 
+    async def _snapshot(self, serial: str, what: str, name: str) -> None:
+        self.snapshot(what, name, serial)
+
     async def _serve(self, ready: Future[None]) -> None:
         listeners: list[Listener] = []
         try:
@@ -138,7 +148,7 @@ class FakeAdb:
                 listeners.append(await Listener(self.server.serve).open(self.port))
                 listeners.append(await Listener(Control(self).serve).open(self.control_port))
                 for phone in self.phones if self._consoles else ():
-                    serve = console(phone.avd, partial(self.server.remove, phone.serial))
+                    serve = console(phone.avd, partial(self.server.remove, phone.serial), partial(self._snapshot, phone.serial))
                     listeners.append(await Listener(serve).open(int(phone.serial.removeprefix(SERIAL_START))))
             except OSError as error:
                 ready.set_exception(EnvironmentFailure(f"the fake adb server does not start: {error}"))

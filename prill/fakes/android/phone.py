@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 from collections import deque
@@ -66,6 +67,7 @@ class Phone:
     shells: deque[str] = field(default_factory=lambda: deque(maxlen=1000))  # the latest shell commands
     sessions: int = 0  # how often the instrumentation was started
     crashed: bool = False
+    snapshots: dict[str, tuple[Screen, dict[str, bytes], str, list[str]]] = field(default_factory=dict)
     _moving: int = 0
     _seen: tuple[str, int] = ("home", 0)
 
@@ -79,6 +81,19 @@ class Phone:
         """As new from the factory; faults end."""
         self._factory()
         self.fault, self.boot_polls = "none", 0
+        self.changed()
+
+    def save(self, name: str) -> None:
+        """Keeps the state of this moment as a snapshot. Raises UsageError when nothing may be written."""
+        if self.read_only:
+            raise UsageError("snapshots cannot be saved with -read-only")
+        self.snapshots[name] = copy.deepcopy((self.screen, self.files, self.ime, self.imes))
+
+    def load(self, name: str) -> None:
+        """Goes back to a snapshot. Raises UsageError when there is none of that name."""
+        if name not in self.snapshots:
+            raise UsageError(f"no snapshot is called {name!r}")
+        self.screen, self.files, self.ime, self.imes = copy.deepcopy(self.snapshots[name])
         self.changed()
 
     @property

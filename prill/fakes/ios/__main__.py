@@ -137,6 +137,9 @@ async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> N
 
     server = Server([Service(folder, devices, args.udid)])
     if args.grpc_domain_sock:
+        if Path(args.grpc_domain_sock).exists():
+            # Python would bind to a socket that nobody serves any more; not every server does.
+            raise FileExistsError(f"bind: {args.grpc_domain_sock}: Address already in use")
         await server.start(path=args.grpc_domain_sock)
         print(json.dumps({"grpc_path": args.grpc_domain_sock}), flush=True)
     else:

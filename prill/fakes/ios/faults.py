@@ -10,6 +10,7 @@ to what is to go wrong: a word for every time, or a list of words, one for each 
     slow:S    boot: the phone answers S seconds after the command has ended; else the answer comes S seconds late
     small     screenshot: a picture of another size
     garbage   screenshot, accessibility_info, start: bytes that mean nothing
+    cut       screenshot: half of the picture
     empty     accessibility_info: no elements; describe: no screen size
 """
 
