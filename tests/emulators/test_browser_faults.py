@@ -32,7 +32,7 @@ def site() -> Iterator[Site]:
 
 
 def processes() -> dict[int, str]:
-    """The programs below this one that run now, with their command lines."""
+    """The browsers below this process, and what drives them, with their command lines; not what other tests started."""
     parents, commands = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -48,8 +48,9 @@ def processes() -> dict[int, str]:
     while todo:
         above = todo.pop()
         for child in [one for one, parent in parents.items() if parent == above]:
-            found[child] = commands[child]
             todo.append(child)
+            if "chrom" in commands[child] or "playwright" in commands[child]:
+                found[child] = commands[child]
     return found
 
 
