@@ -53,7 +53,7 @@ class FakeAdb:
 
     @property
     def control_url(self) -> str:
-        """Where GET /state, POST /reset, POST /fault/KIND and POST /attach/SERIAL are answered."""
+        """Where GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT and /attach/SERIAL are answered."""
         return f"http://127.0.0.1:{self.control_port}"
 
     @property
