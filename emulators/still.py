@@ -6,6 +6,8 @@ import asyncio
 import io
 from collections.abc import Awaitable, Callable
 
+from prill.errors import EnvironmentFailure
+
 # Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
 STATUS_BAR = 0.045
 # Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp) twice as much.
@@ -27,10 +29,16 @@ async def still_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, tim
 
 
 def same_screen(one: bytes, other: bytes) -> bool:
-    """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor."""
+    """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor.
+
+    Raises EnvironmentFailure when one of them is damaged.
+    """
     from PIL import Image, ImageChops
 
-    first, second = (Image.open(io.BytesIO(png)).convert("RGB") for png in (one, other))
+    try:
+        first, second = (Image.open(io.BytesIO(png)).convert("RGB") for png in (one, other))
+    except (OSError, SyntaxError) as error:
+        raise EnvironmentFailure(f"a screenshot is damaged: {error}") from error
     if first.size != second.size:
         return False
     width, height = first.size

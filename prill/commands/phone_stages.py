@@ -57,6 +57,7 @@ def _ios_options(group: argparse._ArgumentGroup) -> None:
     add_task_options(group, "app:com.apple.Preferences, or a web address")
     group.add_argument("--simulator", metavar="NAME,…", help="name or UDID (default: the only one there is)")
     group.add_argument("--companion", metavar="FILE", help="idb_companion ($PRILL_IDB_COMPANION, else on the PATH)")
+    group.add_argument("--simctl", metavar="FILE", help="simctl, for text beyond the US keyboard (default: Xcode's)")
     group.add_argument(
         "--restore", choices=["clone", "erase", "none"], default="clone", help="how an episode begins (default: on a clone)"
     )
@@ -74,7 +75,9 @@ def _ios(args: argparse.Namespace, images: Path) -> Stage[Any]:
         simulators = [args.simulator] * (args.workers or 1)
     else:
         simulators = _one_a_worker(args, args.simulator, "--simulator")
-    environments = [Ios(images, simulator=simulator, companion=args.companion, **settings) for simulator in simulators]
+    environments = [
+        Ios(images, simulator=simulator, companion=args.companion, simctl=args.simctl, **settings) for simulator in simulators
+    ]
     # A clone is of what somebody prepared; erased, one simulator is as good as another.
     return _stage(args, environments, "ios", {**settings, "simulator": args.simulator if args.restore == "clone" else None})
 
