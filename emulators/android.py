@@ -18,7 +18,7 @@ from math import dist
 from pathlib import Path
 from typing import TypeVar
 
-from prill.actions.phone import TAP_DISTANCE, finger_of
+from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
 from prill.emulators.avd import Avd
 from prill.emulators.elements import Element, describe, place_of
 from prill.emulators.phones import KEYCODES, WAKE_UP, Phone, PhoneLost, Size, png_size, start_of
@@ -189,17 +189,11 @@ class Android:
             await self._try(partial(self._phone.swipe, start, end, SWIPE_SECONDS), repeat=False)
 
     async def _type(self, text: str) -> None:
-        """Line by line, for ENTER is a key. Other control characters are on no keyboard and are left out."""
-        first, *others = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        await self._type_line(first)
-        for line in others:
-            await self._press(ENTER)
-            await self._type_line(line)
-
-    async def _type_line(self, line: str) -> None:
-        line = "".join(character for character in line if character >= " " and character != "\x7f")
-        if line:
-            await self._try(partial(self._phone.type, line), repeat=False)
+        for number, line in enumerate(typed_lines(text)):
+            if number:
+                await self._press(ENTER)
+            if line:
+                await self._try(partial(self._phone.type, line), repeat=False)
 
     async def _press(self, code: int) -> None:
         await self._try(partial(self._phone.key, code), repeat=code in (HOME, WAKE_UP))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from prill.actions.phone import TAP_DISTANCE, finger_of
+from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
 from prill.emulators.companion import Companion, CompanionFailure
 from prill.emulators.elements import Element, describe, place_of
 from prill.emulators.ios_keys import ENTER, can_type, combination
@@ -188,17 +188,14 @@ class Ios:
         return min(place[0] * width, width - 1), min(place[1] * height, height - 1)
 
     async def _type(self, value: str) -> None:
-        """Adds to the field that has the focus. Line ends are the Enter key; tabs and the like are on no phone."""
-        first, *others = value.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        await self._type_line(first)
-        for line in others:
-            await self._press(ENTER)
-            await self._type_line(line)
+        """Adds to the field that has the focus."""
+        for number, line in enumerate(typed_lines(value)):
+            if number:
+                await self._press(ENTER)
+            if line:
+                await self._type_line(line)
 
     async def _type_line(self, line: str) -> None:
-        line = "".join(character for character in line if character >= " " and character != "\x7f")
-        if not line:
-            return
         if can_type(line):
             await self._session().act("typing", lambda client: client.text(line))
         else:

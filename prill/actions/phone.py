@@ -142,3 +142,9 @@ def parse_ios(text: str) -> Action:
 def on_screen(point: Point) -> Point | None:
     """The point, or None where it lies outside the screen."""
     return point if all(0.0 <= c <= 1.0 for c in point) else None
+
+
+def typed_lines(text: str) -> list[str]:
+    """What is to be typed between presses of Enter. Tabs and other control characters are on no phone's keyboard: left out."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    return ["".join(character for character in line if character >= " " and character != "\x7f") for line in lines]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.phone import SWIPES, TAP_DISTANCE, android_text, dual_point, finger_of, parse_android
+from prill.actions.phone import SWIPES, TAP_DISTANCE, android_text, dual_point, finger_of, parse_android, typed_lines
 from prill.types import Action
 
 
@@ -68,3 +68,8 @@ def test_a_finger_moved_more_than_the_rule_swipes() -> None:
     assert dual_point((0.5, 0.5), (0.5, 0.545), swipe_beyond=TAP_DISTANCE).kind == "swipe"
     assert dual_point((0.5, 0.5), (0.5, 0.53), swipe_beyond=TAP_DISTANCE).kind == "click"
     assert parse_android("Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)").kind == "click"
+
+
+def test_what_is_typed_has_enter_between_lines_and_no_control_characters() -> None:
+    assert typed_lines("a\tb\r\nc\rd\x7f\n") == ["ab", "c", "d", ""]
+    assert typed_lines("héllo 世界") == ["héllo 世界"]

@@ -1,4 +1,4 @@
-"""Fake iOS simulators, and environments on them."""
+"""Pages and a browser for them; fake iOS simulators, and environments on them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,26 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from prill.emulators.chromium import Chromium
 from prill.emulators.ios import Ios
 from prill.fakes.ios import FakeSimulators
+
+from .pages import Site, serving
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """The local pages."""
+    with serving() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Chromium]:
+    """One browser for the tests of a file; each has a profile of its own."""
+    browser = Chromium()
+    yield browser
+    await browser.close()
 
 
 @pytest.fixture

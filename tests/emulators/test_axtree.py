@@ -6,18 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from prill.emulators.axtree import Box, Key, Node, lines_of, written
 from prill.emulators.browser import BrowserEnvironment
 from prill.emulators.chromium import Chromium
 from prill.types import Action, Task
 
-from .pages import Site, need_chromium, number, serving, tree
+from .pages import Site, need_chromium, number, tree
 
 need_chromium()
 WINDOW = (100.0, 100.0)
@@ -126,19 +124,6 @@ def test_the_text_is_cut_at_the_end_of_a_line_and_says_so() -> None:
     assert written(lines, numbers.__getitem__, len(whole) // 4 + 1) == whole
     # 18 characters a line: 20 tokens are 80 characters, room for four lines.
     assert written(lines, numbers.__getitem__, 20).splitlines() == [*whole.splitlines()[:4], "… 6 more lines"]
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with serving() as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +18,10 @@ from prill.emulators.web_tools import web_tools
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
 
-from .pages import Site, head, need_chromium, number, serving, tree
+from .pages import Site, head, need_chromium, number, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with serving() as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")

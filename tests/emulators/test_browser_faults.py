@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +16,12 @@ from prill.emulators.chromium import Chromium
 from prill.errors import EnvironmentFailure
 from prill.types import Action, Task
 
-from .pages import Site, head, need_chromium, number, serving
+from .pages import Site, head, need_chromium, number
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Seconds; far more than the bounds asked for, since other work may slow the machine, and far less than for ever.
 PATIENCE = 90.0
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with serving() as running:
-        yield running
 
 
 def processes() -> dict[int, str]:

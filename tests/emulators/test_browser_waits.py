@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,12 @@ from prill.errors import EnvironmentFailure
 from prill.loop import rollout
 from prill.types import Action, Observation, Step, Task
 
-from .pages import Site, head, need_chromium, number, serving, tree
+from .pages import Site, head, need_chromium, number, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Seconds; far more than the bounds asked for, since other work may slow the machine, and far less than for ever.
 PATIENCE = 90.0
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with serving() as running:
-        yield running
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def chromium() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
 
 
 @pytest_asyncio.fixture(loop_scope="module")
