@@ -72,7 +72,7 @@ $(APPIUM)/.installed: $(VENV)/.created
 	@mkdir -p $(APPIUM)/home
 	@if node -e 'const [a, b] = process.versions.node.split("."); process.exit(a > 20 || (a == 20 && b >= 19) ? 0 : 1)' 2>/dev/null \
 	    && export APPIUM_SKIP_CHROMEDRIVER_INSTALL=1 APPIUM_HOME="$(abspath $(APPIUM)/home)" \
-	    && { npm install --prefix $(APPIUM) --no-fund --no-audit appium@3.8.0 \
+	    && { npm install --prefix $(APPIUM) --no-fund --no-audit --fetch-retries=1 appium@3.8.0 \
 	        && node $(APPIUM)/node_modules/appium/index.js driver install uiautomator2@8.7.0; } >$(APPIUM)/install.log 2>&1; \
 	then touch $@; \
 	else echo 'no Appium (it needs Node.js 20.19 or newer and npm; see $(APPIUM)/install.log): its tests will be skipped'; fi
