@@ -14,8 +14,8 @@ from time import perf_counter
 
 import numpy as np
 
-from prill.evaluators.agreement import agreement
-from prill.evaluators.intervals import DRAWS
+from prill.evaluators.meta.agreement import agreement
+from prill.evaluators.metrics import DRAWS
 from prill.store import encode, read_labels, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 

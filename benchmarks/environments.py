@@ -103,8 +103,8 @@ def tree() -> tuple[float, float]:
 
 
 async def play_prill(clock: Clock, workers: int, offset: int, images: Path) -> dict[str, float]:
-    from prill.emulators.chromium import Chromium
-    from prill.emulators.miniwob import MiniWoB
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.miniwob.environment import MiniWoB
     from prill.types import Action, Trajectory
 
     browser = Chromium()
@@ -133,7 +133,7 @@ async def play_prill(clock: Clock, workers: int, offset: int, images: Path) -> d
 
 
 async def play_adapter(clock: Clock, offset: int, images: Path) -> dict[str, float]:
-    from prill.emulators.browsergym import BrowserGym
+    from prill.emulators.browsergym.environment import BrowserGym
     from prill.types import Action, Trajectory
 
     environment = BrowserGym(images, slow_mo=0, pause=0.0)
@@ -173,8 +173,8 @@ def play_browsergym(clock: Clock, offset: int, fast: bool) -> dict[str, float]:
     import gymnasium
     from browsergym.utils.obs import flatten_axtree_to_str
 
-    from prill.emulators.browsergym_host import Chat
-    from prill.emulators.chromium import chromium_path
+    from prill.emulators.browser.chromium import chromium_path
+    from prill.emulators.browsergym.host import Chat
 
     os.environ.setdefault("MINIWOB_URL", pages())
     # It would use a Chromium of Playwright's own; both sides are to have the same.

@@ -2,7 +2,7 @@
 
 Judges: the agent's own word (`self-report`), and the `student`, by evidence only and with the agent's claims shown. A student
 is never attacked on what it was fitted on: it is fitted on four fifths of the tasks and attacked on the fifth, five times.
-Data: AgentRewardBench runs in the layout of `prill convert arb-webjudge` (default: $PRILL_DATA or ../shared/data,
+Data: AgentRewardBench runs in the layout of `prill convert agentrewardbench-webjudge` (default: $PRILL_DATA or ../shared/data,
 arb_webjudge), by their human labels; and the samples in datasets/samples/miniwob, by their oracle.
 Prints Markdown: for each judge the share of failures that are called successes before and after each attack, the change in
 points with its 95 % interval (bootstrap over tasks), and what was left out; then one table of all judges. Aim: with evidence
@@ -23,16 +23,15 @@ from time import perf_counter
 
 from prill import score
 from prill.commands.redteam import table
-from prill.datasets import arb_webjudge
+from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
 from prill.errors import UsageError
-from prill.evaluators.agreement import gold_labels
-from prill.evaluators.attacks import attack_texts
 from prill.evaluators.baselines import SelfReport
-from prill.evaluators.fitting import examples, fit
-from prill.evaluators.folds import grouped_folds, task_of
-from prill.evaluators.redteam import RedTeam, chosen_attacks
-from prill.evaluators.shifts import AttackEffect, Trial, effect
-from prill.evaluators.student import Student
+from prill.evaluators.fitted.fit import examples, fit
+from prill.evaluators.fitted.student import Student
+from prill.evaluators.labels import grouped_folds, task_of
+from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.meta.attacks import attack_texts
+from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Trial, chosen_attacks, effect
 from prill.protocols import Evaluator
 from prill.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory

@@ -20,9 +20,9 @@ from time import perf_counter
 
 from PIL import Image, ImageDraw
 
-from prill.datasets import arb_webjudge
 from prill.datasets.convert import convert
-from prill.emulators.chromium import Chromium
+from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, encode_trajectory, read_trajectories
 from prill.types import (
     Action,

@@ -23,13 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from prill.datasets.arb_webjudge import load, load_labels
-from prill.evaluators.fitting import cross_validated, examples, fit, without_site
-from prill.evaluators.folds import task_of
-from prill.evaluators.intervals import FIGURES, bootstrap, figures
-from prill.evaluators.pairing import gold_labels
-from prill.evaluators.ranking import auc, auc_interval
-from prill.evaluators.student import Kind, Student
+from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
+from prill.evaluators.fitted.fit import cross_validated, examples, fit, without_site
+from prill.evaluators.fitted.student import Kind, Student
+from prill.evaluators.labels import gold_labels, task_of
+from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures
 from prill.store import BadLine
 from prill.types import Trajectory
 

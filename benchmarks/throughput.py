@@ -65,9 +65,8 @@ def draw_page(path: Path) -> None:
 
 def judge(base_url: str, concurrency: int, images: bool) -> object:
     """prill's evaluator on the mock endpoint."""
-    from prill.captioner.given import GivenCaption
-    from prill.evaluators.modular import CaptionJudge
-    from prill.evaluators.vlm import VLMJudge
+    from prill.captioner.recorded import GivenCaption
+    from prill.evaluators.outcome import CaptionJudge, VLMJudge
     from prill.models.client import OpenAIModel
 
     model = OpenAIModel(MODEL, base_url=base_url, concurrency=concurrency)
@@ -160,7 +159,7 @@ def measure(args: argparse.Namespace) -> None:
 
 def row(way: str, concurrency: int, images: bool, count: int, latency: float = LATENCY) -> dict[str, object]:
     """One row, in a process of its own, against a server of its own."""
-    from prill.fakes import MockServer
+    from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
         os.sched_setaffinity(server.pid, {1})

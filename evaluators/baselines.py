@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from prill.errors import NoEvidence
-from prill.evaluators.outcome import Judgement, verdict_of
-from prill.prompts import content_hash
+from prill.evaluators.judgement import Judgement, verdict_of
+from prill.models.prompts import content_hash
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 # An answer that says nothing was found or done, as agents of WebArena and its kin word it.
@@ -96,8 +96,8 @@ class LabelOracle(_WithoutModel):
 
 
 def oracle(labels: Sequence[LabelRecord], source: str | None = None) -> LabelOracle:
-    """An oracle from label records; see `prill.evaluators.agreement.gold_labels` for several sources and annotators."""
-    from prill.evaluators.agreement import gold_labels
+    """An oracle from label records; see `prill.evaluators.labels.gold_labels` for several sources and annotators."""
+    from prill.evaluators.labels import gold_labels
 
     chosen, gold = gold_labels(labels, source)
     return LabelOracle(gold, chosen)

@@ -15,10 +15,9 @@ from typing import Any, Literal
 import msgspec
 
 from prill.errors import UsageError
-from prill.evaluators.calls import together
-from prill.plan import Estimator
-from prill.prompts import content_hash
-from prill.protocols import Evaluator
+from prill.models.calls import together
+from prill.models.prompts import content_hash
+from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, Opinion, Trajectory, Usage, Verdict
 
 Rule = Literal["majority", "unanimous", "any"]

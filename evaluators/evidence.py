@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from math import dist
 
-from prill.quotation import clean, quoted
+from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Trajectory
 
 # Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
@@ -82,14 +82,6 @@ def _silent(action: Action) -> Action:
     if found is None:
         return action
     return replace(action, text=text[: found.start()].strip() or action.kind, target=None, value=None)
-
-
-def shorten(text: str, limit: int) -> str:
-    """At most about `limit` characters: the beginning and the end, with a mark where something was left out."""
-    if len(text) <= limit:
-        return text
-    head = limit * 2 // 3
-    return f"{text[:head]} [… {len(text) - limit} characters left out …] {text[len(text) - (limit - head) :]}"
 
 
 def last_frames(trajectory: Trajectory, count: int) -> list[tuple[str, Observation]]:

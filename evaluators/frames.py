@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prill.errors import NoEvidence
-from prill.evaluators.calls import together
-from prill.evaluators.evidence import action_history, claims, shorten, without_claims
+from prill.evaluators.evidence import action_history, claims, without_claims
+from prill.models.calls import together
 from prill.models.images import file_hash
+from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Image
-from prill.quotation import quoted
 from prill.types import Observation, Trajectory
 
 _TEXT_CAPTIONERS = ("given", "text")  # those that look at no image

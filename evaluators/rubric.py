@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isfinite
+from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from prill.cache import DiskCache
 from prill.errors import InputError, Unparsable, UsageError
-from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
-from prill.evaluators.criteria import RUBRIC, Rubric, Wanted, hash_of, rubric_for
-from prill.evaluators.findings import ASSESSMENT, judged
 from prill.evaluators.frames import (
     Frame,
     chosen,
@@ -22,12 +24,210 @@ from prill.evaluators.frames import (
     remarks,
     verdict_blocks,
 )
-from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
-from prill.parse import RecordFormat
-from prill.prompts import content_hash
+from prill.evaluators.judgement import Judgement, verdict_of
+from prill.models.calls import ROOM, PerGoal, ask, filled, planned, prompt_of, together
+from prill.models.prompts import content_hash, quoted
+from prill.models.replies import RecordFormat
 from prill.protocols import Captioner, LanguageModel, Message
-from prill.quotation import quoted
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.store import read_lines
+from prill.types import Criterion, EvaluatorInfo, Findings, Task, Trajectory, Usage, Verdict
+
+# What a goal asks for, as weighted criteria: the records, and files of criteria that people wrote.
+
+
+_MOST = 20  # more do not fit one reply, and then they overlap
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One thing that a goal asks for. Weights are relative to one another."""
+
+    text: str
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.text.strip():
+            raise ValueError("a criterion needs a text")
+        if not (isfinite(self.weight) and self.weight > 0):
+            raise ValueError(f"weight {self.weight:g} is no positive number")
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """The criteria of one goal."""
+
+    criteria: tuple[Wanted, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.criteria) <= _MOST:
+            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MOST}")
+        texts = [" ".join(wanted.text.casefold().split()) for wanted in self.criteria]
+        if double := next((w.text for i, w in enumerate(self.criteria) if texts[i] in texts[:i]), None):
+            raise ValueError(f"{double!r} occurs twice")
+
+
+RUBRIC = RecordFormat(Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}')
+
+
+def rubric_for(task: Task, rubrics: Mapping[str, Rubric]) -> Rubric | None:
+    """The rubric under the task's id, else under its goal."""
+    return rubrics.get(task.id) or rubrics.get(task.goal.strip())
+
+
+def hash_of(rubrics: Mapping[str, Rubric]) -> str:
+    """The content hash of a set of rubrics."""
+    return content_hash(*(part for name, made in sorted(rubrics.items()) for part in (name, str(msgspec.json.encode(made)))))
+
+
+def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
+    """Rubrics by task id or by goal, from a file of JSON lines (.gz too) or, when its name ends in .toml, `[[rubric]]` tables.
+
+    Each has a `task_id` or a `goal`, and `criteria` with a `text` and, where it is not 1, a `weight`. Raises UsageError with
+    the place for anything else.
+    """
+    rubrics: dict[str, Rubric] = {}
+    for place, row in _rows(Path(path)):
+        try:
+            name, rubric = _read(row)
+            if name in rubrics:
+                raise ValueError(f"{name!r} has a rubric already")
+        except (msgspec.ValidationError, ValueError) as error:
+            raise UsageError(f"{place}: {error}") from None
+        rubrics[name] = rubric
+    if not rubrics:
+        raise UsageError(f"{path}: holds no rubric")
+    return rubrics
+
+
+def _rows(path: Path) -> Iterator[tuple[str, object]]:
+    if path.suffix == ".toml":
+        yield from _tables(path)
+        return
+    try:
+        for line in read_lines(path):
+            try:
+                yield f"{path}:{line.number}", msgspec.json.decode(line.data)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path}:{line.number}: not JSON ({error})") from None
+    except InputError as error:
+        raise UsageError(str(error)) from None
+
+
+def _tables(path: Path) -> Iterator[tuple[str, object]]:
+    import tomllib
+
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: not TOML ({error})") from None
+    tables = content.get("rubric")
+    if set(content) != {"rubric"} or not isinstance(tables, list):
+        raise UsageError(f"{path}: give [[rubric]] tables, and nothing else")
+    yield from ((f"{path}: rubric {i}", table) for i, table in enumerate(tables, 1))
+
+
+def _read(row: object) -> tuple[str, Rubric]:
+    if not isinstance(row, dict):
+        raise ValueError("not an object")
+    _only(row, ("task_id", "goal", "criteria"))
+    name = row.get("task_id", row.get("goal"))
+    if ("task_id" in row) == ("goal" in row) or not isinstance(name, str) or not name.strip():
+        raise ValueError('give a "task_id" or a "goal" (one of them, a text), and "criteria"')
+    for wanted in _listed(row.get("criteria")):
+        _only(wanted, ("text", "weight"))
+    return name.strip(), msgspec.convert({"criteria": row.get("criteria")}, Rubric)
+
+
+def _listed(value: object) -> Sequence[Mapping[str, object]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _only(row: Mapping[str, object], names: Sequence[str]) -> None:
+    if unknown := sorted(set(row) - set(names)):
+        raise ValueError(f"unknown field {unknown[0]!r}; there are: {', '.join(names)}")
+
+
+# What a model says of each criterion, and how much of it counts: a claim needs a state that shows it.
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1 or None: none."""
+
+    criterion: int
+    reason: str
+    step: int | None
+    met: Literal["met", "not_met", "insufficient_evidence"]
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could have done the task."""
+
+    criteria: tuple[Finding, ...]
+    side_effects: tuple[str, ...]
+    obstacle_reason: str
+    obstacle: Literal["none", "captcha", "login_wall", "unreachable", "impossible"]
+
+
+ASSESSMENT = RecordFormat(
+    Assessment,
+    '{"criteria": [{"criterion": <its number>, "reason": "<why>", "step": <the number of the state that shows it, or -1>, '
+    '"met": "met" or "not_met" or "insufficient_evidence"}, …], "side_effects": ["<a change nobody asked for>", …], '
+    '"obstacle_reason": "<what stood in the way, or nothing>", '
+    '"obstacle": "none" or "captcha" or "login_wall" or "unreachable" or "impossible"}',
+)
+
+
+def judged(rubric: Rubric, assessment: Assessment, shown: Set[int], threshold: float) -> Judgement:
+    """The judgement by an assessment whose model was shown these states. Raises Unparsable when it leaves a criterion out.
+
+    Success: `threshold` or more of the weight is met, and nothing made the task impossible. Score: half the share of the
+    weight, and half a point more for success, so that 0.5 divides and order is kept; 0 where the task could not be done.
+    """
+    found = {finding.criterion: finding for finding in assessment.criteria}
+    if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in found]:
+        raise Unparsable(f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}")
+    criteria = tuple(_checked(wanted, found[i], shown) for i, wanted in enumerate(rubric.criteria, 1))
+    process = _share(criteria)
+    why = assessment.obstacle_reason.strip()
+    blocked = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
+    success = process >= round(threshold, 6) and blocked is None
+    findings = Findings(
+        criteria=criteria,
+        process=process,
+        not_executable=blocked,
+        side_effects=tuple(effect.strip() for effect in assessment.side_effects if effect.strip()),
+    )
+    score = 0.0 if blocked else round(process / 2 + success / 2, 6)
+    return Judgement(success, score, _summary(criteria, blocked), findings=findings)
+
+
+def _share(criteria: Sequence[Criterion]) -> float:
+    """The share of the weight that is met; exactly 1 when all are, whatever the rounding of sums."""
+    if all(criterion.met == "met" for criterion in criteria):
+        return 1.0
+    met = sum(criterion.weight for criterion in criteria if criterion.met == "met")
+    return round(met / sum(criterion.weight for criterion in criteria), 6)
+
+
+def _checked(wanted: Wanted, finding: Finding, shown: Set[int]) -> Criterion:
+    step = finding.step if finding.step in shown else None
+    met, reason = finding.met, finding.reason
+    if finding.step is not None and finding.step >= 0 and step is None:
+        met, reason = "insufficient_evidence", f"{reason} [said {met} by state {finding.step}, which was not shown]"
+    elif met == "met" and step is None:
+        met, reason = "insufficient_evidence", f"{reason} [said met without a state that shows it]"
+    return Criterion(text=wanted.text, weight=wanted.weight, met=met, step=step, reason=reason)
+
+
+def _summary(criteria: Sequence[Criterion], blocked: str | None) -> str:
+    missed = [criterion for criterion in criteria if criterion.met != "met"]
+    parts = [f"{len(criteria) - len(missed)} of {len(criteria)} criteria met"]
+    parts += [f"{criterion.met.replace('_', ' ')}: {criterion.text} ({criterion.reason})" for criterion in missed]
+    return "; ".join([*parts, f"could not be done: {blocked}"] if blocked else parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +251,7 @@ class RubricJudge:
 
     Without a captioner the model looks at screenshots, with one it reads what the captioner makes of the states.
 
-    rubrics         criteria by task id or goal (`prill.evaluators.criteria.read_rubrics`); else the model makes them, once
+    rubrics         criteria by task id or goal (`prill.evaluators.rubric.read_rubrics`); else the model makes them, once
                     for each goal. With rubrics, a goal that has none is an `input` failure, unless `make_missing`
     top_k           how many frames to show for each criterion: the best rated, of a score of `least_score` (1 to 5) or more
     threshold       success needs this share of the weight; 1: every criterion

@@ -8,16 +8,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from prill.errors import NoEvidence, Unparsable, UsageError
-from prill.evaluators.calls import planned, prompt_of, together
-from prill.evaluators.evidence import action_text, shorten
+from prill.evaluators.evidence import action_text
 from prill.evaluators.frames import captions, images_read, known_captions
-from prill.evaluators.outcome import ROOM, Judgement, ask, verdict_of
-from prill.evaluators.presets import PresetName
-from prill.logprobs import choice_probability
-from prill.parse import ReplyFormat
-from prill.prompts import NONCE, content_hash
+from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.outcome import PresetName
+from prill.models.calls import ROOM, ask, planned, prompt_of, together
+from prill.models.prompts import NONCE, content_hash, quoted, shorten
+from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Captioner, LanguageModel, Message
-from prill.quotation import quoted
 from prill.types import EvaluatorInfo, Label, Observation, StepVerdict, Trajectory, Usage, Verdict
 
 LABELS: dict[str, Label] = {

@@ -8,8 +8,6 @@ from functools import cached_property
 
 from prill.cache import DiskCache
 from prill.errors import Unparsable, UsageError
-from prill.evaluators.calls import PerGoal, filled, planned, prompt_of, together
-from prill.evaluators.evidence import shorten
 from prill.evaluators.frames import (
     Frame,
     chosen,
@@ -20,11 +18,12 @@ from prill.evaluators.frames import (
     remarks,
     verdict_blocks,
 )
-from prill.evaluators.outcome import MAX_TOKENS, ROOM, STATUS, Judgement, ask, judge_outcome, verdict_of
-from prill.parse import RecordFormat, ReplyFormat
-from prill.prompts import content_hash
+from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
+from prill.models.calls import ROOM, PerGoal, ask, filled, planned, prompt_of, together
+from prill.models.prompts import content_hash, quoted, shorten
+from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Captioner, LanguageModel, Message
-from prill.quotation import quoted
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
 

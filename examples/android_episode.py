@@ -1,7 +1,7 @@
 """One recorded episode on an Android phone or emulator that adb sees; no agent, only a few actions written down here.
 
 Run: .venv/bin/python examples/android_episode.py OUT [SERIAL] [APPIUM_URL]
-Without APPIUM_URL it goes over adb alone. Without a phone: `python -m prill.fakes.android --port 5038` is one for trying
+Without APPIUM_URL it goes over adb alone. Without a phone: `python -m prill.testing.android --port 5038` is one for trying
 things out; say ANDROID_ADB_SERVER_PORT=5038 then.
 """
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from prill import Action, Observation, Step, Task
 from prill.actions.phone import android_text
-from prill.emulators.adb_phone import AdbPhone
-from prill.emulators.android import Android
-from prill.emulators.appium_phone import AppiumPhone
+from prill.emulators.android.adb import AdbPhone
+from prill.emulators.android.appium import AppiumPhone
+from prill.emulators.android.environment import Android
 from prill.loop import rollout
 from prill.store import encode_trajectory
 

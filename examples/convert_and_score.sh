@@ -28,7 +28,7 @@ cat > "$theirs/evals/human.jsonl" <<'END'
 {"task_uid": "pot", "task_idx": 2, "user_uid": "Ann", "annotation": "Failure", "comment": ""}
 END
 
-"$prill" convert unified "$theirs" -o "$out"
+"$prill" convert agent-eval-refine "$theirs" -o "$out"
 "$prill" score "$out/trajectories.jsonl" -o "$out/verdicts.jsonl" --evaluator self-report
 "$prill" agree "$out/verdicts.jsonl" "$out/labels.jsonl" --trajectories "$out/trajectories.jsonl"
 "$prill" report "$out/trajectories.jsonl" -o "$out/report.html" --verdicts "$out/verdicts.jsonl" --labels "$out/labels.jsonl"

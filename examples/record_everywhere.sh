@@ -18,11 +18,11 @@ cat > "$out/by-hand.jsonl" <<'END'
 END
 
 # The fake adb server prints its port and ends with this script.
-coproc PHONE { exec "$python" -m prill.fakes.android --until-eof; }
+coproc PHONE { exec "$python" -m prill.testing.android --until-eof; }
 read -r _ _ port _ <&"${PHONE[0]}"
 "$prill" rollout android --adb-port "$port" --goal 'Turn Wi-Fi off' --policy replay --replay "$out/by-hand.jsonl" -o "$out/android"
 
-"$python" -m prill.fakes.ios --make "$out/simulators" > "$out/simulators.txt"
+"$python" -m prill.testing.ios --make "$out/simulators" > "$out/simulators.txt"
 "$prill" rollout ios --companion "$out/simulators/idb_companion" --goal 'Open the settings' \
     --policy replay --replay "$out/by-hand.jsonl" -o "$out/ios"
 

@@ -1,7 +1,7 @@
 """A reward function for reinforcement learning: episodes in, numbers out, None where no verdict was possible.
 
 Run: OPENAI_BASE_URL=http://127.0.0.1:8000/v1 .venv/bin/python examples/reward.py MODEL
-(python -m prill.fakes.server --port 8000 is an endpoint for trying it out.)
+(python -m prill.testing.endpoint.server --port 8000 is an endpoint for trying it out.)
 """
 
 import asyncio
@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from prill import Action, Observation, Step, Task, Trajectory
-from prill.captioner.text_state import TextState
-from prill.evaluators.modular import CaptionJudge
+from prill.captioner.recorded import TextState
+from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
 
 

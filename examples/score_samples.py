@@ -4,8 +4,8 @@ import sys
 from itertools import islice
 
 import prill
-from prill.captioner.text_state import TextState
-from prill.evaluators.modular import CaptionJudge
+from prill.captioner.recorded import TextState
+from prill.evaluators.outcome import CaptionJudge
 from prill.models.embedded import EmbeddedModel
 
 judge = CaptionJudge(EmbeddedModel(), TextState())  # or OpenAIModel("gpt-4o", concurrency=32)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts
 
-__version__ = "0.1.0"
 
+__version__ = "0.1.0"
 __all__ = [
     "Action",
     "EndpointError",

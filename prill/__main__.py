@@ -1,5 +1,7 @@
 """`python -m prill` is the `prill` command."""
 
+from __future__ import annotations
+
 import sys
 
 from prill.cli import main

@@ -16,7 +16,7 @@ PrillError
     ├── ContextTooLong        context
     └── BudgetSpent           budget
 
-An Unscored error becomes a verdict in one place (`prill.evaluators.outcome.verdict_of`). UsageError and EndpointError
+An Unscored error becomes a verdict in one place (`prill.evaluators.judgement.verdict_of`). UsageError and EndpointError
 are about the run, not about a trajectory: they end it, and what was already judged stays on disk.
 """
 

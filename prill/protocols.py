@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
-
-if TYPE_CHECKING:
-    from prill.parse import Form
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,8 @@ class LanguageModel(Protocol):
     ) -> Reply:
         """One answer at temperature 0. `form` is the shape asked for and validated; `prompt` the hash of its prompt files.
 
-        `prill.prompts.NONCE` in a text is to be replaced by a code drawn for this call; kept replies go by the text before.
+        `prill.models.prompts.NONCE` in a text is to be replaced by a code drawn for this call; kept replies go by the text
+        before.
         Raises an `Unscored` error when there is no usable answer, `EndpointError` when no call can succeed.
         """
         ...
@@ -149,3 +148,51 @@ class Oracle(Protocol):
 
 
 RewardFunction = Callable[[Trajectory, Verdict], float | None]
+E = TypeVar("E", bound=Environment)
+
+
+class Form(Protocol):
+    """The shape of a reply."""
+
+    @property
+    def tagged(self) -> bool:
+        """True when it is asked for as lines of text, even where the endpoint could enforce a schema."""
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema for structured output."""
+        ...
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer."""
+        ...
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The fields of an answer. Raises Unparsable."""
+        ...
+
+
+@runtime_checkable
+class Estimator(Evaluator, Protocol):
+    """An evaluator that can say beforehand what a trajectory would cost."""
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
+        ...
+
+
+class Lender(Protocol[E]):
+    """Lends environments to one episode at a time (`prill.emulators.pool.Pool`)."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        ...
+
+    def lend(self, *, but: E | None = None) -> AbstractAsyncContextManager[E]:
+        """One of them, not `but` while there are others. Raises EnvironmentFailure when none works any more."""
+        ...
+
+    async def report(self, environment: E, failure: str | None) -> None:
+        """Why an episode could not begin in it; None when it did."""
+        ...

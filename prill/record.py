@@ -5,35 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic
 
 from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
-from prill.protocols import Environment, Policy
+from prill.protocols import E, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
-
-E = TypeVar("E", bound=Environment)
-
-
-class Lender(Protocol[E]):
-    """Lends environments to one episode at a time (`prill.emulators.pool.Pool`)."""
-
-    @property
-    def size(self) -> int:
-        """How many there are."""
-        ...
-
-    def lend(self, *, but: E | None = None) -> AbstractAsyncContextManager[E]:
-        """One of them, not `but` while there are others. Raises EnvironmentFailure when none works any more."""
-        ...
-
-    async def report(self, environment: E, failure: str | None) -> None:
-        """Why an episode could not begin in it; None when it did."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from prill.intake import Intake, Item
-from prill.protocols import Evaluator
-from prill.store import BadLine, read_trajectories
+from prill.errors import InputError
+from prill.protocols import Estimator, Evaluator
+from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
-from prill.verdict_log import VerdictLog
+from prill.verdict_log import RETRIED, VerdictLog
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
@@ -222,3 +222,47 @@ def _bad_key(info: EvaluatorInfo, line: BadLine) -> str:
 
 def _bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
     return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)
+
+
+# What a scoring run would need, found out without a single call.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`trajectories` would be judged, `done` have their verdict already, `problems` say what cannot be used, and why."""
+
+    trajectories: int
+    done: int
+    problems: tuple[str, ...]
+    usage: Usage
+
+
+def plan_files(
+    evaluator: Estimator,
+    paths: Sequence[str | os.PathLike[str]],
+    limit: int | None = None,
+    known: Mapping[str, str] | None = None,
+) -> Plan:
+    """The plan for some trajectory files. `known` maps ids to keys of verdicts that need not be made again."""
+    count, done, problems, usage = 0, 0, [], Usage()
+    with closing(Intake(paths, limit)) as intake:
+        for place, item in intake:
+            try:
+                if isinstance(item, BadLine):
+                    raise InputError(item.problem)
+                if known and known.get(item.id) == verdict_key(evaluator.info, item, evaluator.screenshots(item)):
+                    done += 1
+                    continue
+                usage += evaluator.estimate(item)
+                count += 1
+            except InputError as error:
+                problems.append(f"{place}: {error}")
+    return Plan(count, done, tuple(problems), usage)
+
+
+def known_verdicts(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
+    """Id and key of the verdicts in a file that a run into it would leave as they are; empty when there is no file."""
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return {}
+    again = set(RETRIED)
+    return {v.id: v.key for v in read_verdicts(path) if v.unscored is None or not (retry_unscored or v.unscored in again)}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from prill.fakes.android import FakeAdb
+from prill.testing.android import FakeAdb
 
 _declared: list[Any] = []  # the declarations last as long as this object
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from prill.early_stop import EarlyStop, same_action
-from prill.fakes.scripted import ReplayEnvironment, ReplayPolicy
 from prill.loop import rollout
+from prill.policies.replay import ReplayPolicy
+from prill.testing.scripted import ReplayEnvironment
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 NOWHERE = Observation(text="")

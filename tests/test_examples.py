@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from prill.fakes import MockServer
 from prill.store import read_trajectories
+from prill.testing import MockServer
 from prill.types import Trajectory
 
 ROOT = Path(__file__).resolve().parents[1]

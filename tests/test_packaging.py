@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("prill", "agents", "captioner", "datasets", "emulators", "evaluators", "refine")
+FOLDERS = ("prill", "policies", "captioner", "datasets", "emulators", "evaluators", "refine")
 FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 pytestmark = pytest.mark.slow
@@ -71,18 +71,19 @@ def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path)
     packed = {name for name in names if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in packed} == {"prill"}
     assert packed == tracked_names() | {"prill/py.typed"}
-    assert "prill/datasets/arb_webjudge.py" in packed
+    assert "prill/datasets/formats/agentrewardbench_webjudge.py" in packed
 
 
 def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
-    where = run(python, "-c", "import prill.evaluators.vlm as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
+    where = run(python, "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
 
 def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, tmp_path: Path) -> None:
     program = (
-        "from prill.datasets.task_lists import NAMES, task_list; from prill.evaluators.corrections import load_corrections\n"
+        "from prill.datasets.task_lists import NAMES, task_list\n"
+        "from prill.evaluators.meta.corrections import load_corrections\n"
         "print([len(task_list(name)) for name in NAMES], len(load_corrections('webarena').correction))"
     )
     assert run(python, "-I", "-c", program, cwd=tmp_path) == "[120, 80, 52] 14\n"

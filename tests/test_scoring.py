@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from prill.errors import CallTimeout, EndpointError, UsageError
-from prill.evaluators.modular import CaptionJudge
-from prill.fakes import ScriptedModel
+from prill.evaluators.outcome import CaptionJudge
 from prill.scoring import Tally, score, score_files, score_stream, verdict_key
 from prill.store import decode_trajectory, read_verdicts
+from prill.testing import ScriptedModel
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
 INFO = EvaluatorInfo("parity", "1")

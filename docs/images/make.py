@@ -12,12 +12,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from prill.annotate.label_log import LabelLog
+from prill.annotate.server import serving
+from prill.annotate.session import Session
+from prill.annotate.worklist import Deck
 from prill.cli import main
-from prill.emulators.chromium import Chromium
-from prill.evaluators.annotate.deck import Deck
-from prill.evaluators.annotate.label_log import LabelLog
-from prill.evaluators.annotate.server import serving
-from prill.evaluators.annotate.session import Session
+from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, read_labels, read_verdicts
 from prill.types import LabelRecord, StepLabel
 

@@ -168,3 +168,8 @@ def split_answer(said: str | None) -> tuple[str | None, str | None]:
 def _short(text: str) -> str:
     flat = " ".join(text.split())
     return repr(flat if len(flat) <= 80 else flat[:79] + "…")
+
+
+def site_of(sites: tuple[str, ...]) -> str | None:
+    """The site, `multi` for several, None for none."""
+    return "multi" if len(sites) > 1 else next(iter(sites), None)

@@ -12,12 +12,11 @@ from itertools import chain
 
 import msgspec
 
+from prill.annotate.label_log import SOURCE, LabelLog
+from prill.annotate.server import serving
+from prill.annotate.session import Pair, Reveal, Session
+from prill.annotate.worklist import Deck
 from prill.errors import UsageError
-from prill.evaluators.annotate.deck import Deck
-from prill.evaluators.annotate.label_log import SOURCE, LabelLog
-from prill.evaluators.annotate.pairs import Pair
-from prill.evaluators.annotate.server import serving
-from prill.evaluators.annotate.session import Reveal, Session
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
 

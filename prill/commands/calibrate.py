@@ -9,12 +9,11 @@ from math import nan
 from pathlib import Path
 
 from prill.errors import UsageError
-from prill.evaluators.calibrating import Calibrating, Goal, calibrate
-from prill.evaluators.calibration import Bin
-from prill.evaluators.diagram import reliability_svg
-from prill.evaluators.folds import task_of
-from prill.evaluators.pairing import pair
-from prill.evaluators.thresholds import Operating
+from prill.evaluators.fitted.calibration import Bin
+from prill.evaluators.labels import task_of
+from prill.evaluators.meta.agreement import pair
+from prill.evaluators.meta.calibrate import Calibrating, Goal, Operating, calibrate
+from prill.report.plots import reliability_svg
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 
 _BAR = 20

@@ -10,31 +10,17 @@ from pathlib import Path
 from types import ModuleType
 
 from prill.datasets.convert import convert
+from prill.datasets.formats import FORMATS
 from prill.errors import UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord
 
-# The module has `load(source)`, and `load_labels(source)` where the format carries labels; see CONTRIBUTING.md.
-FORMATS = {
-    "agentlab": ("agentlab", "BrowserGym / AgentLab result folders"),
-    "agentrewardbench": ("agentrewardbench", "AgentRewardBench, cleaned JSON"),
-    "aitw": ("aitw", "Android in the Wild: TF-Examples in TFRecord files, or as JSON"),
-    "androidworld": ("androidworld", "AndroidWorld runs with oracle rewards"),
-    "arb-webjudge": ("arb_webjudge", "AgentRewardBench runs with WebJudge captions"),
-    "atif": ("atif", "Agent Trajectory Interchange Format, JSON"),
-    "om2w": ("online_mind2web", "Online-Mind2Web result folders, version 1 or 2"),
-    "openai-batch": ("openai_batch", "OpenAI batch files: requests, and the replies beside them"),
-    "osworld": ("osworld", "OSWorld result folders with traj.jsonl"),
-    "unified": ("unified", "Agent-Eval-Refine dataset folders (trajectory_log.json)"),
-    "verifiers": ("verifiers_traces", "verifiers result folders or files"),
-    "webarena": ("webarena", "WebArena render_*.html and the merged log"),
-}
 _EXIT_ALL, _EXIT_SOME = 0, 3
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    formats = "; ".join(f"{name}: {what}" for name, (_, what) in FORMATS.items())
+    formats = "; ".join(f"{name}: {what}" for name, (what, _) in FORMATS.items())
     parser.epilog = "Exit codes: 0 all converted, 3 some records are broken and left out, 2 nothing could be read or bad usage."
     parser.add_argument("format", metavar="FORMAT", choices=sorted(FORMATS), help=formats)
     parser.add_argument("source", metavar="IN", help="folder or file in that format")
@@ -47,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Converts; see `configure` for the exit codes. Raises UsageError when OUT is in use, or nothing could be converted."""
     from tqdm import tqdm
 
-    module = import_module(f"prill.datasets.{FORMATS[args.format][0]}")
+    module = import_module(FORMATS[args.format].module)
     with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         found = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)
     for problem in found.problems[:20]:

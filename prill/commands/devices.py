@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 
-from prill.emulators.android_tools import android_tools
-from prill.emulators.simulators import ios_tools
-from prill.emulators.tools import Tool
-from prill.emulators.web_tools import web_tools
+from prill.emulators.android.requirements import android_tools
+from prill.emulators.browser.requirements import web_tools
+from prill.emulators.ios.simulators import ios_tools
+from prill.emulators.requirements import Tool
 
 PLATFORMS = ("web", "android", "ios")
 

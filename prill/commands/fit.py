@@ -10,11 +10,10 @@ from pathlib import Path
 
 from prill.commands.fitted import sha256_of
 from prill.errors import UsageError
-from prill.evaluators.fitting import Origin, examples, fit
-from prill.evaluators.pairing import gold_labels
-from prill.evaluators.student import HeldOut, StudentModel
-from prill.intake import Intake
-from prill.store import BadLine, encode, read_labels
+from prill.evaluators.fitted.fit import Origin, examples, fit
+from prill.evaluators.fitted.student import HeldOut, StudentModel
+from prill.evaluators.labels import gold_labels
+from prill.store import BadLine, Intake, encode, read_labels
 from prill.types import Trajectory
 
 _EXIT_ALL, _EXIT_SOME_BROKEN = 0, 3

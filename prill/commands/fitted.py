@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 from prill.protocols import Evaluator
 
 if TYPE_CHECKING:
-    from prill.evaluators.student import Student
+    from prill.evaluators.fitted.student import Student
+
 
 _SITES = 5
 
 
 def students(judge: Evaluator) -> Iterator[Student]:
     """The fitted judges in an evaluator, however deep inside others they are."""
-    from prill.evaluators.student import Student
+    from prill.evaluators.fitted.student import Student
 
     if isinstance(judge, Student):
         yield judge

@@ -81,15 +81,15 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
 
 def _wrapped(judge: Evaluator, args: argparse.Namespace) -> Evaluator:
     if args.mark_points:
-        from prill.evaluators.marked import Marked
+        from prill.evaluators.wrappers.marking import Marked
 
         judge = Marked(judge)
     if args.read_points:
-        from prill.evaluators.pointing import Pointing, read_screenshot
+        from prill.evaluators.wrappers.pointing import Pointing, read_screenshot
 
         judge = Pointing(judge, read_screenshot() if args.read_points == "ocr" else None)
     if args.evidence_only:
-        from prill.evaluators.trust import EvidenceOnly
+        from prill.evaluators.wrappers.rewritten import EvidenceOnly
 
         if any(not student.model.evidence_only for student in students(judge)):
             raise UsageError(
@@ -98,7 +98,7 @@ def _wrapped(judge: Evaluator, args: argparse.Namespace) -> Evaluator:
             )
         judge = EvidenceOnly(judge)
     if args.calibration:
-        from prill.evaluators.calibration import Calibrated, read_calibration
+        from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 
         judge = Calibrated(judge, read_calibration(args.calibration))
     return judge
@@ -129,7 +129,7 @@ def _shown(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _vlm(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.vlm import VLMJudge
+    from prill.evaluators.outcome import VLMJudge
 
     if args.captioner:
         raise UsageError("--captioner does not go with --evaluator vlm, which looks at screenshots; use modular")
@@ -139,7 +139,7 @@ def _vlm(args: argparse.Namespace, model: Model) -> Evaluator:
 
 
 def _modular(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.modular import CaptionJudge
+    from prill.evaluators.outcome import CaptionJudge
 
     return CaptionJudge(model(), _captioner(args), **_shown(args))
 
@@ -160,8 +160,7 @@ def _webjudge(args: argparse.Namespace, model: Model) -> Evaluator:
 
 
 def _rubric(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.criteria import read_rubrics
-    from prill.evaluators.rubric import MAX_TOKENS, TOP_K, RubricJudge
+    from prill.evaluators.rubric import MAX_TOKENS, TOP_K, RubricJudge, read_rubrics
 
     return RubricJudge(
         model(),
@@ -181,7 +180,7 @@ def _reader(args: argparse.Namespace) -> Captioner | None:
 
 
 def _student(args: argparse.Namespace, model: Model) -> Evaluator:
-    from prill.evaluators.student import Student
+    from prill.evaluators.fitted.student import Student
 
     if not args.model:
         raise UsageError(f"--model is missing: for {args.evaluator} it is the file that prill fit wrote")
@@ -230,7 +229,7 @@ def _vote(args: argparse.Namespace, model: Model) -> Evaluator:
 
 def _cascade(args: argparse.Namespace, model: Model) -> Evaluator:
     from prill.evaluators.combine import Cascade
-    from prill.evaluators.student import Student
+    from prill.evaluators.fitted.student import Student
 
     low, high = args.band
     if judges := _listed(args):

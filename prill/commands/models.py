@@ -68,11 +68,11 @@ def make_model(args: argparse.Namespace) -> LanguageModel:
 def make_captioner(name: str) -> Captioner:
     """The captioner of that name; those that look at images keep their captions on disk. Raises UsageError."""
     if name == "given":
-        from prill.captioner.given import GivenCaption
+        from prill.captioner.recorded import GivenCaption
 
         return GivenCaption()
     if name == "text":
-        from prill.captioner.text_state import TextState
+        from prill.captioner.recorded import TextState
 
         return TextState()
     if name in ("ocr", "easyocr"):

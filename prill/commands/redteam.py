@@ -14,11 +14,10 @@ from prill.commands.judges import add_judge_options, make_evaluator
 from prill.commands.models import positive
 from prill.commands.progress import expected
 from prill.errors import UsageError
-from prill.evaluators.agreement import gold_labels
-from prill.evaluators.attacks import WHAT, Attack
-from prill.evaluators.intervals import DRAWS
-from prill.evaluators.redteam import BEFORE, RedTeam, chosen_attacks, judge_attacked, measure
-from prill.evaluators.shifts import SEED, AttackEffect, Shift
+from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.meta.attacks import WHAT, Attack
+from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, chosen_attacks, judge_attacked, measure
+from prill.evaluators.metrics import DRAWS
 from prill.scoring import Tally
 from prill.store import encode, read_labels
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from prill.commands.models import positive
 from prill.commands.progress import expected
-from prill.evaluators.calibration import read_calibration
-from prill.evaluators.report.judges import read_judges
-from prill.evaluators.report.page import Written, write_report
-from prill.intake import Intake
-from prill.store import encode, read_labels
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.report.entries import read_judges
+from prill.report.page import Written, write_report
+from prill.store import Intake, encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _SHOWN = 10

@@ -20,14 +20,14 @@ from prill.commands.models import positive
 from prill.commands.progress import expected
 from prill.errors import UsageError
 from prill.models.ledger import Price, price_of
-from prill.plan import Estimator, known_verdicts, plan_files
-from prill.protocols import Evaluator
-from prill.scoring import Tally, score_files
+from prill.protocols import Estimator, Evaluator
+from prill.scoring import Tally, known_verdicts, plan_files, score_files
 from prill.store import read_verdicts
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
     from tqdm import tqdm
+
 
 _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
 # What helps beyond trying again; of other reasons the message says enough.

@@ -16,11 +16,11 @@ from prill.errors import EndpointError, Refusal, TransportFailure, Truncated, Un
 from prill.models.dialect import GREEDY, Dialect, Sampling
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
+from prill.models.prompts import call_code, content_hash, estimate_tokens
+from prill.models.replies import excerpt
 from prill.models.transport import Endpoint, Rejected
-from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, estimate_tokens, lacks_vision, rejection
-from prill.parse import Form, excerpt
-from prill.prompts import call_code, content_hash
-from prill.protocols import Image, Message, Reply
+from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, lacks_vision, rejection
+from prill.protocols import Form, Image, Message, Reply
 from prill.types import Usage
 
 # A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prill.parse import Form
+from prill.protocols import Form
 
 _WORDS = {
     "format": r"response_format|json_schema|json_object|json schema|structured|grammar|guided",

@@ -18,15 +18,14 @@ from typing import Any, Self
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
-from prill.parse import Form, ReplyFormat
-from prill.protocols import Image, Message, Reply
+from prill.models.replies import ReplyFormat
+from prill.protocols import Form, Image, Message, Reply
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
 _CONTEXT = 4096
 # The bundled model rambles until it is cut; what it says has no value, that it ends has.
 _THOUGHT_CHARS = 120
 _MOST_SERVERS = 4
-
 _servers: dict[tuple[str, int, int], Any] = {}
 _starting = threading.Lock()
 

@@ -16,6 +16,7 @@ from prill.errors import InputError
 if TYPE_CHECKING:
     from PIL import Image
 
+
 # Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take gigabytes.
 MAX_PIXELS = 64_000_000
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.

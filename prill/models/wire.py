@@ -13,7 +13,7 @@ import msgspec
 
 from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored
 from prill.models.images import EncodedImage
-from prill.prompts import NONCE
+from prill.models.prompts import NONCE
 from prill.protocols import Image, Message, Token
 
 _CONTEXT = (
@@ -106,7 +106,7 @@ def chat_messages(
     messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str, code: str = ""
 ) -> list[dict[str, Any]]:
     """The `messages` of a request. `ending` follows the first text: what all requests share comes first, so that servers
-    need to read it only once. `code` takes the places of `prill.prompts.NONCE`."""
+    need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`."""
     rows: list[dict[str, Any]] = []
     for message in messages:
         parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
@@ -132,11 +132,6 @@ def chat_messages(
 def _literal(url: bytes) -> msgspec.Raw:
     """A data URL as JSON. It needs no escapes, and half a megabyte is quicker copied than searched for some."""
     return msgspec.Raw(b'"%b"' % url)
-
-
-def estimate_tokens(text: str) -> int:
-    """A rough count, four characters a token, for plans and for endpoints that do not count."""
-    return (len(text) + 3) // 4
 
 
 def error_message(body: object, fallback: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from prill.captioner.boxes import TextBox, as_text
+from prill.captioner.ocr import TextBox, as_text
 
 
 def piece(text: str, left: float, top: float, height: float = 0.03) -> TextBox:

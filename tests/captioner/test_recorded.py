@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.captioner.given import GivenCaption
-from prill.captioner.text_state import TextState
+from prill.captioner.recorded import GivenCaption, TextState
 from prill.errors import NoEvidence
 from prill.types import Observation
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from prill.fakes import MockServer
 from prill.store import encode, read_verdicts
+from prill.testing import MockServer
 from prill.types import LabelRecord, Verdict
 
 from .conftest import Prill, write_trajectories

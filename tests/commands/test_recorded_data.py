@@ -27,8 +27,8 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("format", "folder", "captioner", "part"),
     [
-        ("arb-webjudge", "arb_webjudge", "given", "caption"),
-        ("arb-webjudge", "arb_webjudge", "ocr", "screenshot"),
+        ("agentrewardbench-webjudge", "arb_webjudge", "given", "caption"),
+        ("agentrewardbench-webjudge", "arb_webjudge", "ocr", "screenshot"),
         ("androidworld", "androidworld", "given", "caption"),
         ("androidworld", "androidworld", "text", "text"),
     ],

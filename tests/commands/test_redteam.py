@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from prill.fakes import Faults, MockServer
+from prill.testing import Faults, MockServer
 
 Prill = Callable[..., CompletedProcess[str]]
 

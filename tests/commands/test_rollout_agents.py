@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from prill.agents.react import React
-from prill.commands.cases import Case
-from prill.commands.players import make_player
 from prill.commands.rollout import configure
-from prill.emulators.chromium import chromium_path
-from prill.emulators.webarena_sites import PUBLIC
+from prill.commands.rollout.cases import Case
+from prill.commands.rollout.policies import make_player
+from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.webarena.sites import PUBLIC
 from prill.errors import UsageError
 from prill.evaluators.evidence import action_text
-from prill.fakes.android import FakeAdb
+from prill.policies.react import React
 from prill.store import read_labels, read_trajectories, read_verdicts
+from prill.testing.android import FakeAdb
 from prill.types import Trajectory, Verdict
 
 from .endpoint import Endpoint

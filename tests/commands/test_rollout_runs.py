@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from prill.emulators.chromium import chromium_path
+from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
-from prill.fakes.android import FakeAdb
 from prill.store import read_labels, read_trajectories
+from prill.testing.android import FakeAdb
 from prill.types import Trajectory
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
@@ -148,7 +148,7 @@ def test_what_cannot_be_done_is_one_clear_error_before_anything_starts(
 
 def test_a_site_without_an_address_is_named_before_anything_starts(prill: Prill, tmp_path: Path) -> None:
     configs = tmp_path / "tasks.json"
-    from prill.fakes.shop import shop_configs
+    from prill.testing.shop import shop_configs
 
     configs.write_bytes(shop_configs())
     words = ("--configs", configs, "--tasks", "1001", "--policy", "replay", "--replay", by_hand(tmp_path))

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from prill.fakes import MockServer
 from prill.store import read_verdicts
+from prill.testing import MockServer
 
 from .conftest import Prill, environment, write_trajectories
 

@@ -38,7 +38,7 @@ def shop(recording: Recording) -> Path:
 
 def test_the_converted_folder_is_read_back_and_stands_alone(recording: Recording, tmp_path: Path) -> None:
     source, out = shop(recording), tmp_path / "deep" / "out"
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 0
+    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 0
     for path in sorted(source.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     (found,) = read_trajectories(out / "trajectories.jsonl")
@@ -54,14 +54,14 @@ def test_the_converted_folder_is_read_back_and_stands_alone(recording: Recording
 
 
 def test_labels_stay_out_of_the_trajectories(recording: Recording, tmp_path: Path) -> None:
-    main(["convert", "arb-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
+    main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
     text = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8")
     assert not [word for word in ("uccess", "oracle", "reward", "label") if word in text]
 
 
 def test_nothing_is_overwritten(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "labels.jsonl").write_text("mine", encoding="utf-8")
-    assert main(["convert", "arb-webjudge", str(shop(recording)), "-o", str(tmp_path)]) == 2
+    assert main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
@@ -74,7 +74,7 @@ def test_a_missing_image_costs_its_trajectory_only(
     with gzip.open(source / "trajectories.jsonl.gz", "at", encoding="utf-8") as file:
         file.write(json.dumps({"id": "r2", "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}) + "\n")
         file.write('{"id": "r3"}\n')
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(out)]) == 3
+    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 3
     said = capsys.readouterr().err
     assert "b.jpg: the image cannot be copied" in said
     assert "trajectories.jsonl.gz:3: " in said
@@ -85,8 +85,8 @@ def test_a_source_with_nothing_usable_is_an_error(
     recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = recording([{"id": "r3"}], [])
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
-    assert "no trajectory of format arb-webjudge could be read" in capsys.readouterr().err
+    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
+    assert "no trajectory of format agentrewardbench-webjudge could be read" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("*.jsonl"))
 
 
@@ -99,7 +99,7 @@ def test_an_id_that_comes_again_is_left_out_with_its_labels(
 ) -> None:
     labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
     source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
     said = capsys.readouterr().err
     assert "id 'r1' comes again" in said
     assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in said
@@ -113,19 +113,19 @@ def test_without_its_labels_a_recording_is_converted_all_the_same(
 ) -> None:
     source = recording([bare("r1")], [])
     (source / "labels.jsonl.gz").unlink()
-    assert main(["convert", "arb-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
+    assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
     assert "all labels: " in capsys.readouterr().err
     assert [item.id for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")] == ["r1"]
 
 
 def test_a_folder_of_another_kind_is_told_by_what_it_lacks_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", "arb-webjudge", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
+    assert main(["convert", "agentrewardbench-webjudge", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
     assert "trajectories.jsonl" in capsys.readouterr().err
 
 
 @pytest.mark.labelled
 @pytest.mark.parametrize(
-    ("form", "name", "count"), [("arb-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)]
+    ("form", "name", "count"), [("agentrewardbench-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)]
 )
 def test_real_recordings_convert_without_loss_of_rows(
     real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int

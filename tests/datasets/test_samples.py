@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageChops
 
-from prill.commands.cases import read_plan
 from prill.commands.rollout import record_rows
-from prill.emulators.chromium import chromium_path
+from prill.commands.rollout.cases import read_plan
+from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory

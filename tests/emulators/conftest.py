@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from prill.emulators.chromium import Chromium
-from prill.emulators.ios import Ios
-from prill.fakes.ios import FakeSimulators
+from prill.emulators.browser.chromium import Chromium
+from prill.emulators.ios.environment import Ios
+from prill.testing.ios import FakeSimulators
 
-from .pages import Site, serving
+from .browser.pages import Site, serving
 
 
 @pytest.fixture(scope="module")

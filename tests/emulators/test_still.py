@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
-from prill.emulators.still import same_screen, still_picture
+from prill.emulators.screenshots import same_screen, still_picture
 from prill.errors import EnvironmentFailure
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, SelfReport, oracle
-from prill.evaluators.trust import EvidenceOnly
+from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from prill.errors import EndpointError, UsageError
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, savings
-from prill.evaluators.modular import CaptionJudge
-from prill.fakes import MockServer
+from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
 from prill.scoring import score
+from prill.testing import MockServer
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
 
 TRAJECTORY = Trajectory(id="a", task=Task(goal="g", platform="web"))

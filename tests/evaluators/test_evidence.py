@@ -2,9 +2,8 @@
 
 import pytest
 
-from prill.evaluators.evidence import action_history, action_text, claims, last_frames, shorten, without_claims
-from prill.prompts import NONCE
-from prill.quotation import clean, quoted
+from prill.evaluators.evidence import action_history, action_text, claims, last_frames, without_claims
+from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 TEXTS: list[tuple[Platform, str, str]] = [

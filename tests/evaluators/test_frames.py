@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
-from prill.captioner.given import GivenCaption
+from prill.captioner.recorded import GivenCaption
 from prill.errors import InputError, NoEvidence
 from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks, title
 from prill.protocols import Image

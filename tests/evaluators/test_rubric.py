@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.captioner.given import GivenCaption
+from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, Refusal, UsageError
-from prill.evaluators.criteria import Rubric, Wanted, read_rubrics
-from prill.evaluators.rubric import RubricJudge
-from prill.fakes import MockServer, ScriptedModel
+from prill.evaluators.rubric import Rubric, RubricJudge, Wanted, read_rubrics
 from prill.models.client import OpenAIModel
 from prill.protocols import Image, Message
+from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
 
 RUBRIC = Rubric((Wanted("The kettle is blue", 3.0), Wanted("It is in the cart", 1.0)))

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from prill.captioner.given import GivenCaption
-from prill.captioner.text_state import TextState
+from prill.captioner.recorded import GivenCaption, TextState
 from prill.errors import CallTimeout, ContextTooLong, TransportFailure, UsageError
 from prill.evaluators.steps import StepJudge, kept_steps, outcome_rewards
-from prill.fakes import MockServer, ScriptedModel
 from prill.models.client import OpenAIModel
 from prill.protocols import Message, Reply, Token
+from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
 
 INFO = EvaluatorInfo("steps", "1")

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image as Picture
 
 from prill.cache import DiskCache
-from prill.captioner.given import GivenCaption
+from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncated, UsageError
 from prill.evaluators.webjudge import WebJudge
-from prill.fakes import MockServer, ScriptedModel
 from prill.models.client import OpenAIModel
 from prill.protocols import Image, Message
+from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
 
 POINTS = json.dumps({"key_points": ["the kettle is blue", "it is in the cart"]})

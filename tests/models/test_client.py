@@ -26,9 +26,9 @@ from prill.errors import (
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.ledger import metered
-from prill.models.limiter import AdaptiveLimiter
-from prill.parse import ReplyFormat
-from prill.prompts import NONCE
+from prill.models.prompts import NONCE
+from prill.models.replies import ReplyFormat
+from prill.models.transport import AdaptiveLimiter
 from prill.protocols import Image, Message
 from prill.types import Usage
 
@@ -391,7 +391,7 @@ async def test_a_failed_call_is_not_cached(endpoint: ScriptedEndpoint, tmp_path:
 def test_one_client_serves_many_event_loops_in_turn_and_at_once(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
-    from prill.fakes import MockServer
+    from prill.testing import MockServer
 
     with MockServer(latency=0.01) as server:
         asked = OpenAIModel("m", base_url=server.base_url, concurrency=2)

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from prill.errors import EndpointError, UsageError
-from prill.logprobs import choice_probability
 from prill.models.embedded import EmbeddedModel
-from prill.parse import ReplyFormat
+from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Image, Message
 from prill.types import Usage
 

@@ -1,0 +1,146 @@
+"""Result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz, step_<n>.pkl.gz, screenshots.
+
+The pickles are read as plain data (see `inert_pickle`); neither package is needed. A run is a folder with step_0.pkl.gz or
+exp_args.pkl; folders whose names begin with `_` are earlier tries that AgentLab moved away, and are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.records import decoded, image_in, made, sound, whole_file
+from prill.datasets.reading.safe_pickle import fields, load_pickle
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import LabelRecord, Observation, Task, Trajectory
+
+_STEP = re.compile(r"step_(\d+)\.pkl\.gz")
+# The first of these texts that the agent's own preprocessing left in the observation is the text of the state.
+_TEXTS = ("axtree_txt", "pruned_html", "dom_txt")
+
+
+def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run below a folder, without its outcome. The id is the run's folder, relative to `source`.
+
+    `site` is the benchmark, the first word of the task's name. Texts of states are there when the agent made them: the raw
+    page trees are not turned into text here. `error` is the message of a run that broke off.
+    """
+    root = Path(source)
+    for folder in _runs(root):
+        yield _read(folder, root)
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """The environment's verdict (`cum_reward` of summary_info.json), source `oracle`: see `oracle_label`.
+
+    A run without that file was not finished and has no label.
+    """
+    root = Path(source)
+    for folder in _runs(root):
+        label = _label(folder, root)
+        if label is not None:
+            yield label
+
+
+def _read(folder: Path, root: Path) -> Trajectory | BadLine:
+    return made(str(folder), lambda: _trajectory(folder, root))
+
+
+def _label(folder: Path, root: Path) -> LabelRecord | BadLine | None:
+    return made(str(folder), lambda: oracle_label(_id(folder, root), _summary(folder)))
+
+
+def _runs(root: Path) -> list[Path]:
+    marks = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
+    found = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
+    if not found:
+        raise UsageError(f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below")
+    return found
+
+
+def _id(folder: Path, root: Path) -> str:
+    return folder.resolve().name if folder == root else folder.relative_to(root).as_posix()
+
+
+def _summary(folder: Path) -> Summary:
+    path = folder / "summary_info.json"
+    if not path.is_file():
+        return Summary()
+    try:
+        return decoded(whole_file(path), Summary)
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
+
+
+def _trajectory(folder: Path, root: Path) -> Trajectory:
+    numbers = sorted(int(found[1]) for path in folder.iterdir() if (found := _STEP.fullmatch(path.name)))
+    if not numbers:
+        raise InputError("no step was recorded")
+    if numbers != list(range(len(numbers))):
+        gap = next(i for i in range(len(numbers)) if i != numbers[i])
+        raise InputError(f"step_{gap}.pkl.gz is missing")
+    turns, goal = [], ""
+    for number in numbers:
+        step = fields(load_pickle(folder / f"step_{number}.pkl.gz"))
+        seen = fields(step.get("obs"))
+        goal = goal or _text(seen.get("goal")) or ""
+        turns.append(Turn(_observation(seen, folder, number), _text(step.get("action")), _thought(step)))
+    arguments = _arguments(folder)
+    steps, final, answer = steps_of(turns)
+    summary, name = _summary(folder), _text(fields(arguments.get("env_args")).get("task_name"))
+    extra = {
+        "benchmark_task_id": name,
+        "seed": fields(arguments.get("env_args")).get("task_seed"),
+        "terminated": summary.terminated,
+        "truncated": summary.truncated,
+    }
+    id, goal = _id(folder, root), _goal(folder) or goal
+    if not goal:
+        raise InputError("no goal was recorded")
+    site = name.partition(".")[0] if name else None
+    return Trajectory(
+        id=id,
+        task=Task(id=plain_task_id(name or id), goal=goal, platform="web", site=site),
+        agent=_text(fields(arguments.get("agent_args")).get("agent_name")),
+        steps=steps,
+        final=final if final != Observation() else None,
+        answer=answer,
+        metadata={key: value for key, value in extra.items() if isinstance(value, str | int)},
+        error=summary.broke_off,
+    )
+
+
+def _observation(seen: dict[str, Any], folder: Path, number: int) -> Observation:
+    names = (f"screenshot_step_{number}{suffix}" for suffix in (".png", ".jpg"))
+    screenshot = next((image_in(folder, name) for name in names if (folder / name).is_file()), None)
+    text = next((text for key in _TEXTS if (text := _text(seen.get(key)))), None)
+    return Observation(screenshot, text, _text(seen.get("url")))
+
+
+def _thought(step: dict[str, Any]) -> str | None:
+    """What the agent thought: the information it gave is an object of BrowserGym's or a dictionary."""
+    return _text(fields(step.get("agent_info")).get("think"))
+
+
+def _arguments(folder: Path) -> dict[str, Any]:
+    path = folder / "exp_args.pkl"
+    return fields(load_pickle(path)) if path.is_file() else {}
+
+
+def _goal(folder: Path) -> str:
+    """The goal's texts; a picture in it becomes the word [image]."""
+    path = folder / "goal_object.pkl.gz"
+    if not path.is_file():
+        return ""
+    parts = load_pickle(path)
+    texts = [_text(fields(part).get("text")) or "[image]" for part in (parts if isinstance(parts, list | tuple) else ())]
+    return "\n".join(texts).strip()
+
+
+def _text(value: object) -> str | None:
+    return sound(value) if isinstance(value, str) and value else None

@@ -1,0 +1,205 @@
+"""AgentRewardBench (arXiv 2504.08942), the cleaned trajectories: <benchmark>/<agent>/<experiment>/<task>.json.
+
+The fields are those that the package agent-reward-bench 0.1.2 writes. The published files may differ in details, so where
+a screenshot path leads, and whether the goal is a text or a list of parts, is found out by trying.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.records import decoded, made, whole_file
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import LabelRecord, Observation, Task, Trajectory
+
+
+@dataclass(frozen=True)
+class _Part:
+    type: str = "text"
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    action: str | None = None
+    reasoning: str | None = None
+    url: str | None = None
+    axtree: str | None = None
+    axtree_pruned: str | None = None
+    screenshot_path: str | None = None
+
+
+@dataclass(frozen=True)
+class _Run:
+    goal: str | tuple[_Part, ...]
+    steps: tuple[_Step, ...]
+    benchmark: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    experiment: str | None = None
+    seed: int | None = None
+    summary_info: Summary | None = None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    benchmark: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    summary_info: Summary | None = None
+
+
+def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run of a file or a folder, without its outcome. The id is `<benchmark>/<agent>/<task>`, `site` the benchmark.
+
+    The text of a state is the pruned accessibility tree, else the whole one. Screenshots are looked for by the ends of
+    their recorded paths, below `source` and beside it; `metadata["screenshots_missing"]` counts those that are not there.
+    """
+    root = Path(source)
+    for path in _files(root):
+        yield _read(path, root)
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """The environment's verdict on each run (`summary_info.cum_reward`), source `oracle`: see `oracle_label`."""
+    for path in _files(Path(source)):
+        label = _label(path)
+        if label is not None:
+            yield label
+
+
+def _read(path: Path, root: Path) -> Trajectory | BadLine:
+    return made(str(path), lambda: _trajectory(path, root))
+
+
+def _label(path: Path) -> LabelRecord | BadLine | None:
+    def make() -> LabelRecord | None:
+        run = decoded(whole_file(path), _Outcome)
+        return oracle_label(_id(path, run), run.summary_info or Summary())
+
+    return made(str(path), make)
+
+
+def _files(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root]
+    found = sorted(path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json"))
+    if not found:
+        raise UsageError(f"{root}: expected a file, or a folder with .json files in it")
+    return found
+
+
+def _id(path: Path, run: _Run | _Outcome) -> str:
+    agent = (run.agent or run.model or "unknown").removeprefix("GenericAgent-")
+    return f"{run.benchmark or 'unknown'}/{agent}/{_task_name(path)}"
+
+
+def _task_name(path: Path) -> str:
+    return path.name.removesuffix(".gz").removesuffix(".json")
+
+
+def _trajectory(path: Path, root: Path) -> Trajectory:
+    run = decoded(whole_file(path), _Run)
+    found = _Screenshots(path, root)
+    turns = [
+        Turn(
+            Observation(found.path(step.screenshot_path), step.axtree_pruned or step.axtree or None, step.url or None),
+            step.action,
+            step.reasoning,
+        )
+        for step in run.steps
+    ]
+    if not turns:
+        raise InputError("the run has no steps")
+    steps, final, answer = steps_of(turns)
+    goal = run.goal if isinstance(run.goal, str) else "\n".join(part.text for part in run.goal if part.text)
+    name = _task_name(path)
+    summary = run.summary_info or Summary()
+    extra = {
+        "benchmark_task_id": name,
+        "experiment": run.experiment,
+        "seed": run.seed,
+        "terminated": summary.terminated,
+        "truncated": summary.truncated,
+        "screenshots_missing": found.missing or None,
+    }
+    return Trajectory(
+        id=_id(path, run),
+        task=Task(id=plain_task_id(name), goal=goal.strip(), platform="web", site=run.benchmark),
+        agent=run.agent or run.model,
+        steps=steps,
+        final=final,
+        answer=answer,
+        metadata={key: value for key, value in extra.items() if value is not None},
+        error=summary.broke_off,
+    )
+
+
+class _Screenshots:
+    """Finds the files that recorded paths of another machine mean."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        folder = root if root.is_dir() else root.parent
+        self._beside = path.resolve().parent
+        self._bases = (folder.resolve(), folder.resolve().parent)
+        self.missing = 0
+
+    def path(self, recorded: str | None) -> str | None:
+        """The file with the longest matching end of the recorded path; None, counted as missing, where there is none."""
+        # A missing screenshot was written as the word None.
+        if not recorded or recorded == "None":
+            return None
+        parts = Path(recorded.replace("\0", "")).parts
+        for first in range(len(parts)):
+            end = Path(*parts[first:])
+            # A bare file name could be that of any run: it counts only beside the run's own file.
+            for base in self._bases if len(end.parts) > 1 else (self._beside,):
+                if not end.is_absolute() and (base / end).is_file() and (base / end).resolve().is_relative_to(base):
+                    return str((base / end).resolve())
+        self.missing += 1
+        return None
+
+
+# AgentRewardBench's human annotations as one table, annotations.csv (arXiv 2504.08942).
+#
+# Ids are made as the runs of `arb_webjudge` have them, benchmark/model/task, so that these labels join with those runs.
+
+
+_SUCCESS = {"Successful": True, "Unsuccessful": False}
+_NEEDED = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
+
+
+def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `human` a line; the note keeps what else was asked. An unknown answer is no decision.
+
+    Raises UsageError when the file is no such table.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            if missing := [name for name in _NEEDED if name not in (reader.fieldnames or ())]:
+                raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
+            for row in reader:
+                cells = {name: (value or "").strip() for name, value in row.items() if isinstance(value, str) or value is None}
+                place = f"{path}:{reader.line_num}"
+                if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
+                    yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
+                    continue
+                extra = [name.removeprefix("trajectory_") for name in cells if name.startswith("trajectory_")]
+                extra = [f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"]
+                yield LabelRecord(
+                    id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
+                    success=_SUCCESS.get(cells["trajectory_success"]),
+                    annotator=cells["annotator_name"] or None,
+                    note="; ".join(extra) or None,
+                )
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None

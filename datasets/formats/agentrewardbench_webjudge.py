@@ -1,0 +1,165 @@
+"""AgentRewardBench runs with the captions and key screenshots of a WebJudge log (arXiv 2504.08942, 2504.01382).
+
+The folder holds `trajectories.jsonl.gz`, `labels.jsonl.gz` and `images/`. The captions were written by a judge that knew
+the task, and only frames which that judge found relevant have a screenshot: whether one is there says something about
+the outcome. Its scores and key points are left out here; never use the presence of a screenshot as a feature.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+
+from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
+from prill.datasets.reading.records import find_rows, image_in, read_rows
+from prill.errors import Unparsable, UsageError
+from prill.models.replies import ReplyFormat
+from prill.store import BadLine
+from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
+
+_HEADING = re.compile(r"\A[\s#*]*Reasoning[\s*:]*(?=\S)", re.IGNORECASE)
+# "### Score: 4", "**Score**: 1", "### Score\n5 - because …": the judge's grade, and what it says about it, end a description.
+_GRADE = re.compile(r"(?:^|\n)[\s#*]*Score\b[\s*:]*(?:[0-5]\b.*)?\Z", re.IGNORECASE | re.DOTALL)
+# What the reference judges were asked for.
+_REPLY = ReplyFormat("thoughts", "status", ("success", "failure"))
+
+
+@dataclass(frozen=True)
+class _Step:
+    action: str | None = None
+    reasoning: str | None = None
+    caption: str | None = None
+    screenshot: str | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    benchmark: str
+    agent: str
+    task_id: str
+    goal: str
+    steps: tuple[_Step, ...]
+    terminated: bool | None = None
+    truncated: bool | None = None
+    agent_cost_usd: float | None = None
+    caption_source: str | None = None
+
+
+@dataclass(frozen=True)
+class _Opinion:
+    annotator: str
+    success: str
+
+
+@dataclass(frozen=True)
+class _Spent:
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class _Reference:
+    verdict: str | None = None
+    text: str | None = None
+    model: str | None = None
+    usage: _Spent = _Spent()
+
+
+@dataclass(frozen=True)
+class _Labels:
+    id: str
+    human: tuple[_Opinion, ...] = ()
+    oracle_reward: float | None = None
+    reference_judges: dict[str, _Reference] = field(default_factory=dict)
+
+
+def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run, without its outcome. `site` is the benchmark; task ids come without `.improved` and `.resized`."""
+    return read_rows(find_rows(folder, "trajectories"), _Row, lambda row: [_trajectory(row, folder)])
+
+
+def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `human` for each annotator, and one of source `oracle`: success is a reward of 0.5 or more.
+
+    A few rewards are fractions; the label's note keeps them.
+    """
+    return read_rows(find_rows(folder, "labels"), _Labels, _labels)
+
+
+def _labels(row: _Labels) -> Iterator[LabelRecord]:
+    words = {"Successful": True, "Unsuccessful": False}
+    for opinion in row.human:
+        yield LabelRecord(id=row.id, success=words.get(opinion.success), source="human", annotator=opinion.annotator)
+    if label := oracle_label(row.id, Summary(cum_reward=row.oracle_reward)):
+        yield label
+
+
+def load_reference_verdicts(
+    folder: str | PathLike[str], judge: str, *, as_recorded: bool = False
+) -> Iterator[Verdict | BadLine]:
+    """What a reference judge said, such as `webjudge_7B`: its recorded replies, read anew as prill reads replies.
+
+    A reply that holds no verdict is unscored. `as_recorded` takes the verdict that was recorded beside the reply instead.
+    Raises UsageError, after the last row, when the folder has no such judge.
+    """
+    others: set[str] = set()
+    rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
+    known = False
+    for row in rows:
+        if isinstance(row, BadLine):
+            yield row
+        elif found := row.reference_judges.get(judge):
+            known = True
+            yield _reference_verdict(row.id, judge, found, as_recorded)
+        else:
+            others.update(row.reference_judges)
+    if not known:
+        raise UsageError(f"{folder}: no judge is called {judge!r}; there are: {', '.join(sorted(others)) or 'none'}")
+
+
+def _reference_verdict(id: str, judge: str, said: _Reference, as_recorded: bool) -> Verdict:
+    evaluator = EvaluatorInfo(judge, "recorded", said.model)
+    usage = Usage(1, said.usage.prompt_tokens, said.usage.completion_tokens, usd=None)
+    text = said.text or ""
+    try:
+        fields = _REPLY.parse(f"status: {said.verdict}" if as_recorded else text)
+    except Unparsable as error:
+        return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
+    success = fields["status"] == "success"
+    reason = text if as_recorded else fields["thoughts"]
+    return Verdict(id=id, success=success, score=float(success), reason=reason, usage=usage, evaluator=evaluator)
+
+
+def description(caption: str) -> str:
+    """A caption without the heading and the grade that the judge put around it."""
+    return _HEADING.sub("", _GRADE.sub("", caption)).strip()
+
+
+def _trajectory(row: _Row, folder: str | PathLike[str]) -> Trajectory:
+    steps, final, answer = steps_of([Turn(_observation(step, folder), step.action, step.reasoning) for step in row.steps])
+    extra = {
+        "benchmark_task_id": row.task_id,
+        "terminated": row.terminated,
+        "truncated": row.truncated,
+        "agent_cost_usd": row.agent_cost_usd,
+        "caption_source": row.caption_source,
+    }
+    return Trajectory(
+        id=row.id,
+        task=Task(id=plain_task_id(row.task_id), goal=row.goal, platform="web", site=row.benchmark),
+        agent=row.agent,
+        steps=steps,
+        final=final,
+        answer=answer,
+        metadata={key: value for key, value in extra.items() if value is not None},
+    )
+
+
+def _observation(step: _Step, folder: str | PathLike[str]) -> Observation:
+    return Observation(
+        screenshot=image_in(folder, step.screenshot) if step.screenshot else None,
+        caption=(description(step.caption) or None) if step.caption else None,
+    )

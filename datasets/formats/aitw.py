@@ -1,0 +1,395 @@
+"""Android in the Wild (arXiv 2307.10088): people's episodes on phones, as trajectories. Its files: see `aitw_steps`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from prill.actions.phone import dual_point
+from prill.datasets.reading.images import Album, Albums, albums, image_suffix
+from prill.datasets.reading.records import UNREADABLE, whole_file
+from prill.datasets.reading.tfrecord import begins_tfrecord, parse_example, read_records
+from prill.errors import InputError, UsageError
+from prill.store import BadLine, open_lines, read_lines
+from prill.types import Action, Observation, Point, Step, Task, Trajectory
+
+# Steps of Android in the Wild (arXiv 2307.10088), one TF-Example each, as records.
+#
+# Read are TFRecord files (gzip or plain; TensorFlow is not needed), and JSON or JSON Lines with the same keys: a list of
+# steps, a list of episodes of steps, or one step a line. Values may be single, in lists of one, flat or nested.
+
+
+# results/action_type -> its name, and the kind of the action.
+TYPE, DUAL_POINT = 3, 4
+ACTION_TYPES = {
+    3: ("TYPE", "type"),
+    4: ("DUAL_POINT", "click"),
+    5: ("PRESS_BACK", "back"),
+    6: ("PRESS_HOME", "home"),
+    7: ("PRESS_ENTER", "press"),
+    10: ("STATUS_TASK_COMPLETE", "stop"),
+    11: ("STATUS_TASK_IMPOSSIBLE", "stop"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AitwElement:
+    """Something on the screen: its text or icon name, and its box as (y, x, height, width) in fractions of the screen."""
+
+    text: str
+    type: str
+    box: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AitwStep:
+    """One step: the screen, and what the person did. Points are (x, y); None for what is no gesture.
+
+    `image` is an encoded picture, or raw pixels of the shape `image_shape` (height, width, channels).
+    """
+
+    episode_id: str
+    step_id: int
+    goal: str
+    action_type: int
+    episode_length: int | None = None
+    touch: Point | None = None
+    lift: Point | None = None
+    typed: str = ""
+    elements: tuple[AitwElement, ...] = ()
+    activity: str = ""
+    device: str = ""
+    image: bytes | None = None
+    image_shape: tuple[int, int, int] = (0, 0, 0)
+
+
+def read_steps(path: str | PathLike[str]) -> Iterator[AitwStep | BadLine]:
+    """Every step of one file, in its order; what a damaged file loses is one BadLine at its end."""
+    try:
+        for place, record in _records_of(path):
+            yield _step(place, record)
+    except (InputError, OSError, EOFError, zlib.error) as error:
+        yield BadLine(str(path), str(path), f"cannot be read further: {error}", b"")
+
+
+def _records_of(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    """Every record with its place; a text in place of a record says what is wrong with it."""
+    with open_lines(path) as file:
+        head = file.read(12)
+    if begins_tfrecord(head):
+        return _tfrecord(path)
+    if head.lstrip()[:1] in (b"{", b"["):
+        return _json(path)
+    raise UsageError(f"{path}: neither TFRecord nor JSON")
+
+
+def _step(place: str, record: Mapping[str, Any] | str) -> AitwStep | BadLine:
+    try:
+        if isinstance(record, str):
+            raise InputError(record)
+        return step_of(record)
+    except InputError as error:
+        return BadLine(place, place, str(error), b"")
+
+
+def step_of(record: Mapping[str, Any]) -> AitwStep:
+    """The step in one record of the data set's fields. Raises InputError, naming the field."""
+    fields = _Fields(record)
+    action = fields.integer("results/action_type")
+    gesture = action == DUAL_POINT
+    return AitwStep(
+        episode_id=fields.text("episode_id", required=True),
+        step_id=fields.integer("step_id"),
+        goal=fields.text("goal_info", required=True),
+        action_type=action,
+        episode_length=fields.integer("episode_length") if "episode_length" in record else None,
+        touch=fields.point("results/yx_touch") if gesture else None,
+        lift=fields.point("results/yx_lift") if gesture else None,
+        typed=fields.text("results/type_action"),
+        elements=fields.elements(),
+        activity=fields.text("current_activity"),
+        device=fields.text("device_type"),
+        image=fields.image(),
+        image_shape=(fields.size("height"), fields.size("width"), fields.size("channels")),
+    )
+
+
+class _Fields:
+    """A record whose values may be wrapped in lists, and texts be bytes."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record = record
+
+    def text(self, name: str, *, required: bool = False) -> str:
+        found = self._texts(name)
+        if required and not (found and found[0]):
+            raise InputError(f"{name} is missing")
+        return found[0] if found else ""
+
+    def integer(self, name: str) -> int:
+        (value,) = self._numbers(name, 1)
+        if isinstance(value, float) and not value.is_integer():
+            raise InputError(f"{name} is {value}, expected an integer")
+        return int(value)
+
+    def size(self, name: str) -> int:
+        return self.integer(f"image/{name}") if f"image/{name}" in self._record else 0
+
+    def point(self, name: str) -> Point:
+        y, x = self._numbers(name, 2)
+        return (x, y)
+
+    def elements(self) -> tuple[AitwElement, ...]:
+        boxes = self._numbers("image/ui_annotations_positions", None)
+        texts, types = self._texts("image/ui_annotations_text"), self._texts("image/ui_annotations_ui_types")
+        if len(boxes) % 4 or any(len(names) not in (0, len(boxes) // 4) for names in (texts, types)):
+            raise InputError(f"{len(boxes)} numbers for boxes, {len(texts)} texts and {len(types)} types do not fit together")
+        return tuple(
+            AitwElement(
+                text=texts[i] if texts else "",
+                type=types[i] if types else "",
+                box=(boxes[4 * i], boxes[4 * i + 1], boxes[4 * i + 2], boxes[4 * i + 3]),
+            )
+            for i in range(len(boxes) // 4)
+        )
+
+    def image(self) -> bytes | None:
+        values = list(_flat(self._record.get("image/encoded")))
+        if not values or not values[0]:
+            return None
+        if isinstance(values[0], bytes):
+            return values[0]
+        try:
+            return base64.b64decode(values[0], validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise InputError("image/encoded is no base64 text") from None
+
+    def _texts(self, name: str) -> list[str]:
+        values = list(_flat(self._record.get(name)))
+        if not all(isinstance(value, str | bytes | int) for value in values):
+            raise InputError(f"{name} is no text")
+        return [value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value) for value in values]
+
+    def _numbers(self, name: str, count: int | None) -> list[float]:
+        values = list(_flat(self._record.get(name)))
+        if not all(isinstance(value, int | float) for value in values):
+            raise InputError(f"{name} holds something that is no number")
+        if count is not None and len(values) != count:
+            raise InputError(f"{name} has {len(values)} numbers, expected {count}")
+        return values
+
+
+def _flat(value: object) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for inner in value:
+            yield from _flat(inner)
+    elif value is not None:
+        yield value
+
+
+def _tfrecord(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    number = 0
+    with open_lines(path) as file:
+        records = read_records(file, str(path), check_data=not isinstance(file, gzip.GzipFile))
+        while True:
+            try:
+                data = next(records)
+            except StopIteration:
+                return
+            except InputError as error:
+                yield str(path), str(error).removeprefix(f"{path}: ")
+                return
+            number += 1
+            try:
+                yield f"{path}: record {number}", parse_example(data)
+            except InputError as error:
+                yield f"{path}: record {number}", str(error)
+
+
+def _json(path: str | PathLike[str]) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    if _has_lines(path):
+        for line in read_lines(path):
+            yield from _decoded(f"{path}:{line.number}", line.data)
+    else:
+        yield from _decoded(str(path), whole_file(path))
+
+
+def _has_lines(path: str | PathLike[str]) -> bool:
+    """True for JSON Lines: by name, or when the first line is a whole value and another follows."""
+    if ".jsonl" in fspath(path):
+        return True
+    with open_lines(path) as file:
+        first, more = file.readline(), file.readline().strip()
+    try:
+        return bool(more) and msgspec.json.decode(first) is not None
+    except UNREADABLE:
+        return False
+
+
+def _decoded(place: str, data: bytes) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    try:
+        value = msgspec.json.decode(data)
+    except UNREADABLE as error:
+        yield place, f"not valid JSON ({error})"
+        return
+    yield from _records(place, value)
+
+
+def _records(place: str, value: object) -> Iterator[tuple[str, Mapping[str, Any] | str]]:
+    if isinstance(value, dict) and isinstance(value.get("steps"), list):
+        value = value["steps"]
+    if isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _records(f"{place}[{i}]", inner)
+    elif isinstance(value, dict):
+        yield place, value
+    else:
+        yield place, f"expected a JSON object, got {type(value).__name__}"
+
+
+SETS = ("google_apps", "install", "web_shopping", "general", "single")
+# Touch and lift further apart than this fraction of the screen are a swipe: the data set's own action matching.
+SWIPE_DISTANCE = 0.04
+
+
+def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+    """Every episode of a file, or of the files of a folder.
+
+    Steps of an episode may come in any order and between those of others, but within one file. An episode that the file
+    ends before its last step comes with `metadata["episode_length"]`; one with a gap or a doubled step is broken.
+    Screenshots are written to the folder `images`; without one, to a temporary folder, and a trajectory's go when the next
+    trajectory is asked for. `task.site` is the data set, where a path names it. Tasks have no id: episodes of one goal are
+    of one task. There are no labels.
+    """
+    with albums(images) as store:
+        for path in _files(Path(source)):
+            site = next((name for part in reversed(path.parts[-3:]) for name in SETS if name in part), None)
+            yield from _episodes(read_steps(path), store, site)
+
+
+def action_of(step: AitwStep) -> Action:
+    """The step's action; gestures have the text form of arXiv 2404.06474's agents, the others the data set's type name."""
+    if step.touch and step.lift:
+        return dual_point(step.touch, step.lift, swipe_beyond=SWIPE_DISTANCE)
+    name, kind = ACTION_TYPES.get(step.action_type, (f"action type {step.action_type}", "other"))
+    if kind == "type":
+        return Action(kind, f"{name} {json.dumps(step.typed, ensure_ascii=False)}", value=step.typed)
+    return Action(kind, name, value="Enter" if kind == "press" else None)
+
+
+def _files(source: Path) -> list[Path]:
+    if not source.is_dir():
+        return [source]
+    found = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_data(path)]
+    if not found:
+        raise UsageError(f"{source}: no TFRecord and no JSON file in this folder")
+    return found
+
+
+def _is_data(path: Path) -> bool:
+    if path.name.startswith("."):
+        return False
+    if path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
+        return True
+    with open_lines(path) as file:
+        try:
+            return begins_tfrecord(file.read(12))
+        except (OSError, EOFError, zlib.error):
+            return False
+
+
+@dataclass(slots=True)
+class _Open:
+    """An episode of which not all steps have come."""
+
+    album: Album
+    goal: str
+    length: int | None
+    device: str
+    steps: dict[int, Step]
+    problem: str | None = None
+
+
+def _episodes(steps: Iterable[AitwStep | BadLine], store: Albums, site: str | None) -> Iterator[Trajectory | BadLine]:
+    episodes: dict[str, _Open] = {}
+    complete: set[str] = set()
+
+    def ended(id: str) -> Iterator[Trajectory | BadLine]:
+        episode = episodes.pop(id)
+        yield _trajectory(id, episode, site)
+        episode.album.close()
+
+    for step in steps:
+        if isinstance(step, BadLine):
+            yield step
+            continue
+        id = step.episode_id
+        if id in complete:
+            yield BadLine(id, f"episode {id}", f"step {step.step_id} comes after all steps of the episode", b"")
+            continue
+        if id not in episodes:
+            episodes[id] = _Open(store.new(), step.goal, step.episode_length, step.device, {})
+        episode = episodes[id]
+        if step.step_id in episode.steps:
+            episode.problem = f"step {step.step_id} comes twice"
+        try:
+            screenshot = _screenshot(step, episode.album)
+            text = "\n".join(map(_line, step.elements)) or None
+            episode.steps[step.step_id] = Step(Observation(screenshot, text), action_of(step))
+        except InputError as error:
+            episode.problem = f"step {step.step_id}: {error}"
+            episode.steps[step.step_id] = Step(Observation(), action_of(step))
+        if len(episode.steps) == episode.length:
+            complete.add(id)
+            yield from ended(id)
+    for id in list(episodes):
+        yield from ended(id)
+
+
+def _trajectory(id: str, episode: _Open, site: str | None) -> Trajectory | BadLine:
+    count, problem = len(episode.steps), episode.problem
+    gap = next((i for i in range(count) if i not in episode.steps), None)
+    if gap is not None:
+        problem = problem or f"step {gap} is missing or broken"
+    if problem is not None:
+        return BadLine(id, f"episode {id}", problem, b"")
+    metadata: dict[str, Any] = {"device": episode.device} if episode.device else {}
+    if episode.length is not None and episode.length != count:
+        metadata["episode_length"] = episode.length
+    task = Task(goal=episode.goal, platform="android", site=site)
+    return Trajectory(id=id, task=task, agent="human", steps=tuple(episode.steps[i] for i in range(count)), metadata=metadata)
+
+
+def _line(element: AitwElement) -> str:
+    y, x, height, width = element.box
+    place = f"{json.dumps(element.text, ensure_ascii=False)} at ({x + width / 2:.2f}, {y + height / 2:.2f})"
+    return f"{element.type} {place}" if element.type else place
+
+
+def _screenshot(step: AitwStep, album: Album) -> str | None:
+    """The path of the written picture. The data set's own files hold raw pixels, exports also PNG or JPEG."""
+    if step.image is None:
+        return None
+    if image_suffix(step.image):
+        return album.add(step.image)
+    height, width, channels = step.image_shape
+    if channels not in (1, 3, 4) or len(step.image) != height * width * channels:
+        raise InputError(
+            f"image/encoded has {len(step.image)} bytes: no PNG or JPEG, nor {height} x {width} x {channels} pixels"
+        )
+    from PIL import Image
+
+    out = BytesIO()
+    Image.frombytes({1: "L", 3: "RGB", 4: "RGBA"}[channels], (width, height), step.image).save(out, "PNG", compress_level=1)
+    return album.add(out.getvalue())

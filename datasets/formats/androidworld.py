@@ -1,0 +1,154 @@
+"""AndroidWorld runs (arXiv 2405.14573): some told by the agent as one narrative, some as steps with the visible elements.
+
+The folder holds `trajectories.jsonl.gz` and `labels.jsonl.gz`. The two groups come from different agents with
+very different success rates: `metadata["evidence"]` is `narrative` or `steps`, and figures of the two should not be pooled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+
+import msgspec
+
+from prill.datasets.reading.records import find_rows, read_rows
+from prill.store import BadLine
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+# The screen size is not recorded. Boxes of most runs end at these numbers, the Pixel 6 that AndroidWorld asks for.
+_SCREEN = (1080, 2400)
+_KINDS = {
+    "click": "click",
+    "double_tap": "double_click",
+    "long_press": "long_press",
+    "input_text": "type",
+    "scroll": "scroll",
+    "swipe": "swipe",
+    "navigate_back": "back",
+    "navigate_home": "home",
+    "open_app": "open",
+    "keyboard_enter": "press",
+    "wait": "wait",
+    "answer": "answer",
+    "status": "stop",
+}
+
+
+@dataclass(frozen=True)
+class _Element:
+    t: str
+    cls: str
+    b: tuple[float, float, float, float]
+    chk: bool = False
+
+
+@dataclass(frozen=True)
+class _Step:
+    action: str
+    ui: tuple[_Element, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    task: str
+    goal: str
+    agent: str | None = None
+    narrative: str | None = None
+    run_time_s: float | None = None
+    steps: tuple[_Step, ...] = ()
+    final_ui: tuple[_Element, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Labels:
+    id: str
+    oracle_reward: float | None
+
+
+@dataclass(frozen=True)
+class _Command:
+    action_type: str
+    index: int | None = None
+    text: str | None = None
+    direction: str | None = None
+    app_name: str | None = None
+
+
+def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run, without its outcome. A narrative is the caption of one step; elements are the text of an observation."""
+    return read_rows(find_rows(folder, "trajectories"), _Row, _trajectory)
+
+
+def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `oracle` for each run: success is a reward of exactly 1, a missing reward is undecided."""
+    return read_rows(find_rows(folder, "labels"), _Labels, _label)
+
+
+def _trajectory(row: _Row) -> Iterator[Trajectory]:
+    task = Task(id=row.task, goal=row.goal, platform="android", site="androidworld")
+    yield _told(row, task) if row.narrative is not None else _recorded(row, task)
+
+
+def _label(row: _Labels) -> Iterator[LabelRecord]:
+    yield LabelRecord(id=row.id, success=None if row.oracle_reward is None else row.oracle_reward == 1.0, source="oracle")
+
+
+def _told(row: _Row, task: Task) -> Trajectory:
+    metadata: dict[str, object] = {"evidence": "narrative"}
+    if row.run_time_s is not None:
+        metadata["run_time_s"] = row.run_time_s
+    step = Step(Observation(caption=row.narrative), Action("other", "see the narrative"))
+    return Trajectory(id=row.id, task=task, agent=row.agent, steps=(step,), metadata=metadata)
+
+
+def _recorded(row: _Row, task: Task) -> Trajectory:
+    shown = [element for screen in (*(step.ui for step in row.steps), row.final_ui or ()) for element in screen]
+    width = max((element.b[2] for element in shown), default=0)
+    height = max((element.b[3] for element in shown), default=0)
+    size = (max(width, _SCREEN[0]), max(height, _SCREEN[1]))
+    steps = []
+    for raw in row.steps:
+        action, thought = _parse(raw.action)
+        steps.append(Step(Observation(text=_page(raw.ui, size)), action, thought))
+    final = None if row.final_ui is None else Observation(text=_page(row.final_ui, size))
+    answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
+    return Trajectory(
+        id=row.id,
+        task=task,
+        agent=row.agent,
+        steps=tuple(steps),
+        final=final,
+        answer=answer,
+        metadata={"evidence": "steps"},
+    )
+
+
+def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
+    """One line an element: class, text, state, centre in fractions of the screen."""
+    lines = []
+    for e in elements:
+        x, y = (e.b[0] + e.b[2]) / 2 / size[0], (e.b[1] + e.b[3]) / 2 / size[1]
+        state = " (checked)" if e.chk else ""
+        lines.append(f"{e.cls} {json.dumps(e.t, ensure_ascii=False)}{state} at ({x:.2f}, {y:.2f})")
+    return "\n".join(lines)
+
+
+def _parse(said: str) -> tuple[Action, str | None]:
+    """The action and the thought of "Reason: … Action: {…}"; kind `other` where the end is no command.
+
+    `index` counts elements of a longer list than the recorded one, so it cannot be turned into a place on the screen.
+    """
+    reason, found, text = said.rpartition("Action:")
+    text = text.strip()
+    thought = reason.strip().removeprefix("Reason:").strip() or None
+    try:
+        command = msgspec.json.decode(text, type=_Command)
+    except msgspec.MsgspecError:
+        return (Action("other", text), thought) if found else (Action("other", said.strip()), None)
+    kind = _KINDS.get(command.action_type, "other")
+    target = None if command.index is None else str(command.index)
+    value = command.text or command.direction or command.app_name
+    return Action(kind, text, target=target, value=value), thought

@@ -1,0 +1,194 @@
+"""ATIF, the Agent Trajectory Interchange Format of Harbor: one JSON document a run. Written by versions 1.0 to 1.8.
+
+Read are the steps with their calls, results and pictures, the agent's name and model, and the tokens and cost; `notes` and
+`extra` are the writers' own and are passed over, and so are trajectories of sub-agents inside a document. Steps copied from
+an earlier document (`is_copied_context`) are kept: they happened in the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from prill.datasets.reading.chat import Call, ChatMessage, Part, conversation
+from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.records import decoded, made
+from prill.datasets.reading.tool_calls import screen_size
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import Task, Trajectory
+
+_MARK = b"ATIF-v"  # how the value of `schema_version` begins
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class _Source:
+    path: str
+
+
+@dataclass(frozen=True)
+class _Part:
+    type: str = "text"
+    text: str | None = None
+    source: _Source | None = None
+
+
+@dataclass(frozen=True)
+class _Call:
+    function_name: str
+    tool_call_id: str | None = None
+    arguments: dict[str, object] | str | None = None
+
+
+@dataclass(frozen=True)
+class _Result:
+    source_call_id: str | None = None
+    content: str | tuple[_Part, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Results:
+    results: tuple[_Result, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Metrics:
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class _Totals:
+    total_prompt_tokens: int | None = None
+    total_completion_tokens: int | None = None
+    total_cost_usd: float | None = None
+
+
+@dataclass(frozen=True)
+class _Step:
+    source: Literal["system", "user", "agent"]
+    message: str | tuple[_Part, ...] | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+    observation: _Results | None = None
+    metrics: _Metrics | None = None
+
+
+@dataclass(frozen=True)
+class _Agent:
+    name: str
+    model_name: str | None = None
+    tool_definitions: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Document:
+    schema_version: str
+    agent: _Agent
+    steps: tuple[_Step, ...]
+    session_id: str | None = None
+    trajectory_id: str | None = None
+    final_metrics: _Totals | None = None
+
+
+def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+    """The run of a file, or of every ATIF document below a folder; other JSON files there are passed over.
+
+    Ids are `trajectory_id`, else `session_id`, else the file's path; `#2`, `#3`… is put behind one that comes again.
+    Picture paths are relative to the document and stay below its folder. Those given as data URLs are written to the folder
+    `images`; without one, to a temporary folder, and go when the next run is asked for.
+    """
+    root = Path(source)
+    if not root.exists():
+        raise UsageError(f"{source}: no such file or folder")
+    paths = sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]
+    found, taken = False, set[str]()
+    with albums(images) as store:
+        for path in paths:
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                yield BadLine(str(path), str(path), f"cannot be read: {error.strerror}", b"")
+                continue
+            if root.is_dir() and _MARK not in data:
+                continue
+            found = True
+            name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
+            unpacked = Unpacked(store, path.parent)
+            yield made(str(path), lambda: _trajectory(_decoded(data), name, taken, unpacked))  # noqa: B023 - called at once
+            unpacked.next_record()
+    if not found:
+        raise UsageError(f"{source}: expected JSON files with a schema_version of ATIF in it")
+
+
+def _decoded(data: bytes) -> _Document:
+    document = decoded(data, _Document)
+    if not document.schema_version.encode().startswith(_MARK):
+        raise InputError(f"schema_version is {document.schema_version!r}; expected ATIF-v1.…")
+    return document
+
+
+def _trajectory(document: _Document, name: str, taken: set[str], images: Unpacked) -> Trajectory:
+    messages = [message for step in document.steps for message in _messages(step)]
+    found = conversation(messages, images, screen_size(document.agent.tool_definitions or ()))
+    id = _unique(document.trajectory_id or document.session_id or name, taken)
+    agent = document.agent
+    return Trajectory(
+        id=id,
+        task=Task(goal=found.goal),
+        agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
+        steps=found.steps,
+        final=found.final,
+        answer=found.answer,
+        metadata=_spent(document),
+    )
+
+
+def _unique(id: str, taken: set[str]) -> str:
+    free, count = id, 1
+    while free in taken:
+        count += 1
+        free = f"{id}#{count}"
+    taken.add(free)
+    return free
+
+
+def _messages(step: _Step) -> Iterator[ChatMessage]:
+    role = "assistant" if step.source == "agent" else step.source
+    yield ChatMessage(
+        role,
+        _parts(step.message),
+        tool_calls=tuple(Call(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in step.tool_calls or ()),
+        reasoning_content=step.reasoning_content,
+    )
+    for result in step.observation.results if step.observation else ():
+        yield ChatMessage("tool", _parts(result.content), tool_call_id=result.source_call_id)
+
+
+def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[Part, ...] | None:
+    if not isinstance(content, tuple):
+        return content
+    return tuple(
+        Part(part.type, part.text, part.source.path if part.type == "image" and part.source else None) for part in content
+    )
+
+
+def _spent(document: _Document) -> dict[str, int | float]:
+    """The run's totals, or the sums over its steps where the document states none."""
+    totals, steps = document.final_metrics or _Totals(), [step.metrics for step in document.steps if step.metrics]
+    found = {
+        "prompt_tokens": _total(totals.total_prompt_tokens, [m.prompt_tokens for m in steps]),
+        "completion_tokens": _total(totals.total_completion_tokens, [m.completion_tokens for m in steps]),
+        "cost_usd": _total(totals.total_cost_usd, [m.cost_usd for m in steps]),
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _total(stated: _Number | None, parts: Sequence[_Number | None]) -> _Number | None:
+    given = [part for part in parts if part is not None]
+    return stated if stated is not None else sum(given[1:], start=given[0]) if given else None

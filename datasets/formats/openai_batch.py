@@ -1,0 +1,219 @@
+"""OpenAI batch files for `/v1/chat/completions`: requests, and the replies in files beside them, joined by `custom_id`.
+
+The source is a folder, or one file of requests in it; which file is which shows in its rows. A request whose reply failed, or
+is missing from replies that are there, is a trajectory with `error`: its messages are what happened until then. Requests
+alone, without any reply, are read as they stand. Other endpoints (`/v1/responses`, embeddings) are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
+from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.tool_calls import screen_size
+from prill.errors import InputError, UsageError
+from prill.store import BadLine, read_lines
+from prill.types import Task, Trajectory
+
+_ENDPOINT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True)
+class _Body:
+    messages: tuple[ChatMessage, ...]
+    model: str | None = None
+    tools: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _Request:
+    custom_id: str
+    body: object
+    url: str = _ENDPOINT
+
+
+@dataclass(frozen=True)
+class _Choice:
+    message: ChatMessage
+    finish_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Usage:
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Completion:
+    choices: tuple[_Choice, ...]
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+@dataclass(frozen=True)
+class _Problem:
+    message: str | None = None
+    code: str | int | None = None
+
+
+@dataclass(frozen=True)
+class _Failure:
+    error: _Problem | None = None
+
+
+@dataclass(frozen=True)
+class _Response:
+    status_code: int = 200
+    body: object = None
+
+
+@dataclass(frozen=True)
+class _Reply:
+    custom_id: str
+    response: _Response | None = None
+    error: _Problem | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None or self.response is None or self.response.status_code != 200
+
+
+@dataclass(frozen=True)
+class _Kind:
+    custom_id: object = None
+    body: object = None
+
+
+def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+    """Every request with its reply; `<custom_id>/<n>` where a reply has several choices.
+
+    Tasks have no id: requests of one goal are of one task. All replies are held in memory, requests are not. Broken rows of
+    replies come first. Pictures given as data URLs are written to the folder `images`; without one, to a temporary folder, and
+    go when the next request is asked for.
+    """
+    requests, answers = _files(Path(source))
+    replies: dict[str, _Reply] = {}
+    for path in answers:
+        for item in read_rows(path, _Reply, lambda row: [row]):
+            if isinstance(item, BadLine):
+                yield item
+            elif item.custom_id not in replies or (replies[item.custom_id].failed and not item.failed):
+                replies[item.custom_id] = item
+    seen: set[str] = set()
+    with albums(images) as store:
+        unpacked = Unpacked(store)
+
+        def made(row: _Request) -> Iterator[Trajectory]:
+            unpacked.next_record()
+            if row.custom_id in seen:
+                raise InputError(f"custom_id {row.custom_id!r} occurs twice")
+            seen.add(row.custom_id)
+            if row.url.split("?")[0].rstrip("/") != _ENDPOINT:
+                raise InputError(f"a request to {row.url}; only {_ENDPOINT} is read")
+            yield from _answered(row, replies.get(row.custom_id), bool(answers), unpacked)
+
+        for path in requests:
+            yield from read_rows(path, _Request, made)
+
+
+def _answered(row: _Request, reply: _Reply | None, expected: bool, images: Unpacked) -> Iterator[Trajectory]:
+    try:
+        body = msgspec.convert(row.body, _Body)
+        done = None if reply is None or reply.failed else _completion(reply)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{row.custom_id}: {error}") from None
+    size = screen_size(body.tools or ())
+    if done is None:
+        problem = "no reply in the batch" if expected and reply is None else None if reply is None else _problem(reply)
+        yield _trajectory(row.custom_id, body, conversation(body.messages, images, size), None, None, problem)
+        return
+    if not done.choices:
+        raise InputError(f"{row.custom_id}: the reply has no choices")
+    for i, choice in enumerate(done.choices):
+        found = conversation((*body.messages, choice.message), images, size)
+        id = row.custom_id if len(done.choices) == 1 else f"{row.custom_id}/{i}"
+        yield _trajectory(id, body, found, done, choice, None)
+
+
+def _completion(reply: _Reply) -> _Completion:
+    assert reply.response is not None
+    return msgspec.convert(reply.response.body, _Completion)
+
+
+def _trajectory(
+    id: str,
+    body: _Body,
+    found: Conversation,
+    done: _Completion | None,
+    choice: _Choice | None,
+    problem: str | None,
+) -> Trajectory:
+    usage = (done.usage if done else None) or _Usage()
+    metadata = {
+        "finish_reason": choice.finish_reason if choice else None,
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+    }
+    return Trajectory(
+        id=id,
+        task=Task(goal=found.goal),
+        agent=(done.model if done else None) or body.model,
+        steps=found.steps,
+        final=found.final,
+        answer=found.answer,
+        metadata={key: value for key, value in metadata.items() if value is not None},
+        error=problem,
+    )
+
+
+def _problem(reply: _Reply) -> str:
+    found = reply.error
+    if found is None and reply.response is not None:
+        try:
+            found = msgspec.convert(reply.response.body, _Failure).error
+        except (msgspec.ValidationError, RecursionError):
+            found = None
+    status = "" if reply.response is None else f" (status {reply.response.status_code})"
+    return f"the request failed{status}: {(found and (found.message or found.code)) or 'no reason given'}"
+
+
+def _files(source: Path) -> tuple[list[Path], list[Path]]:
+    """The files with requests, and those with replies. A source that is a file is the only one with requests."""
+    if not source.exists():
+        raise UsageError(f"{source}: no such file or folder")
+    folder = source if source.is_dir() else source.parent
+    found = sorted(path for path in folder.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
+    kinds = {path: _kind(path) for path in found if path != source}
+    replies = [path for path, kind in kinds.items() if kind == "replies"]
+    if not source.is_dir():
+        if _kind(source) == "replies":
+            raise UsageError(f"{source}: this file has replies; give the file of requests, or the folder of both")
+        return [source], replies
+    requests = [path for path, kind in kinds.items() if kind == "requests"]
+    if not requests:
+        raise UsageError(f"{source}: expected a .jsonl file with batch requests (custom_id, body) in it")
+    return requests, replies
+
+
+def _kind(path: Path) -> str | None:
+    """What the first readable row of a file is: the others must be alike, or they are reported where they stand."""
+    try:
+        for line in read_lines(path):
+            try:
+                row = msgspec.json.decode(line.data, type=_Kind)
+            except UNREADABLE:
+                continue
+            if row.custom_id is None:
+                return None
+            return "requests" if row.body is not None else "replies"
+    except InputError:  # a damaged archive, which is reported when it is read
+        return None
+    return None

@@ -1,0 +1,309 @@
+"""Results of verifiers (PrimeIntellect): `results.jsonl` as version 0.1 wrote it, `traces.jsonl` as version 0.4 writes it.
+
+The source is such a file, or a folder that holds some, at any depth. Of each row the messages, the state of the run and the
+tokens are read; the ground truth (`answer`, `info`), metrics and stop conditions, whose names are the environment's own and
+may tell the outcome, are passed over. Of a trace with several branches the last one is read, as verifiers itself does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.chat import ChatMessage, conversation
+from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.records import UNREADABLE, read_rows
+from prill.datasets.reading.tool_calls import screen_size
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import LabelRecord, Task, Trajectory
+
+# `results.jsonl` of verifiers 0.1: a rollout a row, as a prompt and a completion in chat messages. See `verifiers_traces`.
+
+
+# What verifiers 0.1 takes for solved by default (`pass_threshold`); environments may mean something else by their rewards.
+_SOLVED = 0.5
+
+
+@dataclass(frozen=True)
+class _Result:
+    prompt: object = None
+    completion: object = None
+    example_id: int | str | None = None
+    id: int | str | None = None  # what early versions called example_id
+    reward: float | None = None
+    error: object = None
+    is_truncated: bool | None = None
+    token_usage: dict[str, float] | None = None
+    tool_defs: tuple[object, ...] | None = None
+
+
+@dataclass(frozen=True)
+class _About:
+    env_id: str | None = None
+    model: str | None = None
+
+
+def results(path: Path, place: str, images: Unpacked) -> Iterator[Trajectory | BadLine]:
+    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment are from `metadata.json`."""
+    return read_rows(path, _Result, partial(_recorded, _Ids(place), _about(path), images))
+
+
+def result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
+    """The rewards of a file, with the ids of `results`."""
+    return read_rows(path, _Result, partial(_rewarded, _Ids(place)))
+
+
+def reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
+    """The label of a rollout; undecided when it broke off or has no reward."""
+    success = None if reward is None or broken else reward >= _SOLVED
+    note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
+    return LabelRecord(id=id, success=success, source="reward", note=note)
+
+
+class _Ids:
+    """Numbers the rollouts of each example in the order of the file."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._seen: Counter[str] = Counter()
+
+    def next(self, row: _Result) -> str:
+        example = _example(row)
+        self._seen[example] += 1
+        return "/".join(part for part in (self._place, example, str(self._seen[example] - 1)) if part)
+
+
+def _about(path: Path) -> _About:
+    beside = path.with_name("metadata.json")
+    try:
+        return msgspec.json.decode(beside.read_bytes(), type=_About)
+    except FileNotFoundError:
+        return _About()
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(f"{beside}: {error}; mend or remove it") from None
+
+
+def _example(row: _Result) -> str:
+    found = row.example_id if row.example_id is not None else row.id
+    return "0" if found is None else str(found)
+
+
+def _messages(given: object, role: str, name: str) -> tuple[ChatMessage, ...]:
+    """Messages, or the text that completion environments have instead."""
+    try:
+        found = msgspec.convert(given, tuple[ChatMessage, ...] | str | None)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{error} - in {name}") from None
+    return (ChatMessage(role, found),) if isinstance(found, str) else found or ()
+
+
+def _recorded(ids: _Ids, about: _About, images: Unpacked, row: _Result) -> Iterator[Trajectory]:
+    images.next_record()
+    id = ids.next(row)
+    messages = (*_messages(row.prompt, "user", "prompt"), *_messages(row.completion, "assistant", "completion"))
+    found = conversation(messages, images, screen_size(row.tool_defs or ()))
+    usage = row.token_usage or {}
+    metadata = {
+        "env_id": about.env_id,
+        "truncated": row.is_truncated,
+        "prompt_tokens": usage.get("input_tokens"),
+        "completion_tokens": usage.get("output_tokens"),
+    }
+    yield Trajectory(
+        id=id,
+        task=Task(id="/".join(part for part in (about.env_id, _example(row)) if part), goal=found.goal),
+        agent=about.model,
+        steps=found.steps,
+        final=found.final,
+        answer=found.answer,
+        metadata={key: value for key, value in metadata.items() if value is not None},
+        error=_said(row.error),
+    )
+
+
+def _said(error: object) -> str | None:
+    if isinstance(error, Mapping):
+        return str(error.get("error_chain_str") or error.get("error") or "unknown error")
+    return str(error) if error else None
+
+
+def _rewarded(ids: _Ids, row: _Result) -> Iterator[LabelRecord]:
+    yield reward_label(ids.next(row), row.reward, bool(row.error))
+
+
+# The limits of verifiers 0.4 itself, as its `Trace.is_truncated` lists them.
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
+_RESULTS, _TRACES = "results.jsonl", "traces.jsonl"
+
+
+@dataclass(frozen=True)
+class _Node:
+    message: ChatMessage
+    parent: int | None = None
+
+
+@dataclass(frozen=True)
+class _Reward:
+    score: float | None  # a NaN is written as null
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Problem:
+    type: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class _Data:
+    id: str | None = None
+    idx: int | None = None
+    prompt: object = None
+
+
+@dataclass(frozen=True)
+class _TraceTask:
+    data: _Data = _Data()
+    key: str | None = None
+
+
+@dataclass(frozen=True)
+class _AgentConfig:
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class _Agent:
+    name: str = "agent"
+    config: _AgentConfig = _AgentConfig()
+
+
+@dataclass(frozen=True)
+class _Trace:
+    id: str
+    task: _TraceTask = _TraceTask()
+    agent: _Agent = _Agent()
+    nodes: object = None
+    tools: tuple[object, ...] = ()
+    rewards: dict[str, _Reward | None] = field(default_factory=dict)
+    ok: bool = False
+    stop_condition: str | None = None
+    errors: tuple[_Problem, ...] = ()
+    num_input_tokens: int | None = None
+    num_output_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class _Env:
+    id: str = ""
+
+
+@dataclass(frozen=True)
+class _Episode:
+    traces: tuple[_Trace, ...]
+    env: _Env = _Env()
+
+
+def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+    """Every rollout, without its reward.
+
+    Ids: `<folder below the source>/<example>/<rollout, from 0>` for results, the trace's own id for traces. Pictures given as
+    data URLs are written to the folder `images`; without one, to a temporary folder, and go when the next row is asked for.
+    """
+    with albums(images) as store:
+        for path, place in _files(source):
+            unpacked = Unpacked(store)
+            if _TRACES in path.name:
+                yield from read_rows(path, _Episode, partial(_played, unpacked))
+            else:
+                yield from results(path, place, unpacked)
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `reward` a rollout: neither a person's nor for certain a rule's, since a rubric may ask a model.
+
+    Success is a reward of 0.5 or more, and the note has the number; of a rollout that broke off the label is undecided.
+    """
+    for path, place in _files(source):
+        if _TRACES in path.name:
+            yield from read_rows(path, _Episode, _scored)
+        else:
+            yield from result_labels(path, place)
+
+
+def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
+    root = Path(source)
+    if not root.is_dir():
+        if not root.exists():
+            raise UsageError(f"{source}: no such file or folder")
+        return [(root, "")]
+    found = sorted(path for name in (_RESULTS, _TRACES) for path in root.rglob(name))
+    if not found:
+        raise UsageError(f"{source}: expected {_RESULTS} or {_TRACES} in it")
+    return [(path, "" if path.parent == root else path.parent.relative_to(root).as_posix()) for path in found]
+
+
+def _scored(episode: _Episode) -> Iterator[LabelRecord]:
+    for trace in episode.traces:
+        if trace.rewards:
+            rewards = [reward for reward in trace.rewards.values() if reward is not None]
+            given = [reward.score * reward.weight for reward in rewards if reward.score is not None]
+            yield reward_label(trace.id, sum(given) if len(given) == len(trace.rewards) else None, not trace.ok)
+
+
+def _played(images: Unpacked, episode: _Episode) -> Iterator[Trajectory]:
+    images.next_record()
+    for trace in episode.traces:
+        yield _traced(trace, episode.env.id, images)
+
+
+def _traced(trace: _Trace, env: str, images: Unpacked) -> Trajectory:
+    data = trace.task.data
+    messages, branches = _last_branch(trace)
+    prompt = data.prompt if isinstance(data.prompt, str) else None
+    found = conversation(messages, images, screen_size(trace.tools), goal=prompt)
+    example = data.id or trace.task.key or ("" if data.idx is None else str(data.idx))
+    metadata = {
+        "env_id": env or None,
+        "role": None if trace.agent.name == "agent" else trace.agent.name,
+        "branches": branches if branches > 1 else None,
+        "truncated": trace.stop_condition in _LIMITS,
+        "prompt_tokens": trace.num_input_tokens,
+        "completion_tokens": trace.num_output_tokens,
+    }
+    problem = trace.errors[-1] if trace.errors and not trace.ok else None
+    return Trajectory(
+        id=trace.id,
+        task=Task(id="/".join(part for part in (env, example) if part), goal=found.goal),
+        agent=trace.agent.config.model,
+        steps=found.steps,
+        final=found.final,
+        answer=found.answer,
+        metadata={key: value for key, value in metadata.items() if value is not None},
+        error=None if problem is None else f"{problem.type}: {problem.message}",
+    )
+
+
+def _last_branch(trace: _Trace) -> tuple[list[ChatMessage], int]:
+    """The messages from a root to the last leaf of the graph, and how many leaves there are."""
+    try:
+        nodes = msgspec.convert(trace.nodes, tuple[_Node, ...] | None) or ()
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"trace {trace.id}: {error} - in nodes") from None
+    parents = {node.parent for node in nodes}
+    leaves = [i for i in range(len(nodes)) if i not in parents]
+    path: list[ChatMessage] = []
+    at = leaves[-1] if leaves else None
+    while at is not None:
+        if not 0 <= at < len(nodes) or len(path) > len(nodes):
+            raise InputError(f"trace {trace.id}: the parents of its nodes lead nowhere")
+        path.append(nodes[at].message)
+        at = nodes[at].parent
+    return path[::-1], len(leaves)

@@ -1,0 +1,190 @@
+"""WebArena run folders (arXiv 2307.13854): one render_<task>.html a task, and logs with the benchmark's own results.
+
+The pages are read by the marks that WebArena writes between their parts, not as HTML: page texts stand in them unescaped.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from prill.actions.webarena import parse_action, site_of, split_answer
+from prill.datasets.reading.images import Album, albums
+from prill.datasets.reading.records import made
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import LabelRecord, Observation, Step, Task, Trajectory
+
+_NAME = re.compile(r"render_(\d+)(?:_(\d+))?\.html")
+_PAGE = re.compile(r"<h2>New Page</h2>\s*<h3 class='url'>")
+_URL = re.compile(r"URL: (.*?)</a></h3>")
+_TEXT = "<div class='state_obv'><pre>"
+_AFTER_TEXT = re.compile(r"</pre><div>\s*(?:<img src='data:image/\w+;base64,([^']*)'[^>]*>\s*)?<div class='prev_action'")
+_RAW = re.compile(r"<div class='raw_parsed_prediction'[^>]*><pre>(.*?)</pre></div><div class='action_object'", re.DOTALL)
+_PARSED, _PLAIN = "<div class='parsed_action'", "<div class='predict_action'>"
+# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not named here stays out.
+_CONFIG = re.compile(
+    r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
+    r"require_reset|eval|intent_template_id|string_note): ",
+    re.MULTILINE,
+)
+_RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(\d+)\.json")
+_BEGINS = re.compile(r"\[Config file\]: .*?(\d+)\.json")
+_BROKE = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
+
+
+@dataclass(slots=True)
+class _Log:
+    results: dict[int, bool] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
+    """Every rendered task, in the order of their numbers. The id is `webarena.<task>`, with `_<trial>` where there are trials.
+
+    `error` is what the log says of a run that broke off; an answer that is the harness's own ("Early stop: …") is
+    `metadata["ended_by"]`. Screenshots are written to the folder `images`; without one, to a temporary folder, and a
+    trajectory's go when the next trajectory is asked for.
+    """
+    root = Path(folder)
+    named = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
+    found = [(int(name[1]), int(name[2] or -1), path) for name, path in named if name]
+    if not found:
+        raise UsageError(f"{root}: expected a folder with render_<task>.html in it")
+    errors = _read_logs(root).errors
+    with albums(images) as store:
+        for number, trial, path in sorted(found):
+            album = store.new()
+            # The log does not tell trials apart.
+            item = _read(path, album, errors.get(number) if trial < 0 else None)
+            yield item
+            album.close()
+
+
+def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
+    """The benchmark's results from the log lines `[Result] (PASS) …`, source `oracle`; the last line of a task counts.
+
+    A run that broke off has no line and so no label. Folders with trials have none either: the log does not tell them apart.
+    """
+    root = Path(folder)
+    if any((name := _NAME.fullmatch(path.name)) and name[2] for path in _pages(root)):
+        return
+    for number, passed in sorted(_read_logs(root).results.items()):
+        yield LabelRecord(id=f"webarena.{number}", success=passed, source="oracle")
+
+
+def _pages(root: Path) -> list[Path]:
+    return [root] if root.is_file() else [*root.glob("render_*.html"), *(root / "renders").glob("render_*.html")]
+
+
+def _read_logs(root: Path) -> _Log:
+    """merged_log.txt, or where there is none every .txt and .log file with "log" in its name or folder."""
+    folder = root.parent if root.is_file() else root
+    paths = [folder / "merged_log.txt"]
+    if not paths[0].is_file():
+        near = sorted([*folder.glob("*"), *folder.glob("log*/*")])
+        named = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
+        paths = [path for path in named if path.is_file()]
+    log = _Log()
+    for path in paths:
+        current = None
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if begun := _BEGINS.search(line):
+                    current = int(begun[1])
+                    log.errors.pop(current, None)
+                elif result := _RESULT.search(line):
+                    log.results[int(result[2])] = result[1] == "PASS"
+                elif (broke := _BROKE.search(line)) and current is not None:
+                    log.errors[current] = broke[1].strip()
+                    log.results.pop(current, None)
+    return log
+
+
+def _read(path: Path, album: Album, error: str | None) -> Trajectory | BadLine:
+    return made(str(path), lambda: _trajectory(path, album, error))
+
+
+def _trajectory(path: Path, album: Album, error: str | None) -> Trajectory:
+    try:
+        head, *pages = _PAGE.split(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InputError(f"cannot be read: {problem}") from None
+    if not pages:
+        raise InputError("no step was recorded: the run broke off before its first action")
+    steps = []
+    for i, page in enumerate(pages):
+        try:
+            steps.append(_step(page, album))
+        except InputError as problem:
+            raise InputError(f"step {i}: {problem}") from None
+    name = _NAME.fullmatch(path.name)
+    answer, ended_by = split_answer(steps[-1].action.value if steps[-1].action.is_final else None)
+    metadata: dict[str, Any] = {"ended_by": ended_by} if ended_by else {}
+    trial = name[2] if name else None
+    task = _task(head)
+    return Trajectory(
+        id=f"{task.id}_{trial}" if trial else task.id,
+        task=task,
+        steps=tuple(steps),
+        answer=answer,
+        metadata=metadata,
+        error=error,
+    )
+
+
+def _task(head: str) -> Task:
+    """The task of the configuration in front of the pages."""
+    _, _, config = head.partition("<pre>")
+    parts = _CONFIG.split(config.rpartition("</pre>")[0])
+    values: dict[str, str] = {}
+    for key, value in zip(parts[1::2], parts[2::2], strict=True):
+        values.setdefault(key, value.strip())
+    number = values.get("task_id", "")
+    if not number.isdecimal() or not values.get("intent"):
+        raise InputError("the configuration in front of the first page has no task_id or no intent")
+    try:
+        sites = tuple(str(site) for site in ast.literal_eval(values.get("sites", "[]")))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        sites = ()
+    return Task(
+        id=f"webarena.{number}",
+        goal=values["intent"],
+        platform="web",
+        site=site_of(sites),
+        start_url=values.get("start_url") or None,
+    )
+
+
+def _step(page: str, album: Album) -> Step:
+    head, _, rest = page.partition(_TEXT)
+    url, end = _URL.search(head), _AFTER_TEXT.search(rest)
+    if end is None:
+        raise InputError("the state has no end: the file was cut, or is none of WebArena's")
+    _, marker, said = rest[end.end() :].partition(_PLAIN)
+    if not marker:
+        raise InputError("the state has no action: the file was cut, or is none of WebArena's")
+    raw = _RAW.search(said)
+    observation = Observation(
+        screenshot=album.add(_decoded(end[1])) if end[1] else None,
+        text=rest[: end.start()] or None,
+        url=url[1] if url else None,
+    )
+    _, marker, parsed = said.rpartition(_PARSED)
+    # Without the named parts (the action set `playwright`), the action is the program itself.
+    text = parsed.partition("<pre>")[2].partition("</pre></div>")[0] if marker else said.partition("</div>")[0]
+    return Step(observation, parse_action(text), (raw[1].strip() or None) if raw else None)
+
+
+def _decoded(image: str) -> bytes:
+    try:
+        return base64.b64decode(image, validate=True)
+    except (binascii.Error, ValueError):
+        raise InputError("the screenshot is no base64 text") from None

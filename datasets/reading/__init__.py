@@ -1,0 +1,1 @@
+"""What several formats share: tables of records, images, chats, calls of tools."""

@@ -1,0 +1,140 @@
+"""What recordings of BrowserGym agents have in common, whatever file they come from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from prill.datasets.reading.records import sound
+from prill.types import Action, LabelRecord, Observation, Step
+
+# BrowserGym actions, as agents write them (`fill('147', 'tea')`), read into records.
+
+
+# Verb -> kind, the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.
+_VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "click": ("click", ("target",)),
+    "dblclick": ("double_click", ("target",)),
+    "hover": ("hover", ("target",)),
+    "focus": ("focus", ("target",)),
+    "clear": ("clear", ("target",)),
+    "fill": ("type", ("target", "value")),
+    "select_option": ("select", ("target", "value")),
+    "press": ("press", ("target", "value")),
+    "keyboard_press": ("press", ("value",)),
+    "keyboard_type": ("type", ("value",)),
+    "upload_file": ("upload", ("target", "value")),
+    "drag_and_drop": ("drag", ("target", "value")),
+    "scroll": ("scroll", ()),
+    "goto": ("goto", ("value",)),
+    "go_back": ("back", ()),
+    "go_forward": ("forward", ()),
+    "new_tab": ("new_tab", ()),
+    "tab_close": ("close_tab", ()),
+    "tab_focus": ("focus_tab", ("value",)),
+    "noop": ("wait", ()),
+    "send_msg_to_user": ("answer", ("value",)),
+    "report_infeasible": ("stop", ("value",)),
+}
+_NAMES = {"bid": "target", "from_bid": "target"}
+# Some agents wrote HTML comments behind their call.
+_COMMENT = re.compile(r"\s*<!--.*\Z", re.DOTALL)
+
+
+def parse_action(text: str) -> Action:
+    """The action, with `text` as it was written; kind `other` for what is no call of a known verb."""
+    call = _call(_COMMENT.sub("", text.strip()))
+    if call is None or not isinstance(call.func, ast.Name) or call.func.id not in _VERBS:
+        return Action("other", text)
+    kind, names = _VERBS[call.func.id]
+    given = dict(zip(names, call.args, strict=False))
+    for keyword in call.keywords:
+        name = _NAMES.get(keyword.arg or "", "value")
+        if name in names:
+            given.setdefault(name, keyword.value)
+    return Action(kind, text, target=_plain(given.get("target")), value=_plain(given.get("value")))
+
+
+def _call(text: str) -> ast.Call | None:
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return tree if isinstance(tree, ast.Call) else None
+
+
+def _plain(node: ast.expr | None) -> str | None:
+    if node is None:
+        return None
+    if isinstance(node, ast.Constant):
+        return sound(str(node.value))
+    if isinstance(node, ast.List | ast.Tuple):
+        return _joined(node.elts)
+    return ast.unparse(node)
+
+
+def _joined(nodes: Sequence[ast.expr]) -> str:
+    return ", ".join(text for text in map(_plain, nodes) if text is not None)
+
+
+_VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A recorded step: what was seen, and what was then done; `action` is None at the end of the run."""
+
+    observation: Observation
+    action: str | None
+    thought: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The part of summary_info.json that is no outcome, and the outcome, which only labels may use."""
+
+    cum_reward: float | None = None
+    terminated: bool | None = None
+    truncated: bool | None = None
+    err_msg: str | None = None
+
+    @property
+    def broke_off(self) -> str | None:
+        """Why the run stopped before its end. A run that has an end keeps in `err_msg` what the agent got wrong on its way."""
+        return None if self.terminated or self.truncated else self.err_msg or None
+
+
+def steps_of(turns: Sequence[Turn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
+    """The steps, the final state when the last turn has no action, and what the agent told the user last.
+
+    A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
+    """
+    final = turns[-1].observation if turns and not turns[-1].action else None
+    done = turns[:-1] if final is not None else turns
+    steps = [Step(turn.observation, parse_action(turn.action or ""), turn.thought or None) for turn in done]
+    said = [step.action.value for step in steps if step.action.is_final]
+    steps[:-1] = [
+        replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
+    ]
+    return tuple(steps), final, said[-1] if said else None
+
+
+def oracle_label(id: str, summary: Summary) -> LabelRecord | None:
+    """The environment's verdict: success is a reward of 0.5 or more, the note keeps fractions. None without a reward.
+
+    A run that an error ended without any reward is undecided: nobody knows what the agent would have reached.
+    """
+    reward = summary.cum_reward
+    if reward is None:
+        return None
+    if summary.broke_off and reward <= 0:
+        return LabelRecord(id=id, success=None, source="oracle", note="the run was ended by an error")
+    note = None if reward in (0.0, 1.0) else f"reward {reward:g}"
+    return LabelRecord(id=id, success=reward >= 0.5, source="oracle", note=note)
+
+
+def plain_task_id(name: str) -> str:
+    """A task's id without `.improved` and `.resized`: variants of the benchmark's data, not other tasks."""
+    return _VARIANT.sub("", name)

@@ -1,0 +1,183 @@
+"""Chat messages with tool calls (OpenAI's form and its relatives) turned into steps.
+
+The first text of a user is the goal. A call of a tool is an action; its result is what could be seen before the next one.
+What a user says later (many environments speak as the user) is an observation too. A reply without a call is kind `message`,
+or `answer` when it ends the conversation. Of several pictures at one moment the last one stays. System messages are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from prill.datasets.reading.images import Unpacked
+from prill.datasets.reading.tool_calls import tool_action
+from prill.errors import InputError
+from prill.types import Action, Observation, Step
+
+
+@dataclass(frozen=True)
+class ImageUrl:
+    """Where the picture of a part is: a data URL or an address."""
+
+    url: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a message; of types other than text and picture only the type is used."""
+
+    type: str = "text"
+    text: str | None = None
+    image_url: ImageUrl | str | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """The function that is called. Arguments are a JSON object, mostly as text."""
+
+    name: str
+    arguments: dict[str, object] | str | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call in either of two forms: with `function`, or with `name` and `arguments` of its own."""
+
+    id: str | None = None
+    function: Function | None = None
+    name: str | None = None
+    arguments: dict[str, object] | str | None = None
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message. A call may be a JSON text (verifiers writes them so)."""
+
+    role: str
+    content: str | tuple[Part, ...] | None = None
+    tool_calls: tuple[Call | str, ...] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    refusal: str | None = None
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """What became of the messages. `final` is None when nothing was seen after the last action."""
+
+    goal: str
+    steps: tuple[Step, ...]
+    final: Observation | None
+    answer: str | None
+
+
+@dataclass
+class _Moment:
+    texts: list[str] = field(default_factory=list)
+    screenshot: str | None = None
+
+    def observation(self) -> Observation:
+        return Observation(screenshot=self.screenshot, text="\n".join(self.texts) or None)
+
+
+def conversation(
+    messages: Iterable[ChatMessage], images: Unpacked, size: tuple[float, float] | None = None, goal: str | None = None
+) -> Conversation:
+    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in `tool_action`.
+
+    Raises InputError when there is no goal at all, a picture is broken, or a call is.
+    """
+    said: str | None = None
+    actions: list[tuple[Action, str | None]] = []
+    moments = [_Moment()]
+    called: dict[str, int] = {}
+    silent = False  # whether the last message is a reply without a call
+    for message in messages:
+        if message.role in ("system", "developer"):
+            continue
+        if message.role == "assistant":
+            silent = not message.tool_calls
+            for name, action, thought in _acts(message, size):
+                actions.append((action, thought))
+                moments.append(_Moment())
+                if name is not None:
+                    called[name] = len(actions)
+            continue
+        silent = False
+        text, pictures = _content(message.content, images)
+        moment = moments[called.get(message.tool_call_id or "", len(actions))]
+        if message.role == "user" and said is None and text:
+            said = text
+        elif text:
+            moment.texts.append(text)
+        moment.screenshot = pictures[-1] if pictures else moment.screenshot
+    wanted = said or goal
+    if not wanted:
+        raise InputError("no text of a user, so there is no goal")
+    return _whole(wanted, actions, moments, silent)
+
+
+def read_calls(calls: Sequence[Call | str]) -> list[Call]:
+    """Every call as a record. Raises InputError for a text that holds none."""
+    try:
+        return [msgspec.json.decode(call, type=Call) if isinstance(call, str) else call for call in calls]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InputError(f"a tool call is broken: {error}") from None
+
+
+def _whole(goal: str, actions: list[tuple[Action, str | None]], moments: list[_Moment], silent: bool) -> Conversation:
+    last = len(actions) - 1
+    steps = []
+    for i, ((action, thought), moment) in enumerate(zip(actions, moments, strict=False)):
+        if i == last and silent:
+            action = replace(action, kind="answer")
+        elif i < last and action.is_final:  # nothing ends an episode that goes on
+            action = replace(action, kind="message")
+        steps.append(Step(moment.observation(), action, thought))
+    final = moments[-1].observation() if actions else None
+    answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
+    seen = final if final is not None and (final.text or final.screenshot) else None
+    # Without any action, what was seen at the start is the last known state.
+    if not actions and moments[0].screenshot:
+        seen = moments[0].observation()
+    return Conversation(goal, tuple(steps), seen, answer)
+
+
+def _acts(message: ChatMessage, size: tuple[float, float] | None) -> Iterable[tuple[str | None, Action, str | None]]:
+    words = _words(message.content) or message.refusal or ""
+    if not message.tool_calls:
+        if words:
+            yield None, Action("message", words, value=words), message.reasoning_content or None
+        return
+    thought: str | None = "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
+    for call in read_calls(message.tool_calls):
+        name = call.function.name if call.function else call.name
+        arguments = call.function.arguments if call.function else call.arguments
+        if name is None:
+            raise InputError("a tool call names no function")
+        yield call.id, tool_action(name, arguments or {}, size), thought
+        thought = None  # said once, before the first of the calls
+
+
+def _content(content: str | tuple[Part, ...] | None, images: Unpacked) -> tuple[str, list[str]]:
+    pictures = []
+    texts = [_words(content)]
+    for part in content if isinstance(content, tuple) else ():
+        if part.image_url is None:
+            continue
+        url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+        path = images.file(url)
+        if path is None:
+            texts.append(f"[picture at {url}]")
+        else:
+            pictures.append(path)
+    return "\n".join(text for text in texts if text), pictures
+
+
+def _words(content: str | tuple[Part, ...] | None) -> str:
+    if isinstance(content, str):
+        return content.strip()
+    return "\n".join(part.text for part in content or () if part.text).strip()

@@ -1,0 +1,1 @@
+"""Android phones and emulators, through adb or Appium."""

@@ -1,0 +1,389 @@
+"""The adb server, spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
+
+Only what the socket cannot do goes through the program: starting the server, and the emulator's console with its token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import os
+import re
+import shlex
+import shutil
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prill.emulators.android.phone import PhoneLost, Start, whole_png
+from prill.emulators.screenshots import Size
+from prill.errors import EnvironmentFailure, UsageError
+
+PORT = 5037
+# Kinds of packets of the shell protocol, version 2 (Android 7 and newer).
+_OUT, _ERR, _EXIT = 1, 2, 3
+# Servers that this process started, and who uses which: the last to leave ends a server that was not there before.
+_users: dict[int, int] = {}
+_started: set[int] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a command printed, and its exit status."""
+
+    out: bytes
+    err: bytes
+    status: int
+
+    @property
+    def text(self) -> str:
+        """Standard output."""
+        return self.out.decode("utf-8", "replace")
+
+    @property
+    def last_line(self) -> str:
+        """The last thing said, for messages: of the errors if there are any."""
+        lines = (self.err.strip() or self.out.strip()).decode("utf-8", "replace").splitlines()
+        return lines[-1].strip()[:300] if lines else f"exit status {self.status}"
+
+
+def sdk_program(folder: str, name: str) -> str | None:
+    """The path of a program of the Android SDK: in $ANDROID_HOME or $ANDROID_SDK_ROOT, else on the PATH."""
+    for root in filter(None, map(os.environ.get, ("ANDROID_HOME", "ANDROID_SDK_ROOT"))):
+        if found := shutil.which(name, path=str(Path(root) / folder)):
+            return found
+    return shutil.which(name)
+
+
+def default_port() -> int:
+    """The server's port as adb itself finds it: $ANDROID_ADB_SERVER_PORT, else 5037."""
+    given = os.environ.get("ANDROID_ADB_SERVER_PORT", "")
+    return int(given) if given.isdecimal() else PORT
+
+
+class AdbServer:
+    """An adb server on this machine. `timeout` in seconds bounds each request; calls can give their own.
+
+    Used between `attach` and `detach`. Raises PhoneLost when the server or the device does not answer.
+    """
+
+    def __init__(self, port: int | None = None, *, timeout: float = 10.0) -> None:
+        self.port = port or default_port()
+        self.timeout = timeout
+        self._attached = False
+
+    async def attach(self) -> None:
+        """Makes sure that the server runs, and starts it when it does not."""
+        if not self._attached:
+            self._attached = True
+            _users[self.port] = _users.get(self.port, 0) + 1
+        try:
+            await self.ask("host:version")
+        except PhoneLost as lost:
+            if lost.sent:
+                raise
+            printed = await self.program("start-server", timeout=max(30.0, self.timeout))
+            if printed.status != 0:
+                raise EnvironmentFailure(f"the adb server does not start: {printed.last_line}") from None
+            _started.add(self.port)
+
+    async def detach(self) -> None:
+        """Ends the server when this process started it and nobody in it uses it any more; safe to call twice."""
+        if not self._attached:
+            return
+        self._attached = False
+        _users[self.port] -= 1
+        if _users[self.port] == 0 and self.port in _started:
+            _started.discard(self.port)
+            with contextlib.suppress(PhoneLost):
+                await self.ask("host:kill", answer=False)
+
+    async def devices(self) -> dict[str, str]:
+        """Serial numbers with their states: device, offline, unauthorized …"""
+        lines = (await self.ask("host:devices")).splitlines()
+        return {serial: state for serial, _, state in (line.partition("\t") for line in lines) if serial}
+
+    async def find(self, device: str | None) -> str:
+        """The serial number of the device, or of the only one there is, once it lets itself be asked.
+
+        Raises EnvironmentFailure when that takes longer than the bound, UsageError when None fits several.
+        """
+        try:
+            async with asyncio.timeout(self.timeout):
+                while (found := _ready(await self.devices(), device)) is None:
+                    await asyncio.sleep(0.1)
+                return found
+        except TimeoutError:
+            raise EnvironmentFailure(_missing(await self.devices(), device)) from None
+
+    async def ask(self, request: str, *, answer: bool = True) -> str:
+        """The server's own answer to a host request."""
+        async with self._connection(self.timeout, request) as (reader, writer):
+            await _request(reader, writer, request)
+            if not answer:
+                # A server that ends is gone when it lets go: one that is asked before would not be started anew.
+                await reader.read()
+                return ""
+            length = int(await reader.readexactly(4), 16)
+            return (await reader.readexactly(length)).decode("utf-8", "replace")
+
+    async def shell(self, serial: str, command: str, *, timeout: float | None = None) -> Printed:
+        """Runs a command line in the device's shell."""
+        bound = timeout or self.timeout
+        sent = False
+        streams = {_OUT: bytearray(), _ERR: bytearray()}
+        try:
+            async with self._connection(bound, command) as (reader, writer):
+                await _request(reader, writer, f"host:transport:{serial}")
+                sent = True
+                await _request(reader, writer, f"shell,v2,raw:{command}")
+                while True:
+                    kind, length = struct.unpack("<BI", await reader.readexactly(5))
+                    data = await reader.readexactly(length)
+                    if kind == _EXIT:
+                        return Printed(bytes(streams[_OUT]), bytes(streams[_ERR]), data[0])
+                    if kind in streams:
+                        streams[kind] += data
+        except PhoneLost as lost:
+            raise PhoneLost(f"{serial}: {lost}", sent=sent and lost.sent) from None
+
+    async def program(self, *arguments: str, timeout: float | None = None) -> Printed:
+        """Runs the adb program with these arguments. Raises UsageError when it is not installed."""
+        adb = sdk_program("platform-tools", "adb")
+        if adb is None:
+            raise UsageError("adb is not installed; run: apt-get install adb, or set ANDROID_HOME to an Android SDK")
+        command = [adb, "-P", str(self.port), *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        bound = timeout or self.timeout
+        try:
+            async with asyncio.timeout(bound):
+                out, err = await process.communicate()
+        except TimeoutError:
+            raise PhoneLost(f"adb {' '.join(arguments)} did not end within {bound:g} s", sent=True) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return Printed(out, err, process.returncode or 0)
+
+    @contextlib.asynccontextmanager
+    async def _connection(self, bound: float, what: str) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        what = what if len(what) <= 60 else f"{what[:60]}…"
+        writer = None
+        try:
+            async with asyncio.timeout(bound):
+                reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                yield reader, writer
+        except TimeoutError:
+            raise PhoneLost(f"`{what}` was not answered within {bound:g} s", sent=writer is not None) from None
+        except (OSError, EOFError) as error:
+            if writer is None:
+                raise PhoneLost(f"no adb server answers on port {self.port}", sent=False) from None
+            said = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
+            raise PhoneLost(f"the connection to adb broke during `{what}`{said}", sent=True) from None
+        except (ValueError, struct.error):
+            raise PhoneLost(f"what answers on port {self.port} is no adb server", sent=True) from None
+        finally:
+            if writer is not None:
+                # Not closed politely: a phone that hangs would have the last word.
+                writer.transport.abort()
+
+
+async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: str) -> None:
+    data = request.encode()
+    writer.write(b"%04x%s" % (len(data), data))
+    await writer.drain()
+    status = await reader.readexactly(4)
+    if status == b"OKAY":
+        return
+    if status != b"FAIL":
+        raise ValueError(status)
+    length = int(await reader.readexactly(4), 16)
+    raise PhoneLost((await reader.readexactly(length)).decode("utf-8", "replace"), sent=False)
+
+
+def _ready(devices: dict[str, str], wanted: str | None) -> str | None:
+    ready = [serial for serial, state in devices.items() if state == "device" and wanted in (None, serial)]
+    if len(ready) > 1:
+        raise UsageError(f"several phones are connected, say which: {', '.join(sorted(ready))}")
+    return ready[0] if ready else None
+
+
+def _missing(devices: dict[str, str], wanted: str | None) -> str:
+    if wanted in devices:
+        advice = "; accept this computer on its screen" if devices[wanted] == "unauthorized" else ""
+        return f"{wanted} is {devices[wanted]}{advice}"
+    there = ", ".join(f"{serial} ({state})" for serial, state in sorted(devices.items())) or "none"
+    return f"{wanted + ' is not connected' if wanted else 'no phone is ready'}; adb sees: {there}"
+
+
+# An Android phone over adb alone: no server to install, and nothing on the phone but its own programs.
+
+
+# An input method that takes text as a broadcast (github.com/senzhk/ADBKeyBoard): `input text` knows only ASCII.
+KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+_DUMP = "/data/local/tmp/prill-ui.xml"
+# How long `uiautomator dump` itself waits for a screen to rest before it gives up.
+_IDLE = 10.0
+# Characters at a time: the phone types a few hundred a second, and each call has to end in time.
+_CHUNK = 200
+_SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
+
+
+class AdbPhone:
+    """The phone behind an adb server, spoken to over the server's socket. The server is started when it does not run.
+
+    `port` is the server's (None: as adb finds it). `timeout` bounds each command, `launch_timeout` the start of an app,
+    in seconds. Characters outside ASCII need the app ADBKeyboard on the phone.
+    """
+
+    def __init__(self, port: int | None = None, *, timeout: float = 10.0, launch_timeout: float = 30.0) -> None:
+        self._adb = AdbServer(port, timeout=timeout)
+        self._timeout = timeout
+        self._launch_timeout = launch_timeout
+        self._serial: str | None = None
+
+    async def open(self, device: str | None) -> str:
+        """Waits, within the bound, until the device is there and lets itself be asked."""
+        try:
+            await self._adb.attach()
+            self._serial = await self._adb.find(device)
+        except PhoneLost as lost:
+            raise EnvironmentFailure(str(lost)) from lost
+        return self._serial
+
+    async def close(self) -> None:
+        """Lets go of the server; ends it if it was started for this."""
+        self._serial = None
+        await self._adb.detach()
+
+    async def size(self) -> Size:
+        """What `wm size` says: the override where there is one."""
+        printed = await self._run("wm size")
+        sizes = {kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)}
+        found = sizes.get("Override") or sizes.get("Physical")
+        if found is None:
+            raise PhoneLost(f"the phone does not tell its size: {printed.last_line}", sent=True)
+        return found
+
+    async def screenshot(self) -> bytes:
+        """What `screencap` gives."""
+        return whole_png((await self._run("screencap -p")).out)
+
+    async def tree(self) -> str | None:
+        """What `uiautomator dump` gives; it takes a second or two on a real phone, and fails while the screen moves."""
+        dumped = await self._shell(f"uiautomator dump {_DUMP}", timeout=self._timeout + _IDLE)
+        if dumped.status != 0 or b"ERROR" in dumped.out + dumped.err:
+            return None
+        return (await self._run(f"cat {_DUMP} && rm -f {_DUMP}")).text
+
+    async def tap(self, x: int, y: int) -> None:
+        """One `input tap`."""
+        await self._run(f"input tap {x} {y}")
+
+    async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
+        """One `input swipe`."""
+        places = " ".join(map(str, (*start, *end)))
+        await self._run(f"input swipe {places} {round(seconds * 1000)}", timeout=self._timeout + seconds)
+
+    async def type(self, text: str) -> None:
+        """`input text` for ASCII, else the ADB keyboard, which is put in place for the moment only."""
+        if not text.isascii():
+            return await self._type_by_keyboard(text)
+        sent = False
+        for part in _parts(text):
+            try:
+                await self._run(f"input text {shlex.quote(part)}")
+            except PhoneLost as lost:
+                raise PhoneLost(str(lost), sent=sent or lost.sent) from None
+            sent = True
+
+    async def key(self, code: int) -> None:
+        """One `input keyevent`."""
+        await self._run(f"input keyevent {code}")
+
+    async def launch(self, start: Start) -> None:
+        """`am start`, which waits until the app shows."""
+        if start.url is not None:
+            await self._start(f"-a android.intent.action.VIEW -d {shlex.quote(start.url)}", start.url)
+        elif start.activity is not None:
+            component = f"{start.package}/{start.activity}"
+            await self._start(f"-S -n {shlex.quote(component)}", component)
+        else:
+            await self._run(f"am force-stop {start.package}")
+            opened = await self._shell(f"monkey -p {start.package} -c android.intent.category.LAUNCHER 1")
+            if opened.status != 0:
+                raise EnvironmentFailure(f"{start.package} does not open: {opened.last_line}")
+
+    async def shell(self, command: str) -> str:
+        """Raises EnvironmentFailure when the command fails."""
+        printed = await self._shell(command)
+        if printed.status != 0:
+            raise EnvironmentFailure(f"`{command}` failed on the phone: {printed.last_line}")
+        return printed.text
+
+    async def _start(self, arguments: str, what: str) -> None:
+        printed = await self._shell(f"am start -W {arguments}", timeout=self._launch_timeout)
+        # Old versions end with status 0 whatever happened.
+        errors = [
+            line for line in (printed.text + printed.err.decode("utf-8", "replace")).splitlines() if line.startswith("Error")
+        ]
+        if errors or printed.status != 0:
+            raise EnvironmentFailure(f"{what} does not open: {errors[0].strip() if errors else printed.last_line}")
+
+    async def _type_by_keyboard(self, text: str) -> None:
+        if KEYBOARD not in (await self._run("ime list -a -s")).text.split():
+            raise EnvironmentFailure(
+                f"{text!r} cannot be typed: `input text` knows only ASCII, and the phone has no {KEYBOARD.split('/')[0]}; "
+                "install ADBKeyboard.apk (github.com/senzhk/ADBKeyBoard) or use the Appium backend"
+            )
+        before = (await self._run("settings get secure default_input_method")).text.strip()
+        coded = base64.b64encode(text.encode()).decode()
+        await self._run(f"ime enable {KEYBOARD}")
+        try:
+            await self._run(f"ime set {KEYBOARD}")
+            await self._keyboard_bound()
+            await self._run(f"am broadcast -a ADB_INPUT_B64 --es msg {coded}")
+        finally:
+            if before not in ("", "null", KEYBOARD):
+                await self._run(f"ime set {shlex.quote(before)}")
+
+    async def _keyboard_bound(self) -> None:
+        """Waits until the keyboard that was chosen is the one that runs: before that it hears no broadcast."""
+        end = asyncio.get_running_loop().time() + self._timeout
+        while not _in_use((await self._run("dumpsys input_method")).text):
+            if asyncio.get_running_loop().time() > end:
+                raise PhoneLost(f"the keyboard {KEYBOARD} did not start within {self._timeout:g} s", sent=False)
+            await asyncio.sleep(0.05)
+
+    async def _run(self, command: str, *, timeout: float | None = None) -> Printed:
+        printed = await self._shell(command, timeout=timeout)
+        if printed.status != 0:
+            program = command.split()[0]
+            known = "Can't find service" in printed.last_line
+            raise PhoneLost(f"`{program}` failed on the phone: {printed.last_line}", sent=not known)
+        return printed
+
+    async def _shell(self, command: str, *, timeout: float | None = None) -> Printed:
+        if self._serial is None:
+            raise UsageError("no session with the phone: call open first")
+        return await self._adb.shell(self._serial, command, timeout=timeout)
+
+
+def _in_use(dump: str) -> bool:
+    """Whether the ADB keyboard runs; some versions tell only which one was chosen."""
+    return f"{'mCurId' if 'mCurId=' in dump else 'mCurMethodId'}={KEYBOARD}" in dump
+
+
+def _parts(text: str) -> list[str]:
+    """Pieces for `input text`: it takes %s for a blank and has no escape, so a % stays behind when an s follows."""
+    pieces = [""]
+    for place, character in enumerate(text):
+        if len(pieces[-1]) >= _CHUNK or (character == "s" and place and text[place - 1] == "%"):
+            pieces.append("")
+        pieces[-1] += "%s" if character == " " else character
+    return [piece for piece in pieces if piece]

@@ -1,0 +1,317 @@
+"""An Android phone over an Appium 3 server with its UiAutomator2 driver, through Appium's own Python client."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from prill.emulators.android.adb import AdbServer, sdk_program
+from prill.emulators.android.phone import PhoneLost, Start, whole_png
+from prill.emulators.screenshots import Size
+from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from appium.webdriver.webdriver import WebDriver
+
+
+# One session on an Appium server, through Appium's own Python client, which blocks; what goes wrong, told in one way.
+
+
+T = TypeVar("T")
+# What the server says when a command cannot have reached the phone.
+_NOT_SENT = (
+    "instrumentation process is not running",
+    "session is either terminated or not started",
+    "A session is either",
+    "ECONNREFUSED",
+)
+# The client waits longer than the driver, so that it hears what went wrong; see `uiautomator2ServerReadTimeout`.
+LONGER = 5.0
+
+
+class AppiumSession:
+    """One session on the server at `url`, and the one thread that speaks for it: a call that hangs holds up no other phone.
+
+    `timeout` in seconds bounds each call, `local` tells a server on this machine. Raises PhoneLost.
+    """
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url = url
+        self.local = urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
+        self._timeout = timeout
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prill-appium")
+        self._driver: WebDriver | None = None
+
+    async def start(self, capabilities: dict[str, Any], timeout: float) -> None:
+        """Asks for it; `timeout` bounds that."""
+        await self._run("session", lambda: self._open(capabilities, timeout), timeout)
+
+    async def do(self, what: str, do: Callable[[WebDriver], T]) -> T:
+        """What the call gives; `what` names it in messages."""
+        driver = self._driver
+        if driver is None:
+            raise UsageError("the session was not started")
+        return await self._run(what, lambda: do(driver), self._timeout)
+
+    async def end(self) -> None:
+        """Ends it, within the bound."""
+        # Behind whatever hangs in the thread: a session that comes into being after all is ended as well.
+        last = self._thread.submit(self._quit)
+        self._thread.shutdown(wait=False)
+        await asyncio.wait([asyncio.wrap_future(last)], timeout=self._timeout)
+
+    async def _run(self, what: str, do: Callable[[], T], timeout: float) -> T:
+        try:
+            from selenium.common.exceptions import InvalidSessionIdException, WebDriverException
+            from urllib3.exceptions import HTTPError, NewConnectionError
+        except ImportError:
+            raise MissingExtra("Appium-Python-Client", "android") from None
+
+        try:
+            async with asyncio.timeout(timeout + LONGER):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, do)
+        except TimeoutError:
+            raise PhoneLost(f"the {what} did not come within {timeout:g} s", sent=True) from None
+        except NewConnectionError:
+            raise PhoneLost(f"no Appium server answers at {self._url} (to start one: appium server)", sent=False) from None
+        except (HTTPError, OSError) as error:
+            raise PhoneLost(
+                f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}", sent=True
+            ) from None
+        except WebDriverException as error:
+            said = error.msg or type(error).__name__
+            sent = not (isinstance(error, InvalidSessionIdException) or any(words in said for words in _NOT_SENT))
+            raise PhoneLost(f"the {what} failed: {first_line(said)}", sent=sent) from None
+
+    def _open(self, capabilities: dict[str, Any], timeout: float) -> None:
+        try:
+            from appium.options.common import AppiumOptions
+            from appium.webdriver.appium_connection import AppiumConnection
+            from appium.webdriver.client_config import AppiumClientConfig
+            from appium.webdriver.webdriver import WebDriver
+            from selenium.webdriver.common.proxy import Proxy
+            from selenium.webdriver.remote.remote_connection import RemoteConnection
+        except ImportError:
+            raise MissingExtra("Appium-Python-Client", "android") from None
+
+        class Connection(AppiumConnection):
+            # The client keeps a session's idempotency key on the class: two sessions that start at the same moment could
+            # send the same one, and be given one session between them. Nothing is sent twice here, so there is no key.
+            get_remote_connection_headers = RemoteConnection.get_remote_connection_headers
+
+        config = AppiumClientConfig(
+            remote_server_addr=self._url,
+            timeout=timeout,
+            # By default urllib3 asks three times more: a bound would hold four times as long, and a tap could be four.
+            init_args_for_pool_manager={"init_args_for_pool_manager": {"retries": False}},
+            **({"proxy": Proxy({"proxyType": {"string": "DIRECT"}})} if self.local else {}),
+        )
+        options = AppiumOptions().load_capabilities(capabilities)
+        connection = Connection(client_config=config)
+        try:
+            self._driver = WebDriver(connection, options=options)
+        except BaseException:
+            connection.close()  # type: ignore[no-untyped-call]
+            raise
+        config.timeout = self._timeout
+
+    def _quit(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is None:
+            return
+        from selenium.common.exceptions import WebDriverException
+        from urllib3.exceptions import HTTPError
+
+        try:
+            driver.quit()
+        except (WebDriverException, HTTPError, OSError):
+            # The server is gone, or has forgotten the session: there is nothing left to end.
+            pass
+        finally:
+            driver.command_executor.close()  # type: ignore[no-untyped-call]
+
+
+def first_line(said: str) -> str:
+    """Without what Appium puts before each reason, and the stack behind it."""
+    reason = said.rpartition("Original error: ")[2]
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return (lines[0] if lines else "no reason given")[:300]
+
+
+class AppiumPhone:
+    """A phone behind the Appium server at `url`, which has to run already (`appium server`).
+
+    `adb_port` is that of the adb server that sees the phone (None: as adb finds it). Bounds in seconds: `timeout` for a
+    command, `open_timeout` for the start of a session. `capabilities` are added to those that `wanted` gives.
+    `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell; nothing else does.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:4723",
+        *,
+        adb_port: int | None = None,
+        timeout: float = 15.0,
+        open_timeout: float = 90.0,
+        capabilities: dict[str, str | int | bool] | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"{url!r} is no address of an Appium server; give one like http://127.0.0.1:4723")
+        self._url = url.rstrip("/")
+        self._adb = AdbServer(adb_port, timeout=timeout)
+        self._timeout = timeout
+        self._open_timeout = open_timeout
+        self._more = capabilities or {}
+        self._session: AppiumSession | None = None
+
+    def wanted(self, device: str | None) -> dict[str, Any]:
+        """The capabilities that are asked for, each for a reason."""
+        named = {} if device is None else {"appium:udid": device}
+        return {
+            "platformName": "Android",
+            "appium:automationName": "UiAutomator2",
+            "appium:adbPort": self._adb.port,
+            # Agents think for longer than the minute after which a session would end; one that was lost ends in an hour.
+            "appium:newCommandTimeout": 3600,
+            # A screenshot that hangs: below the client's own limit, or urllib3 gives up first and nobody learns why.
+            "appium:uiautomator2ServerReadTimeout": round(self._timeout * 1000),
+            "appium:adbExecTimeout": round(self._timeout * 1000),
+            # The server has to give up before the client does, or it would go on to a session that nobody ends.
+            "appium:uiautomator2ServerLaunchTimeout": round(self._open_timeout * 1000 / 3),
+            "appium:uiautomator2ServerInstallTimeout": round(self._open_timeout * 1000 / 3),
+            # No app is under test: none may be cleared or stopped at the start or the end.
+            "appium:noReset": True,
+            "appium:dontStopAppOnReset": True,
+            # Restarting adb for one phone would cut off all others.
+            "appium:suppressKillServer": True,
+            # The log is not asked for, and grows.
+            "appium:skipLogcatCapture": True,
+            # The tree at once: whether the screen is still is decided from pictures.
+            # Some makers' phones refuse a setting that only tests of hidden interfaces need.
+            "appium:ignoreHiddenApiPolicyError": True,
+            "appium:settings[waitForIdleTimeout]": 0,
+            **named,
+            **self._more,
+        }
+
+    async def open(self, device: str | None) -> str | None:
+        """A new session on the server."""
+        await self.close()
+        session = self._session = AppiumSession(self._url, self._timeout + LONGER)
+        try:
+            if session.local and sdk_program("platform-tools", "adb"):
+                # Asked here, for Appium looks for a missing phone for 20 seconds, and says less about it.
+                await self._adb.attach()
+                device = await self._adb.find(device)
+            await session.start(self.wanted(device), self._open_timeout)
+        except PhoneLost as lost:
+            if "socket hang up" in str(lost):
+                # The instrumentation was there and has ended: another session may work.
+                raise
+            raise EnvironmentFailure(str(lost)) from lost
+        return device
+
+    async def close(self) -> None:
+        """Ends the session, or leaves it to the server's own limit when that does not answer."""
+        session, self._session = self._session, None
+        try:
+            if session is not None:
+                await session.end()
+        finally:
+            await self._adb.detach()
+
+    async def size(self) -> Size:
+        """What the driver says of the window."""
+        found = await self._do("size", lambda driver: driver.get_window_size())
+        return int(found["width"]), int(found["height"])
+
+    async def screenshot(self) -> bytes:
+        """What UiAutomator2 gives."""
+        return whole_png(base64.b64decode(await self._do("screenshot", lambda driver: driver.get_screenshot_as_base64())))
+
+    async def tree(self) -> str | None:
+        """The page source."""
+        return await self._do("page source", lambda driver: driver.page_source)
+
+    async def tap(self, x: int, y: int) -> None:
+        """A touch of a tenth of a second."""
+        await self._do("tap", lambda driver: driver.tap([(x, y)], 100))
+
+    async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
+        """One finger along a line."""
+        await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
+
+    async def type(self, text: str) -> None:
+        """Into the focused field directly; where that is refused (some web views), through Appium's own keyboard."""
+        await self._do("typing", lambda driver: _type(driver, text))
+
+    async def key(self, code: int) -> None:
+        """One press_keycode."""
+        await self._do("key", lambda driver: driver.press_keycode(code))
+
+    async def launch(self, start: Start) -> None:
+        """`mobile: startActivity`, `activateApp` or `deepLink`."""
+        await self._do("start", lambda driver: _launch(driver, start))
+
+    async def shell(self, command: str) -> str:
+        """`mobile: shell`. Raises UsageError when the server does not allow it."""
+        return str(await self._do("shell", lambda driver: _shell(driver, command)))
+
+    async def _do(self, what: str, do: Callable[[WebDriver], T]) -> T:
+        if self._session is None:
+            raise UsageError("no session with the phone: call open first")
+        return await self._session.do(what, do)
+
+
+def _type(driver: WebDriver, text: str) -> None:
+    from selenium.common.exceptions import InvalidElementStateException, NoSuchElementException
+
+    try:
+        driver.switch_to.active_element.send_keys(text)
+    except NoSuchElementException:
+        return
+    except InvalidElementStateException:
+        driver.execute_script("mobile: type", {"text": text})
+
+
+def _launch(driver: WebDriver, start: Start) -> None:
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        if start.url is not None:
+            # The driver does not quote an address well enough for the phone's shell.
+            driver.execute_script("mobile: deepLink", {"url": quote(start.url, safe=":/?#[]@!&*+,;=%~")})
+        elif start.activity is not None:
+            component = f"{start.package}/{start.activity}"
+            driver.execute_script("mobile: startActivity", {"intent": component, "wait": True, "stop": True})
+        else:
+            driver.execute_script("mobile: terminateApp", {"appId": start.package})
+            driver.execute_script("mobile: activateApp", {"appId": start.package})
+    except WebDriverException as error:
+        what = start.url or start.package
+        if any(word in (error.msg or "") for word in ("does not exist", "unable to resolve", "installed", "Cannot activate")):
+            raise EnvironmentFailure(f"{what} does not open: {first_line(error.msg or '')}") from None
+        raise
+
+
+def _shell(driver: WebDriver, command: str) -> str:
+    from selenium.common.exceptions import WebDriverException
+
+    try:
+        return str(driver.execute_script("mobile: shell", {"command": command}))
+    except WebDriverException as error:
+        said = error.msg or ""
+        if "adb_shell" in said:
+            raise UsageError(
+                "the Appium server does not allow shell commands; start it with --allow-insecure=uiautomator2:adb_shell"
+            ) from None
+        reason = said.rpartition("StdErr: ")[2].strip()
+        if "exited with code" in said and not reason.startswith(("error: ", "adb: ")):
+            raise EnvironmentFailure(f"`{command}` failed on the phone: {first_line(reason)}") from None
+        # The adb program's own complaint: the phone is gone.
+        raise

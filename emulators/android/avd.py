@@ -1,0 +1,333 @@
+"""Virtual devices: a copy of an AVD that is started, waited for, kept as a snapshot, ended and deleted.
+
+The copy lies in a folder of its own, so the AVD that it is taken from is only read, and may be in use meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Container
+from pathlib import Path
+
+from prill.emulators.android.adb import AdbServer, sdk_program
+from prill.emulators.android.phone import PhoneLost
+from prill.emulators.temp_folders import OwnFolder, abandoned, taken_over
+from prill.errors import EnvironmentFailure, UsageError
+
+# The files of an AVD: where they are, and a copy of them that an emulator takes for its own.
+
+
+# A copy's folder begins so; in it are what the emulator said, and its process id.
+PREFIX = "prill-avd-"
+LOG, PID = "emulator.log", "emulator.pid"
+# What belongs to a running emulator, and what takes room and is not used.
+_LEFT_OUT = re.compile(r".*\.lock|snapshots|tmpAdbCmds|bootcompleted\.ini|emu-launch-params\.txt|read-snapshot\.txt")
+_PATH = re.compile(r"(?m)^(path\s*=\s*)(.*)$")
+# Relative to the folder above the AVDs, and read before the other one where it leads somewhere.
+_RELATIVE = re.compile(r"(?m)^path\.rel\s*=.*\n?")
+
+
+def avd_home() -> Path:
+    """Where the emulator looks for AVDs: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, else ~/.android/avd."""
+    if given := os.environ.get("ANDROID_AVD_HOME"):
+        return Path(given)
+    return Path(os.environ.get("ANDROID_USER_HOME") or Path.home() / ".android") / "avd"
+
+
+def avds(home: Path) -> list[str]:
+    """The names of the AVDs in a folder."""
+    return sorted(path.stem for path in home.glob("*.ini"))
+
+
+def find_avd(name: str, home: Path) -> Path:
+    """The folder with the AVD's disks and settings. Raises UsageError."""
+    ini = home / f"{name}.ini"
+    if not ini.is_file():
+        raise UsageError(f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}")
+    found = _PATH.search(ini.read_text(encoding="utf-8"))
+    # A folder of AVDs that was moved as a whole has its old path in its files.
+    for folder in (Path(found[2].strip()) if found else None, ini.with_suffix(".avd")):
+        if folder is not None and (folder / "config.ini").is_file():
+            return folder
+    raise UsageError(
+        f"{ini} leads to no AVD: there is no config.ini in {found[2].strip() if found else ini.with_suffix('.avd')}"
+    )
+
+
+async def copy_avd(name: str, home: Path, target_home: Path) -> None:
+    """Makes `target_home` a home with that one AVD. Saved snapshots stay behind: they hold the old paths."""
+    source, target = find_avd(name, home), target_home / f"{name}.avd"
+    # One file at a time, so that a cancelled episode stops between two.
+    for folder, folders, files in os.walk(source):
+        folders[:] = [one for one in folders if not _LEFT_OUT.fullmatch(one)]
+        here = target / Path(folder).relative_to(source)
+        here.mkdir(parents=True, exist_ok=True)
+        for one in files:
+            if not _LEFT_OUT.fullmatch(one):
+                await asyncio.to_thread(shutil.copy2, Path(folder) / one, here / one)
+    for settings in target.glob("*.ini"):
+        text = settings.read_text(encoding="utf-8", errors="surrogateescape")
+        moved = text.replace(str(source), str(target)).replace(str(home), str(target_home))
+        settings.write_text(moved, encoding="utf-8", errors="surrogateescape")
+    text = _RELATIVE.sub("", (home / f"{name}.ini").read_text(encoding="utf-8"))
+    (target_home / f"{name}.ini").write_text(_PATH.sub(lambda found: f"{found[1]}{target}", text), encoding="utf-8")
+
+
+def clear_up() -> None:
+    """Deletes the copies of runs that were killed, and ends the emulators that still run on them (on Linux)."""
+    for folder in abandoned(PREFIX):
+        with taken_over(folder) as dead:
+            if dead:
+                with contextlib.suppress(OSError, ValueError):
+                    pid = int((folder / PID).read_text(encoding="utf-8"))
+                    # The number may have gone to another program since.
+                    if f"ANDROID_AVD_HOME={folder.resolve()}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                        os.killpg(pid, signal.SIGKILL)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+# The emulator's console listens on an even port and its adb on the next; https://developer.android.com/tools/adb.
+PORTS = range(5554, 5683, 2)
+FLAGS = (
+    "-no-snapshot",  # a cold boot, and nothing saved at the end; snapshots by command still work
+    "-no-boot-anim",  # boots sooner
+    "-no-audio",  # machines without a sound card
+)
+
+
+class Avd:
+    """A fresh copy of the AVD `name` whenever one is asked for.
+
+    `home` is the folder of the AVDs (None: as the emulator finds it). The copy, some gigabytes, lies in the system's folder
+    for temporary files ($TMPDIR); a run that is killed leaves it, with its emulator, to the next one to end.
+    `port` is the console's, even (None: the first free one of PORTS).
+    `window` shows the screen on a desktop. With `snapshot` the copy boots once, is saved under that name and goes back
+    to it each time, in seconds; without it every time is a new copy and a cold boot. `flags` go to the emulator after
+    FLAGS. Bounds in seconds: `boot_timeout` for a boot, `stop_timeout` before a stubborn emulator is killed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        home: Path | None = None,
+        emulator: Path | None = None,
+        adb_port: int | None = None,
+        port: int | None = None,
+        window: bool = False,
+        snapshot: str | None = None,
+        flags: tuple[str, ...] = (),
+        boot_timeout: float = 300.0,
+        stop_timeout: float = 20.0,
+        poll: float = 0.5,
+    ) -> None:
+        if port is not None and port not in PORTS:
+            raise UsageError(f"port {port}: the emulator's console takes even ports from {PORTS[0]} to {PORTS[-1]}")
+        self.name = name
+        self._home = home or avd_home()
+        self._emulator = emulator
+        self._adb = AdbServer(adb_port)
+        self._wished_port = port
+        self._window = window
+        self._snapshot = snapshot
+        self._flags = flags
+        self._boot_timeout = boot_timeout
+        self._stop_timeout = stop_timeout
+        self._poll = poll
+        self._copy: OwnFolder | None = None
+        self._port: int | None = None
+        self._mark: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def serial(self) -> str:
+        """What adb calls the device; one has to be running."""
+        if self._port is None:
+            raise UsageError(f"no copy of {self.name} is running")
+        return f"emulator-{self._port}"
+
+    async def fresh(self) -> str:
+        """The serial number of a device in its first state; the one before is gone. Raises EnvironmentFailure, UsageError."""
+        if self._snapshot is not None and self._process is not None and self._process.poll() is None:
+            # A device that cannot go back is replaced.
+            with contextlib.suppress(EnvironmentFailure):
+                await self.load(self._snapshot)
+                await self.wait_for_boot()
+                return self.serial
+        await self.close()
+        try:
+            program = self._program()
+            await self._adb.attach()
+            home = await self._clone()
+            self._choose_port(await self._adb.devices())
+            self._start(program, home)
+            await self.wait_for_boot()
+            if self._snapshot is not None:
+                await self.save(self._snapshot)
+        except (EnvironmentFailure, UsageError):
+            await self.close()
+            raise
+        return self.serial
+
+    async def wait_for_boot(self) -> None:
+        """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager."""
+        end = time.monotonic() + self._boot_timeout
+        said = "it was not seen by adb"
+        while True:
+            self.check()
+            try:
+                booted = "getprop sys.boot_completed; getprop init.svc.bootanim; pm list packages android"
+                printed = await self._adb.shell(self.serial, booted, timeout=min(5.0, self._boot_timeout))
+                flag, animation, package = [*printed.text.split("\n"), "", ""][:3]
+                if flag.strip() == "1" and animation.strip() in ("", "stopped") and package.startswith("package:"):
+                    return
+                said = f"sys.boot_completed is {flag.strip() or 'not set'}, the boot animation {animation.strip() or 'unknown'}"
+            except PhoneLost as lost:
+                said = str(lost)
+            if time.monotonic() > end:
+                raise EnvironmentFailure(f"{self.name} did not boot within {self._boot_timeout:g} s: {said}")
+            await asyncio.sleep(self._poll)
+
+    async def save(self, snapshot: str) -> None:
+        """Keeps the present state under a name."""
+        await self._console("avd", "snapshot", "save", snapshot)
+
+    async def load(self, snapshot: str) -> None:
+        """Goes back to a state that was kept."""
+        await self._console("avd", "snapshot", "load", snapshot)
+
+    def check(self) -> None:
+        """Raises EnvironmentFailure when the emulator has ended, with what it said last."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            raise EnvironmentFailure(f"the emulator of {self.name} ended (exit status {status}): {self._last_words()}")
+
+    async def close(self) -> None:
+        """Ends the emulator and deletes the copy; safe to call twice."""
+        process, self._process = self._process, None
+        try:
+            if process is not None:
+                await self._end(process)
+        finally:
+            if process is not None:
+                _kill_group(process)
+            self._port = None
+            if self._mark is not None:
+                self._mark.close()
+                self._mark = None
+            copy, self._copy = self._copy, None
+            if copy is not None:
+                await asyncio.to_thread(copy.close)
+            await self._adb.detach()
+
+    async def _clone(self) -> Path:
+        find_avd(self.name, self._home)
+        await asyncio.to_thread(clear_up)
+        self._copy = OwnFolder(PREFIX)
+        home = self._copy.path.resolve()
+        await copy_avd(self.name, self._home, home)
+        return home
+
+    def _choose_port(self, devices: Container[str]) -> None:
+        if self._wished_port is None:
+            # adb may know an emulator of that port that listens elsewhere: commands for ours would reach it.
+            wanted = [port for port in PORTS if f"emulator-{port}" not in devices]
+        else:
+            wanted = [self._wished_port]
+        for port in wanted:
+            if (mark := _marked(port)) is not None:
+                self._port, self._mark = port, mark
+                return
+        if self._wished_port is not None:
+            raise EnvironmentFailure(f"port {self._wished_port} or the one after it is in use, perhaps by another emulator")
+        raise EnvironmentFailure(f"no port between {PORTS[0]} and {PORTS[-1] + 1} is free for another emulator")
+
+    def _program(self) -> str:
+        program = str(self._emulator) if self._emulator else sdk_program("emulator", "emulator")
+        if program is None:
+            raise UsageError("the Android emulator is not installed; install it with sdkmanager emulator, or set ANDROID_HOME")
+        return program
+
+    def _start(self, program: str, home: Path) -> None:
+        assert self._port is not None
+        command = [program, "-avd", self.name, "-port", str(self._port), *FLAGS, *self._flags]
+        if not self._window:
+            command.append("-no-window")
+        environment = {**os.environ, "ANDROID_AVD_HOME": str(home), "ANDROID_ADB_SERVER_PORT": str(self._adb.port)}
+        with (home / LOG).open("wb") as log:
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+                )
+            except OSError as error:
+                raise EnvironmentFailure(f"{program} does not start: {error.strerror}") from error
+        (home / PID).write_text(str(self._process.pid), encoding="utf-8")
+
+    async def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Politely first, so that the device's disk is closed and adb notices; then less so."""
+        if process.poll() is None:
+            with contextlib.suppress(PhoneLost, UsageError):
+                asked = await self._adb.program("-s", self.serial, "emu", "kill", timeout=self._stop_timeout)
+                if asked.status == 0:
+                    await self._ended(process)
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            await self._ended(process)
+
+    async def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + self._stop_timeout
+        while process.poll() is None and time.monotonic() < end:
+            await asyncio.sleep(0.05)
+
+    async def _console(self, *command: str) -> None:
+        printed = await self._adb.program("-s", self.serial, "emu", *command, timeout=self._boot_timeout)
+        if printed.status != 0 or re.search("^KO", printed.text, re.MULTILINE):
+            raise EnvironmentFailure(f"{self.serial}: `{' '.join(command)}` failed: {printed.last_line}")
+
+    def _last_words(self) -> str:
+        assert self._copy is not None
+        lines = (self._copy.path / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
+        return " | ".join(line.strip()[:300] for line in lines[-5:] if line.strip()) or "it said nothing"
+
+
+def _marked(console: int) -> socket.socket | None:
+    """A mark that this port is spoken for, as long as it is open, when it is free and nobody's yet.
+
+    The emulator takes its ports only some time after its start, and runs in other processes choose theirs meanwhile: the
+    mark is the UDP port of the same number, which the emulator has no use for.
+    """
+    mark = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        mark.bind(("127.0.0.1", console))
+        if _are_free(console):
+            return mark
+    except OSError:
+        pass
+    mark.close()
+    return None
+
+
+def _are_free(console: int) -> bool:
+    for port in (console, console + 1):
+        with socket.socket() as probe:
+            # As the emulator does: a port whose last connection has just ended is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+    return True
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

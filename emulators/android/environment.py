@@ -1,0 +1,235 @@
+"""An Android phone or emulator that agents act on, through Appium or through adb alone.
+
+    environment = Android(folder, phone=AdbPhone(), device="emulator-5554")
+    environment = Android(folder, phone=AppiumPhone("http://127.0.0.1:4723"), device=Avd("Pixel_4"))
+
+What breaks is noticed within the bounds of the backend. Then the session is started anew, once, and what was asked for is
+repeated where that does no harm: looking, opening, HOME. A tap, a swipe, typing and other keys are repeated only when
+they cannot have reached the phone; otherwise the episode ends, for nobody could say what its record shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from math import dist
+from pathlib import Path
+from typing import TypeVar
+
+from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
+from prill.emulators.android.avd import Avd
+from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLost, start_of
+from prill.emulators.android.ui_xml import elements
+from prill.emulators.screenshots import Size, keep_screenshot, png_size, still_picture
+from prill.emulators.widgets import Element, describe, place_of
+from prill.errors import EnvironmentFailure, UsageError
+from prill.types import Action, Observation, Point, Task
+
+T = TypeVar("T")
+# Long enough that lists follow the finger and do not fly on.
+SWIPE_SECONDS = 0.5
+HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
+
+
+class Android:
+    """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
+
+    `device` is the serial number of a running device (None: the only one there is), which each episode finds at its home
+    screen, or an Avd, which gives each episode a fresh one. `prepare` are commands for the phone's shell before each
+    episode (Appium servers allow them only with a flag, see AppiumPhone). Then the task's `start_url` is opened:
+    `app:com.example`, `app:com.example/.Main` or a web address.
+    `tree`: whether the UI tree is read, which plain adb takes a second or two for. A screen is still when two pictures
+    `still_gap` seconds apart are equal but for the status bar; after `still_timeout` seconds it is looked at as it is.
+    An action `wait` lasts `idle` seconds.
+    """
+
+    def __init__(
+        self,
+        images: Path,
+        *,
+        phone: Phone,
+        device: str | Avd | None = None,
+        prepare: Sequence[str] = (),
+        tree: bool = True,
+        still_gap: float = 0.3,
+        still_timeout: float = 5.0,
+        idle: float = 1.0,
+    ) -> None:
+        self._images = images
+        self._phone = phone
+        self._device = device
+        self._prepare = tuple(prepare)
+        self._tree = tree
+        self._still_gap = still_gap
+        self._still_timeout = still_timeout
+        self._idle = idle
+        self._serial: str | None = None
+        self._healthy = False
+        self._says: Size = (0, 0)
+        # What the agent saw last: its actions are meant for that.
+        self._shown: Size = (0, 0)
+        self._elements: tuple[Element, ...] = ()
+
+    async def reset(self, task: Task) -> Observation:
+        """The phone at the start of the task. Raises UsageError when its `start_url` is of no known form."""
+        start = None if task.start_url is None else start_of(task.start_url)
+        async with self._episode() as healthy:
+            await self._begin(healthy)
+            await self._press(WAKE_UP)
+            for command in self._prepare:
+                await self._try(partial(self._phone.shell, command), repeat=True)
+            await self._press(HOME)
+            if start is not None:
+                await self._try(partial(self._phone.launch, start), repeat=True)
+            return await self._observe()
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The screen after the action, once it is still. What is not on the screen, or no such phone has, changes nothing."""
+        if not self._healthy:
+            raise UsageError("no episode is open: call reset first")
+        async with self._episode():
+            await self._perform(action)
+            return await self._observe(), action.is_final
+
+    async def close(self) -> None:
+        """Ends the session, and the virtual device if there is one."""
+        self._healthy = False
+        try:
+            await self._phone.close()
+        finally:
+            if isinstance(self._device, Avd):
+                await self._device.close()
+
+    @asynccontextmanager
+    async def _episode(self) -> AsyncIterator[bool]:
+        """Gives whether the session was in order. It is out of order until all went well.
+
+        After a failure nothing is left running; after a cancellation the next reset, or close, sees to that.
+        """
+        healthy, self._healthy = self._healthy, False
+        try:
+            yield healthy
+            self._healthy = True
+        except EnvironmentFailure:
+            await self.close()
+            raise
+
+    async def _begin(self, healthy: bool) -> None:
+        if isinstance(self._device, Avd):
+            await self._phone.close()
+            self._serial = await self._device.fresh()
+        elif healthy:
+            return
+        else:
+            self._serial = self._device
+        await self._reopen()
+
+    async def _reopen(self) -> None:
+        try:
+            await self._open()
+        except PhoneLost:
+            # An Appium server that is still ending the session before, on a phone that was lost, takes the new one along.
+            try:
+                await self._open()
+            except PhoneLost as lost:
+                raise EnvironmentFailure(str(lost)) from lost
+
+    async def _open(self) -> None:
+        await self._phone.close()
+        if isinstance(self._device, Avd):
+            self._device.check()
+        # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
+        self._serial = await self._phone.open(self._serial)
+        self._says = await self._phone.size()
+
+    async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
+        """What it gives; on a new session, once, when the session is lost and repeating does no harm."""
+        try:
+            return await do()
+        except PhoneLost as lost:
+            if lost.sent and not repeat:
+                raise EnvironmentFailure(f"{lost}; the action may have been carried out, so it was not repeated") from lost
+            first = lost
+        try:
+            await self._reopen()
+        except EnvironmentFailure as failure:
+            raise EnvironmentFailure(f"{first}; a new session did not start: {failure}") from first
+        try:
+            return await do()
+        except PhoneLost as lost:
+            raise EnvironmentFailure(f"{lost}; a new session did not help") from lost
+
+    async def _perform(self, action: Action) -> None:
+        place = place_of(action, self._elements)
+        if action.target is not None and place is None:
+            return
+        if finger := finger_of(action, place):
+            await self._touch(*finger)
+        elif action.kind == "type" and action.value:
+            if place is not None:
+                await self._touch(place, place)
+                # What is typed before the field has the focus is lost, and nobody is told.
+                await self._picture()
+            await self._type(action.value)
+        elif action.kind == "press" and (code := KEYCODES.get(_key_name(action.value))):
+            await self._press(code)
+        elif action.kind in ("back", "home"):
+            await self._press(BACK if action.kind == "back" else HOME)
+        elif action.kind == "wait":
+            await asyncio.sleep(self._idle)
+
+    async def _touch(self, touch: Point, lift: Point) -> None:
+        start, end = _pixels(touch, self._shown), _pixels(lift, self._shown)
+        if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
+            await self._try(partial(self._phone.tap, *start), repeat=False)
+        else:
+            await self._try(partial(self._phone.swipe, start, end, SWIPE_SECONDS), repeat=False)
+
+    async def _type(self, text: str) -> None:
+        for number, line in enumerate(typed_lines(text)):
+            if number:
+                await self._press(ENTER)
+            if line:
+                await self._try(partial(self._phone.type, line), repeat=False)
+
+    async def _press(self, code: int) -> None:
+        await self._try(partial(self._phone.key, code), repeat=code in (HOME, WAKE_UP))
+
+    async def _observe(self) -> Observation:
+        picture = await self._picture()
+        if not self._fits(picture):
+            # It may have been unfolded, or set to another resolution.
+            await self._reopen()
+            picture = await self._picture()
+        shown = self._shown = png_size(picture)
+        if not self._fits(picture):
+            sizes = f"{shown[0]} x {shown[1]} pixels, but the phone says its screen has {self._says[0]} x {self._says[1]}"
+            raise EnvironmentFailure(f"the screenshot has {sizes}")
+        self._elements, text = (), None
+        if self._tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
+            try:
+                self._elements = elements(xml, shown)
+            except ValueError as error:
+                raise EnvironmentFailure(str(error)) from error
+            text = describe(self._elements)
+        return Observation(screenshot=await asyncio.to_thread(keep_screenshot, picture, self._images), text=text)
+
+    async def _picture(self) -> bytes:
+        async def take() -> bytes:
+            return await self._try(self._phone.screenshot, repeat=True)
+
+        return await still_picture(take, gap=self._still_gap, timeout=self._still_timeout)
+
+    def _fits(self, picture: bytes) -> bool:
+        return sorted(png_size(picture)) == sorted(self._says)
+
+
+def _pixels(point: Point, size: Size) -> tuple[int, int]:
+    x, y = (min(side - 1, int(part * side)) for part, side in zip(point, size, strict=True))
+    return x, y
+
+
+def _key_name(value: str | None) -> str:
+    return (value or "").lower().removeprefix("keycode_")

@@ -1,0 +1,139 @@
+"""What an Android phone is asked to do, by any of its backends (`appium_phone.py`, `adb_phone.py`), and what they share."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Protocol
+
+from prill.emulators.screenshots import Size
+from prill.errors import EnvironmentFailure, UsageError
+
+# https://developer.android.com/reference/android/view/KeyEvent; the names on the left are those of the browser as well.
+KEYCODES = {
+    "enter": 66,
+    "return": 66,
+    "back": 4,
+    "home": 3,
+    "tab": 61,
+    "space": 62,
+    "backspace": 67,
+    "del": 67,
+    "delete": 112,
+    "forward_del": 112,
+    "escape": 111,
+    "arrowup": 19,
+    "dpad_up": 19,
+    "arrowdown": 20,
+    "dpad_down": 20,
+    "arrowleft": 21,
+    "dpad_left": 21,
+    "arrowright": 22,
+    "dpad_right": 22,
+    "dpad_center": 23,
+    "pageup": 92,
+    "page_up": 92,
+    "pagedown": 93,
+    "page_down": 93,
+    "move_home": 122,
+    "end": 123,
+    "move_end": 123,
+    "app_switch": 187,
+    "menu": 82,
+    "search": 84,
+    "volume_up": 24,
+    "volume_down": 25,
+    "paste": 279,
+}
+WAKE_UP = 224
+_START = re.compile(r"app:(?P<package>[A-Za-z]\w*(?:\.\w+)+)(?:/(?P<activity>\.?[\w.$]+))?|(?P<url>https?://\S+)")
+_PNG, _PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+
+
+class PhoneLost(EnvironmentFailure):
+    """The session with the phone is gone, or hangs; a new one may work.
+
+    `sent` is True when what was asked for may have been carried out all the same.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What to open: an app (`activity` None: the one its icon opens), or a web address."""
+
+    package: str | None = None
+    activity: str | None = None
+    url: str | None = None
+
+
+class Phone(Protocol):
+    """A phone over one session. Pixels are those of the screenshot, as the phone is turned now.
+
+    Every call ends within a bound of the backend's own. Each raises PhoneLost when the session broke, and
+    EnvironmentFailure where a new session would not help.
+    """
+
+    async def open(self, device: str | None) -> str | None:
+        """Starts a session with the device of that serial number, or the only one there is, and says which it is."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the session; safe to call twice."""
+        ...
+
+    async def size(self) -> Size:
+        """Width and height that the phone says its screen has; turning the phone may swap them."""
+        ...
+
+    async def screenshot(self) -> bytes:
+        """The screen as a whole PNG file."""
+        ...
+
+    async def tree(self) -> str | None:
+        """The UI tree as UiAutomator's XML; None while the phone cannot tell, which it cannot in mid-animation."""
+        ...
+
+    async def tap(self, x: int, y: int) -> None:
+        """A short touch."""
+        ...
+
+    async def swipe(self, start: tuple[int, int], end: tuple[int, int], seconds: float) -> None:
+        """A finger drawn across the screen in that time."""
+        ...
+
+    async def type(self, text: str) -> None:
+        """Adds a line of any characters to the field that has the focus; without such a field nothing happens."""
+        ...
+
+    async def key(self, code: int) -> None:
+        """Presses a key by its Android keycode."""
+        ...
+
+    async def launch(self, start: Start) -> None:
+        """Opens an app, stopping it first where it runs, or a web address."""
+        ...
+
+    async def shell(self, command: str) -> str:
+        """What the command prints in the phone's shell."""
+        ...
+
+
+def start_of(start_url: str) -> Start:
+    """What a task's `start_url` opens: `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
+    found = _START.fullmatch(start_url)
+    if found is None:
+        raise UsageError(f"start_url {start_url!r}: expected app:<package>, app:<package>/<activity> or http(s)://…")
+    return Start(found["package"], found["activity"], found["url"])
+
+
+def whole_png(data: bytes) -> bytes:
+    """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLost when it is not whole."""
+    start = data.find(_PNG, 0, 4096)
+    if start < 0 or not data.endswith(_PNG_END):
+        shown = data[:80].decode("utf-8", "replace").strip()
+        raise PhoneLost(f"the screenshot is no whole picture: {len(data)} bytes that begin {shown!r}", sent=True)
+    return data[start:]

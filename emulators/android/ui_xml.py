@@ -1,0 +1,112 @@
+"""The UI tree of an Android screen, as UiAutomator writes it, read into elements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+from prill.emulators.screenshots import Size
+from prill.emulators.widgets import Element
+
+# What XML 1.0 cannot hold, written out or as a reference: apps put it into their texts, and UiAutomator passes it on.
+_FORBIDDEN = re.compile(
+    r"&#(?:x0*(?:[0-8bcefBCEF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));|[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
+)
+_BOUNDS = re.compile(r"\[(-?\d+),(-?\d+)\]\[(-?\d+),(-?\d+)\]")
+_ID = re.compile(r"[\w.-]+\Z")
+# The last part of a widget's class, and what it is called on the web. Longer endings come first.
+_ROLES = {
+    "AutoCompleteTextView": "textbox",
+    "CheckedTextView": "option",
+    "RadioButton": "radio",
+    "ToggleButton": "switch",
+    "EditText": "textbox",
+    "CheckBox": "checkbox",
+    "Switch": "switch",
+    "SwitchCompat": "switch",
+    "Button": "button",
+    "Chip": "button",
+    "TextView": "text",
+    "ImageView": "image",
+    "Spinner": "combobox",
+    "SeekBar": "slider",
+    "RatingBar": "slider",
+    "ProgressBar": "progressbar",
+    "RecyclerView": "list",
+    "ListView": "list",
+    "GridView": "list",
+    "ScrollView": "scrollable",
+    "ViewPager": "scrollable",
+    "WebView": "document",
+}
+_ACTS = ("clickable", "long-clickable", "checkable", "scrollable")
+
+
+def elements(xml: str, size: Size) -> tuple[Element, ...]:
+    """The widgets that have words on them or can be acted on, in the order of the tree, boxes as fractions of `size`.
+
+    Both dialects are read: `<node class=…>` of `uiautomator dump` and Appium's elements named by class. What lies outside
+    the screen is left out, containers without a use as well. Raises ValueError when this is no XML.
+    """
+    try:
+        root = ElementTree.fromstring(_FORBIDDEN.sub("", xml).lstrip())
+    except ElementTree.ParseError as error:
+        raise ValueError(f"the UI tree is no XML: {error}") from None
+    return tuple(_useful(root, size))
+
+
+def _useful(root: ElementTree.Element, size: Size) -> Iterator[Element]:
+    left = [(root, 0)]
+    while left:
+        node, depth = left.pop()
+        box = _box(node, size)
+        if box is not None and (_name(node) or any(node.get(act) == "true" for act in _ACTS)):
+            yield Element(_role(node), _name(node), box, depth, tuple(_states(node)))
+            depth += 1
+        left += [(child, depth) for child in reversed(node)]
+
+
+def _box(node: ElementTree.Element, size: Size) -> tuple[float, float, float, float] | None:
+    """None: no place, or none on the screen."""
+    found = _BOUNDS.fullmatch(node.get("bounds", ""))
+    if found is None or node.get("displayed") == "false":
+        return None
+    left, top, right, bottom = map(int, found.groups())
+    width, height = size
+    if min(right, width) <= max(left, 0) or min(bottom, height) <= max(top, 0):
+        return None
+    return left / width, top / height, right / width, bottom / height
+
+
+def _role(node: ElementTree.Element) -> str:
+    kind = (node.get("class") or node.tag).rpartition(".")[2]
+    role = next((role for ending, role in _ROLES.items() if kind.endswith(ending)), "view")
+    # Icons and rows of lists are often bare texts and layouts that can be tapped.
+    return "button" if role in ("text", "image", "view") and node.get("clickable") == "true" else role
+
+
+def _name(node: ElementTree.Element) -> str:
+    """What a person would call it. A field's hint is its name, and what stands in it a state."""
+    said = (node.get("content-desc"), node.get("hint") if _editable(node) else None, node.get("text"))
+    return next((text for text in said if text), "")
+
+
+def _editable(node: ElementTree.Element) -> bool:
+    return _role(node) == "textbox"
+
+
+def _states(node: ElementTree.Element) -> Iterator[tuple[str, str]]:
+    text, name = node.get("text"), _name(node)
+    if text and text != name:
+        # Texts of apps may hold line breaks; the observation has a line for each element.
+        yield "value", repr(text)
+    if not name and (known := _ID.search(node.get("resource-id", ""))):
+        yield "id", known[0]
+    if node.get("checkable") == "true":
+        yield "checked", node.get("checked", "false")
+    for state in ("selected", "focused", "scrollable", "password"):
+        if node.get(state) == "true":
+            yield state, "true"
+    if node.get("enabled") == "false":
+        yield "disabled", "true"

@@ -1,0 +1,235 @@
+"""What an agent does on a page, as a person would: real mouse and key events at the place where the element is.
+
+An action on something that is not there, has no room on the page or cannot take it does nothing. As in WebArena, typing
+clicks the middle of the element and adds to what it holds (an agent that wants to replace it presses Control+a and Backspace
+before), a click on what is covered goes to the cover, and scrolling moves by a window's height. A drop-down list opens no
+menu, which no screenshot would show: a click gives it the focus, its options are clicked or chosen by `select`, or by typing
+their words. A date, time, colour or range in the form of HTML is set as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prill.actions.keys import key_combination
+from prill.types import Action, Point
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Page
+
+
+# Longer texts are put in at once: a key at a time would take seconds.
+_BY_KEYS = 500
+_DRAG_STEPS = 10
+_WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+_OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
+# Gives true when a drop-down list was dealt with, so that no menu is to open.
+_MENU = """function(chosen) {
+  const el = this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
+  const menu = el && el.closest("select");
+  if (!menu) return false;
+  const squeeze = (text) => text.replace(/\\s+/g, " ").trim();
+  let option = el.closest("option");
+  if (chosen !== null) {
+    const wanted = squeeze(chosen), options = [...menu.options];
+    option = options.find((o) => squeeze(o.label) === wanted || squeeze(o.text) === wanted || o.value === wanted)
+      || options.find((o) => squeeze(o.label).toLowerCase() === wanted.toLowerCase());
+  } else if (menu.multiple || menu.size > 1) return false;
+  if (menu.disabled) return true;
+  menu.focus();
+  if (!option || option.disabled || option.selected) return true;
+  option.selected = true;
+  for (const event of ["input", "change"]) menu.dispatchEvent(new Event(event, { bubbles: true }));
+  return true;
+}"""
+# Keys go to the parts of these inputs in the order of the browser's language, so a whole value is set instead.
+_SET = """function(value) {
+  const kinds = ["date", "time", "month", "week", "datetime-local", "color", "range"];
+  if (this.tagName !== "INPUT" || !kinds.includes(this.type) || this.disabled || this.readOnly) return false;
+  const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set, before = this.value;
+  set.call(this, value);
+  if (this.value.toLowerCase() !== value.toLowerCase()) { set.call(this, before); return false; }
+  this.focus();
+  for (const event of ["input", "change"]) this.dispatchEvent(new Event(event, { bubbles: true }));
+  return true;
+}"""
+_SCROLL = """function(across, down) {
+  const doc = this.ownerDocument || this, view = doc.defaultView, root = doc.scrollingElement || doc.body;
+  const moves = (el) => across ? el.scrollWidth > el.clientWidth : el.scrollHeight > el.clientHeight;
+  const free = (el) => ["auto", "scroll", "overlay"].includes(getComputedStyle(el)[across ? "overflowX" : "overflowY"]);
+  let el = this === doc ? null : this.nodeType === Node.ELEMENT_NODE ? this : this.parentElement;
+  if (!el && root && !(moves(root))) el = doc.elementFromPoint(view.innerWidth / 2, view.innerHeight / 2);
+  while (el && el !== root && !(moves(el) && free(el))) el = el.parentElement;
+  if (!el || el === root) root.scrollBy({ left: across * view.innerWidth, top: down * view.innerHeight, behavior: "instant" });
+  else el.scrollBy({ left: across * el.clientWidth, top: down * el.clientHeight, behavior: "instant" });
+}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """An element of the page: its session, Chromium's backend node id, and the element that shows its frame.
+
+    `owner` is None unless that frame has a process of its own.
+    """
+
+    session: CDPSession
+    number: int
+    owner: Element | None = None
+
+
+async def perform(page: Page, session: CDPSession, action: Action, element: Element | None) -> None:
+    """Carries out an action on the page itself, at its point where it has one, else at the element.
+
+    Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the page.
+    """
+    place: Element | Point | None = element if action.point is None else _pixels(page, action.point)
+    match action.kind:
+        case "click":
+            await _click(page, session, place)
+        case "hover":
+            if spot := await _spot(page, place):
+                await page.mouse.move(*spot)
+        case "type" if action.value is not None:
+            if action.target is None or place is not None:
+                await _type(page, session, place, action.value)
+        case "press" if action.value:
+            await _press(page, action.value)
+        case "select" if action.value is not None:
+            if (chosen := await _element(session, place)) is not None:
+                await _call(chosen, _MENU, action.value)
+        case "scroll":
+            if action.target is None or place is not None:
+                await _scroll(page, session, place, action.value or "down")
+        case "swipe" | "drag" if action.end_point is not None:
+            await _drag(page, place, _pixels(page, action.end_point))
+        case "swipe" if action.value in _OPPOSITE:
+            # A finger that goes up moves the page down.
+            await _scroll(page, session, place, _OPPOSITE[action.value])
+
+
+async def _click(page: Page, session: CDPSession, place: Element | Point | None) -> bool:
+    """False when there is nothing to click on."""
+    element = await _element(session, place)
+    if element is not None and await _call(element, _MENU, None):
+        return True
+    spot = await _spot(page, place)
+    if spot is not None:
+        await page.mouse.click(*spot)
+    return spot is not None
+
+
+async def _type(page: Page, session: CDPSession, place: Element | Point | None, value: str) -> None:
+    words, enter = value.removesuffix("\n"), value.endswith("\n")
+    element = await _element(session, place)
+    if element is not None and await _call(element, _MENU, words):
+        return
+    if element is not None and await _call(element, _SET, words):
+        words = ""
+    elif place is not None and not await _click(page, session, place):
+        return
+    if len(words) > _BY_KEYS:
+        await page.keyboard.insert_text(words)
+    elif words:
+        await page.keyboard.type(words)
+    if enter:
+        await page.keyboard.press("Enter")
+
+
+async def _press(page: Page, keys: str) -> None:
+    from playwright.async_api import Error
+
+    try:
+        await page.keyboard.press(key_combination(keys))
+    except Error as error:
+        # A key that no keyboard has is the agent's mistake, not a broken browser.
+        if "Unknown key" not in error.message:
+            raise
+
+
+async def _scroll(page: Page, session: CDPSession, place: Element | Point | None, way: str) -> None:
+    across, down = _WAYS.get(way, _WAYS["up" if "up" in way else "down"])
+    element = await _element(session, place)
+    if element is not None:
+        await _call(element, _SCROLL, across, down)
+    else:
+        await page.evaluate(f"([across, down]) => ({_SCROLL}).call(document, across, down)", [across, down])
+
+
+async def _drag(page: Page, place: Element | Point | None, end: Point) -> None:
+    if spot := await _spot(page, place):
+        await page.mouse.move(*spot)
+        await page.mouse.down()
+        await page.mouse.move(*end, steps=_DRAG_STEPS)
+        await page.mouse.up()
+
+
+def _pixels(page: Page, point: Point) -> Point:
+    size = page.viewport_size or {"width": 0, "height": 0}
+    # The far edge belongs to the screen, but the pixel after the last one does not.
+    return (min(point[0] * size["width"], size["width"] - 1), min(point[1] * size["height"], size["height"] - 1))
+
+
+async def _spot(page: Page, place: Element | Point | None) -> Point | None:
+    """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it takes no room."""
+    if not isinstance(place, Element):
+        return place
+    corner = (0.0, 0.0)
+    if place.owner is not None:
+        await _ask(place.owner, "DOM.scrollIntoViewIfNeeded")
+        frame = await _ask(place.owner, "DOM.getBoxModel")
+        if frame is None:
+            return None
+        corner = (frame["model"]["content"][0], frame["model"]["content"][1])
+    await _ask(place, "DOM.scrollIntoViewIfNeeded")
+    found = await _ask(place, "DOM.getContentQuads")
+    size = page.viewport_size or {"width": 0, "height": 0}
+    for quad in () if found is None else found["quads"]:
+        left, right = max(0, min(quad[::2]) + corner[0]), min(size["width"], max(quad[::2]) + corner[0])
+        top, low = max(0, min(quad[1::2]) + corner[1]), min(size["height"], max(quad[1::2]) + corner[1])
+        if right > left and low > top:
+            return ((left + right) / 2, (top + low) / 2)
+    return None
+
+
+async def _element(session: CDPSession, place: Element | Point | None) -> Element | None:
+    """The element, or the one that lies at the point."""
+    if place is None or isinstance(place, Element):
+        return place
+    found = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
+    return None if found is None else Element(session, found["backendNodeId"])
+
+
+async def _call(element: Element, function: str, *arguments: object) -> object:
+    """What the function gives for the element as `this`; None when the element is gone."""
+    found = await _ask(element, "DOM.resolveNode")
+    if found is None:
+        return None
+    target = found["object"]["objectId"]
+    values = [{"value": value} for value in arguments]
+    said = await _sent(
+        element.session,
+        "Runtime.callFunctionOn",
+        {"objectId": target, "functionDeclaration": function, "arguments": values, "returnByValue": True, "userGesture": True},
+    )
+    await _sent(element.session, "Runtime.releaseObject", {"objectId": target})
+    return None if said is None else said["result"].get("value")
+
+
+async def _ask(element: Element, method: str) -> Mapping[str, Any] | None:
+    return await _sent(element.session, method, {"backendNodeId": element.number})
+
+
+async def _sent(session: CDPSession, method: str, params: dict[str, Any]) -> Mapping[str, Any] | None:
+    """The reply; None when Chromium says that there is no such element, or that it takes no room."""
+    from playwright.async_api import Error
+
+    try:
+        reply: Mapping[str, Any] = await session.send(method, params)
+    except Error as error:
+        # The browser or the page being gone is said without a protocol error.
+        if "Protocol error" not in error.message or "closed" in error.message or "crashed" in error.message:
+            raise
+        return None
+    return reply

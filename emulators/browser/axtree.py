@@ -1,0 +1,133 @@
+"""A page's accessibility tree as text for language agents, in the form of WebArena (arXiv 2307.13854, section 2.3).
+
+One line for each node that says something, nested by tabs: `[12] link 'Cart' focused: True`. The rules are those of
+WebArena's reference environment in the form of its logs, without what today's Chromium adds to them (addresses of links,
+runs of glyphs, list markers; an image is `img`). Three deliberate differences, each of which shows more: the options of a
+drop-down list that can be seen are listed, so that they can be chosen; what a field holds is never left out as a repetition;
+and for that a text is compared with what the lines before it say, not with their ids (a lone "1" next to element 12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from prill.models.prompts import estimate_tokens
+
+Box = tuple[float, float, float, float]
+_IGNORED_STATES = {"focusable", "editable", "readonly", "level", "settable", "multiline", "invalid", "url"}
+_NO_LINE = {"InlineTextBox", "LineBreak", "ListMarker", "MenuListPopup"}
+_NO_LINE_IF_EMPTY = {
+    "generic",
+    "img",
+    "list",
+    "strong",
+    "paragraph",
+    "banner",
+    "navigation",
+    "Section",
+    "LabelText",
+    "Legend",
+    "listitem",
+}
+_FIELDS = {"textbox", "searchbox", "spinbutton", "combobox"}
+_ROLES = {"image": "img"}
+# The share of WebArena's reference; its formula multiplies where it should divide, so nearly all that overlaps is shown.
+_IN_VIEW = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Which element: `document` changes with every navigation of the frame, `number` is Chromium's backend node id."""
+
+    frame: str
+    document: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of the tree. `depth` counts the ancestors; `name` None: the node is not exposed to readers.
+
+    `box` is (left, top, width, height) in CSS pixels of the window; None: it takes no room. `key` tells nodes apart;
+    None: there is no element behind it to act on.
+    """
+
+    key: Key | None
+    depth: int
+    role: str
+    name: str | None
+    states: tuple[tuple[str, str], ...] = ()
+    box: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A node as it is shown: how far in, which element, and what it says, without its id."""
+
+    key: Key
+    depth: int
+    text: str
+
+
+def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -> list[Line]:
+    """The lines of nodes in document order. `window` is the size outside of which nothing is shown; None: the whole page."""
+    lines: list[Line] = []
+    above: list[tuple[Node, bool]] = []
+    for node in nodes:
+        while above and above[-1][0].depth >= node.depth:
+            above.pop()
+        text = _text(node)
+        shown = text is not None and node.key is not None and (window is None or _in_window(node, window, above))
+        if shown and text is not None and node.key is not None and not _repeats(node, lines, above):
+            lines.append(Line(node.key, sum(visible for _, visible in above), text))
+        above.append((node, shown))
+    return lines
+
+
+def written(lines: Sequence[Line], number: Callable[[Key], int], max_tokens: int | None = None) -> str:
+    """The text; `number` gives the id of a key. Cut at the end of a line, which is said in one more line.
+
+    Tokens are counted as four characters each.
+    """
+    rows = ["\t" * line.depth + f"[{number(line.key)}] {line.text}" for line in lines]
+    if max_tokens is None:
+        return "\n".join(rows)
+    length = 0
+    for place, row in enumerate(rows):
+        length += len(row) + 1
+        if estimate_tokens(" " * length) > max_tokens:
+            return "\n".join([*rows[:place], f"… {len(rows) - place} more lines"])
+    return "\n".join(rows)
+
+
+def _text(node: Node) -> str | None:
+    if node.name is None or node.role in _NO_LINE:
+        return None
+    role = _ROLES.get(node.role, node.role)
+    states = [f"{name}: {value}" for name, value in node.states if name not in _IGNORED_STATES]
+    if not node.name.strip() and role in _NO_LINE_IF_EMPTY and (not states or role == "listitem"):
+        return None
+    return " ".join([role, repr(node.name), *states])
+
+
+def _in_window(node: Node, window: tuple[float, float], above: Sequence[tuple[Node, bool]]) -> bool:
+    if node.role == "RootWebArea":
+        # Of a frame: as visible as the frame.
+        return not above or above[-1][1]
+    if node.role == "option" and node.box is None:
+        return any(visible for other, visible in above if other.role == "combobox")
+    if node.box is None or 0 in node.box[2:]:
+        return False
+    left, top, width, height = node.box
+    across = max(0.0, min(left + width, window[0]) - max(left, 0.0))
+    down = max(0.0, min(top + height, window[1]) - max(top, 0.0))
+    return across * down / width * height >= _IN_VIEW
+
+
+def _repeats(node: Node, lines: Sequence[Line], above: Sequence[tuple[Node, bool]]) -> bool:
+    """Whether one of the three lines before says this text already."""
+    if node.role != "StaticText" or node.name is None or any(other.role in _FIELDS for other, _ in above):
+        return False
+    words = repr(node.name)[1:-1]
+    return not words or any(words in line.text for line in lines[-3:])

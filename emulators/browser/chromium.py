@@ -1,0 +1,194 @@
+"""The system's Chromium, headless, driven by Playwright. One process is shared; every episode gets a context of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, BrowserContext, Playwright
+
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+QUIET = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+    "--font-render-hinting=none",
+)
+# Seconds: a browser that works starts in under one, and opens and closes a context in less.
+START_TIMEOUT, CALL_TIMEOUT, END_TIMEOUT = 60.0, 20.0, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a fresh context begins with.
+
+    `storage_state` is a file of cookies and local storage as Playwright writes it; `geolocation` is latitude and longitude
+    in degrees, and pages may then read it; `har` is where the network traffic is recorded once the context closes.
+    """
+
+    storage_state: Path | None = None
+    geolocation: tuple[float, float] | None = None
+    har: Path | None = None
+    locale: str | None = None
+    timezone: str | None = None
+    downloads: bool = True
+    reduced_motion: bool = False
+
+
+def chromium_path() -> str:
+    """The executable: the environment variable PRILL_CHROMIUM, else the first of NAMES on the PATH. Raises UsageError."""
+    if chosen := os.environ.get("PRILL_CHROMIUM"):
+        if not os.access(chosen, os.X_OK):
+            raise UsageError(f"PRILL_CHROMIUM={chosen} is not an executable file")
+        return chosen
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    raise UsageError("no Chromium found; run: apt-get install chromium, or set PRILL_CHROMIUM to the executable")
+
+
+class Chromium:
+    """A browser that starts when the first context is asked for, and starts again if it has died.
+
+    `arguments` are added to the command line, such as `--proxy-server=…`.
+    """
+
+    def __init__(self, *, arguments: tuple[str, ...] = ()) -> None:
+        self._arguments = arguments
+        self._playwright: Playwright | None = None
+        self._browser: Browser | None = None
+        self._start: asyncio.Task[Browser] | None = None
+        self._unwanted: set[asyncio.Task[None]] = set()
+
+    async def context(self, width: int, height: int, scale: float = 1.0, *, profile: Profile | None = None) -> BrowserContext:
+        """A fresh profile with a window of `width` x `height` CSS pixels, drawn with `scale` device pixels each.
+
+        Raises UsageError for a `storage_state` that cannot be read, EnvironmentFailure when Chromium does not start.
+        """
+        try:
+            from playwright.async_api import Error
+        except ImportError:
+            raise MissingExtra("playwright", "web") from None
+        profile = profile or Profile()
+        if profile.storage_state is not None and not profile.storage_state.is_file():
+            raise UsageError(f"there is no file of cookies at {profile.storage_state}")
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                browser = await self._started()
+        except TimeoutError:
+            await self.close()
+            raise EnvironmentFailure("Chromium did not start in time and was ended") from None
+        except Error as error:
+            await self.close()
+            raise EnvironmentFailure(f"Chromium does not start: {error.message.splitlines()[0]}") from error
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                return await self._wanted(_new_context(browser, width, height, scale, profile))
+        except TimeoutError:
+            await self.end(browser)
+            raise EnvironmentFailure("Chromium did not answer and was ended") from None
+        except Error as error:
+            if "storage state" in error.message:
+                raise UsageError(f"the cookies of {profile.storage_state} are refused: {error.message}") from None
+            # When Playwright's own process is gone, the browser still looks connected.
+            await self.end(browser)
+            raise EnvironmentFailure(f"Chromium gives no profile: {error.message.splitlines()[0]}") from error
+        except ValueError:
+            raise UsageError(f"{profile.storage_state} is not in the form of Playwright's storage state") from None
+
+    async def _started(self) -> Browser:
+        if self._browser is not None and self._browser.is_connected():
+            return self._browser
+        if self._start is None or self._start.done():
+            self._start = asyncio.create_task(self._launched())
+            # An error is of no interest to a caller that has given up.
+            self._start.add_done_callback(lambda start: start.cancelled() or start.exception())
+        # A start that is broken off half-way would leave processes that nobody knows of.
+        return await asyncio.shield(self._start)
+
+    async def _launched(self) -> Browser:
+        from playwright.async_api import async_playwright
+
+        if self._playwright is None:
+            self._playwright = await async_playwright().start()
+        # Chromium refuses to run as root with its sandbox; everybody else keeps it.
+        flags = [*QUIET, *self._arguments, *(("--no-sandbox",) if os.geteuid() == 0 else ())]
+        self._browser = await self._playwright.chromium.launch(executable_path=chromium_path(), args=flags)
+        return self._browser
+
+    async def _wanted(self, making: Coroutine[None, None, BrowserContext]) -> BrowserContext:
+        """What is made; closed as soon as it is there when the caller has given up by then."""
+        made = asyncio.create_task(making)
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            closing = asyncio.create_task(_close(made))
+            self._unwanted.add(closing)
+            closing.add_done_callback(self._unwanted.discard)
+            raise
+
+    async def end(self, browser: Browser | None) -> None:
+        """Ends a browser that does not answer. One that was started after it, for others that share it, is left alone."""
+        if browser is self._browser:
+            await self.close()
+
+    async def close(self) -> None:
+        """Ends the browser, by force when it does not answer; safe to call twice."""
+        start, self._start = self._start, None
+        if start is not None and not start.done():
+            await asyncio.wait({start}, timeout=END_TIMEOUT)
+        browser, self._browser = self._browser, None
+        playwright, self._playwright = self._playwright, None
+        if playwright is None:
+            return
+        from playwright.async_api import Error
+
+        if browser is not None:
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(END_TIMEOUT):
+                    await browser.close()
+        # Ending Playwright's own process kills what is left of the browser.
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(END_TIMEOUT):
+                await playwright.stop()
+
+
+async def _close(made: asyncio.Task[BrowserContext]) -> None:
+    from playwright.async_api import Error
+
+    # A profile that cannot be made needs no closing, and the browser may be gone.
+    with contextlib.suppress(Error, ValueError):
+        await (await made).close()
+
+
+async def _new_context(browser: Browser, width: int, height: int, scale: float, profile: Profile) -> BrowserContext:
+    place = profile.geolocation
+    return await browser.new_context(
+        viewport={"width": width, "height": height},
+        device_scale_factor=scale,
+        storage_state=profile.storage_state,
+        geolocation=None if place is None else {"latitude": place[0], "longitude": place[1]},
+        permissions=None if place is None else ["geolocation"],
+        record_har_path=profile.har,
+        record_har_content=None if profile.har is None else "embed",
+        locale=profile.locale,
+        timezone_id=profile.timezone,
+        accept_downloads=profile.downloads,
+        reduced_motion="reduce" if profile.reduced_motion else None,
+    )

@@ -1,0 +1,301 @@
+"""A web browser as an environment: any page in headless Chromium, seen and driven as in WebArena (arXiv 2307.13854).
+
+An observation is a picture of the window and the text of the current tab: a line with the titles of all tabs, a line for
+whatever happened outside of the page (`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility
+tree (axtree.py). An element keeps its number until its page navigates, numbers are never used twice in an episode, and the
+same pages give the same numbers each time. What actions do is said in browser_actions.py, tabs and dialogs in
+browser_tabs.py, how long is waited in page_still.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prill.emulators.browser.actions import perform
+from prill.emulators.browser.chromium import Chromium, Profile
+from prill.emulators.browser.settle import RESTLESS, arrived, until_still
+from prill.emulators.browser.tabs import Tabs, free_path
+from prill.emulators.browser.view import View
+from prill.emulators.screenshots import keep_screenshot
+from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.types import Action, Observation, Task
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+# Seconds to write a trace or a network record.
+_WRITING = 30.0
+START_SEPARATOR = " |AND| "
+_BLANK = "about:blank"
+# A blinking caret would make two pictures of one state differ.
+_NO_CARET = """(() => { const sheet = new CSSStyleSheet(); sheet.replaceSync("* { caret-color: transparent !important }");
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })()"""
+_NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "view-source")
+
+
+class BrowserEnvironment:
+    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a tab each, none a blank tab.
+
+    `viewport` is the window in CSS pixels, drawn one to one. `whole_page` puts what has to be scrolled to into the text as
+    well, `max_tokens` cuts it (1920 in WebArena's prompts; four characters count as one). After an action the page gets
+    until it is still; with `pause` always so many seconds instead (WebArena: 2). `navigation_timeout` bounds the wait for
+    an answer to a request for a page, `answer_timeout` what a page may take for anything else; one that takes longer hangs,
+    which is an EnvironmentFailure. Both in seconds. `downloads` and `traces` are folders; None: downloads are refused, no
+    trace is kept. `schemes` are those that the agent may go to; the start page may have any.
+
+    `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
+    address that the agent or the task names to the host that serves it, `shown_url` maps back what observations show.
+    """
+
+    def __init__(
+        self,
+        images: Path,
+        *,
+        browser: Chromium | None = None,
+        viewport: tuple[int, int] = (1280, 720),
+        whole_page: bool = False,
+        max_tokens: int | None = None,
+        pause: float | None = None,
+        navigation_timeout: float = 30.0,
+        answer_timeout: float = 20.0,
+        downloads: Path | None = None,
+        traces: Path | None = None,
+        schemes: tuple[str, ...] = ("http", "https"),
+        prepare: Callable[[Task], Awaitable[Profile]] | None = None,
+        real_url: Callable[[str], str] = str,
+        shown_url: Callable[[str], str] = str,
+    ) -> None:
+        self._images = images
+        self._browser = browser or Chromium()
+        self._owns_browser = browser is None
+        self._viewport = viewport
+        self._window = None if whole_page else (float(viewport[0]), float(viewport[1]))
+        self._max_tokens = max_tokens
+        self._pause = pause
+        self._navigation_timeout = navigation_timeout
+        self._answer_timeout = answer_timeout
+        self._downloads, self._traces = downloads, traces
+        self._schemes = schemes
+        self._prepare = prepare
+        self._real_url, self._shown_url = real_url, shown_url
+        self._tabs: Tabs | None = None
+        self._page: Page | None = None
+        self._trace: Path | None = None
+        self._tracing: str | None = None
+        self._har: Path | None = None
+        self._view = View()
+
+    @property
+    def page(self) -> Page:
+        """The tab that the agent is in, for oracles. Raises UsageError when no episode is open."""
+        if self._page is None:
+            raise UsageError("no episode is open: call reset first")
+        return self._page
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """All tabs, oldest first."""
+        return () if self._tabs is None else self._tabs.pages
+
+    @property
+    def har(self) -> Path | None:
+        """The network record of the last episode, when its profile asked for one; it is written by `finish`."""
+        return self._har
+
+    @property
+    def trace(self) -> Path | None:
+        """Playwright's trace of the last episode, when there are to be any; it is written by `finish`."""
+        return self._trace
+
+    async def reset(self, task: Task) -> Observation:
+        """A new profile with the task's start pages, the first of them in front.
+
+        Raises EnvironmentFailure also when a start page cannot be reached or its server reports an error of its own.
+        """
+        await self.finish()
+        profile = Profile() if self._prepare is None else await self._prepare(task)
+        profile = replace(profile, downloads=self._downloads is not None, reduced_motion=True)
+        self._har, self._trace, self._tracing = profile.har, None, None
+        with self._failures("at the start"):
+            context = await self._browser.context(*self._viewport, profile=profile)
+            tabs = self._tabs = Tabs(context, self._downloads)
+            async with asyncio.timeout(self._answer_timeout):
+                await context.add_init_script(_NO_CARET)
+                if self._traces is not None:
+                    await context.tracing.start(screenshots=True, snapshots=True)
+                    self._tracing = re.sub(r"[^\w.-]+", "-", task.id)[-100:] or "episode"
+            for url in (task.start_url or _BLANK).split(START_SEPARATOR):
+                async with asyncio.timeout(self._navigation_timeout + self._answer_timeout):
+                    await self._open(tabs, url)
+            await self._settle(tabs, tabs.pages[0])
+            return await self._observe(tabs)
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The tab after the action. An action on something that is not there leaves the page as it was."""
+        tabs, page = self._tabs, self.page
+        assert tabs is not None
+        with self._failures(f"after {action.kind}"):
+            self._check(tabs, page)
+            travels = action.kind in ("goto", "back", "forward")
+            async with asyncio.timeout(self._answer_timeout + (self._navigation_timeout if travels else 0.0)):
+                await self._act(tabs, page, action)
+            await self._settle(tabs)
+            return await self._observe(tabs), action.is_final
+
+    async def finish(self) -> None:
+        """Ends the episode: closes its tabs, and writes trace and network record. Safe to call twice."""
+        if (tabs := self._tabs) is None:
+            return
+        from playwright.async_api import Error
+
+        await tabs.stop()
+        # Without its trace an episode is still whole, and others may be playing in this browser.
+        with contextlib.suppress(Error, TimeoutError, OSError):
+            async with asyncio.timeout(_WRITING):
+                if self._traces is not None and self._tracing is not None:
+                    trace, self._tracing = free_path(self._traces / f"{self._tracing}.zip"), None
+                    await tabs.context.tracing.stop(path=trace)
+                    self._trace = trace
+        try:
+            async with asyncio.timeout(self._answer_timeout if self._har is None else _WRITING):
+                await tabs.context.close()
+        except (Error, TimeoutError):
+            # A browser that cannot even close tabs is of no use to the next episode.
+            await self._browser.end(tabs.context.browser)
+        self._tabs, self._page, self._view = None, None, View()
+
+    async def close(self) -> None:
+        """Ends the episode, and the browser unless it was given."""
+        await self.finish()
+        if self._owns_browser:
+            await self._browser.close()
+
+    async def _open(self, tabs: Tabs, url: str) -> None:
+        from playwright.async_api import Error
+
+        page = await tabs.context.new_page()
+        try:
+            answer = await page.goto(self._real_url(url), wait_until="commit", timeout=self._navigation_timeout * 1000)
+        except Error as error:
+            why = error.message.splitlines()[0].removeprefix("Page.goto: ")
+            raise EnvironmentFailure(f"the start page {url} cannot be opened: {why}; is the site running?") from error
+        if answer is not None and answer.status >= 500:
+            raise EnvironmentFailure(f"the start page {url} cannot be opened: its server answered {answer.status}")
+
+    async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
+        from playwright.async_api import Error, TimeoutError
+
+        limit = self._navigation_timeout * 1000
+        try:
+            match action.kind:
+                case "goto" if action.value:
+                    await self._goto(tabs, page, action.value)
+                case "back":
+                    await page.go_back(wait_until="commit", timeout=limit)
+                case "forward":
+                    await page.go_forward(wait_until="commit", timeout=limit)
+                case "new_tab":
+                    await tabs.focus(await tabs.context.new_page())
+                case "close_tab":
+                    await page.close()
+                    # Another tab than a person would be in, but the one that WebArena's agents expect.
+                    if tabs.pages:
+                        await tabs.focus(tabs.pages[-1])
+                case "focus_tab" if action.value:
+                    tab = {str(place): tab for place, tab in enumerate(tabs.pages)}.get(action.value.strip())
+                    if tab is not None:
+                        await tabs.focus(tab)
+                case "wait":
+                    await asyncio.sleep(1)
+                case _:
+                    element = None if action.target is None else self._view.find(action.target)
+                    await perform(page, await self._view.session(page), action, element)
+        except TimeoutError:
+            tabs.note(f"no answer within {self._navigation_timeout:g} s")
+            await (await self._view.session(page)).send("Page.stopLoading")
+        except Error as error:
+            # A page may close itself, go elsewhere or turn into a download while it is acted upon.
+            if not (page.is_closed() and tabs.pages) and not re.search(r"net::ERR_|interrupted by|Download is", error.message):
+                raise
+
+    async def _goto(self, tabs: Tabs, page: Page, address: str) -> None:
+        from playwright.async_api import Error
+
+        url = self._real_url(_with_scheme(address.strip()))
+        if url != _BLANK and url.partition(":")[0].lower() not in self._schemes:
+            return tabs.note(f"going to {address[:200]!r} was refused: only {' and '.join(self._schemes)} addresses are open")
+        try:
+            await page.goto(url, wait_until="commit", timeout=self._navigation_timeout * 1000)
+        except Error as error:
+            if "invalid URL" not in error.message:
+                raise
+            tabs.note(f"{address[:200]!r} is no address")
+
+    async def _settle(self, tabs: Tabs, front: Page | None = None) -> None:
+        """Lets the current tab, or the one to be put in front, come to rest."""
+        patience = self._navigation_timeout
+        async with asyncio.timeout(3 * (patience + (self._pause or 0.0) + 2 * RESTLESS) + self._answer_timeout):
+            if front is not None:
+                await tabs.focus(front)
+            # A page may open a tab, which then becomes the current one, also a moment later.
+            for _ in range(3):
+                await tabs.opened(patience)
+                page = self._page = await tabs.current()
+                await self._rest(tabs, page)
+                await tabs.handled(RESTLESS)
+                if await tabs.current() is page:
+                    break
+            self._page = await tabs.current()
+
+    async def _rest(self, tabs: Tabs, page: Page) -> None:
+        patience = self._navigation_timeout
+        if self._pause is None:
+            came = await until_still(page, tabs.traffic[page], patience)
+        else:
+            await asyncio.sleep(self._pause)
+            came = await arrived(tabs.traffic[page], time.monotonic() + patience)
+        if not came:
+            tabs.note(f"another page did not come within {patience:g} s")
+            await (await self._view.session(page)).send("Page.stopLoading")
+
+    async def _observe(self, tabs: Tabs) -> Observation:
+        page = self.page
+        self._check(tabs, page)
+        async with asyncio.timeout(self._answer_timeout):
+            titles = await tabs.titles(page)
+            tree = await self._view.read(page, self._window, self._max_tokens)
+            png = await self._view.picture(page)
+        text = "\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree])
+        picture = await asyncio.to_thread(keep_screenshot, png, self._images)
+        return Observation(screenshot=picture, text=text, url=self._shown_url(tabs.address(page)))
+
+    def _check(self, tabs: Tabs, page: Page) -> None:
+        if page in tabs.crashed:
+            raise EnvironmentFailure("the page crashed")
+
+    @contextlib.contextmanager
+    def _failures(self, when: str) -> Iterator[None]:
+        """Turns what goes wrong with the browser into EnvironmentFailure."""
+        try:
+            from playwright.async_api import Error
+        except ImportError:
+            raise MissingExtra("playwright", "web") from None
+        try:
+            yield
+        except TimeoutError:
+            raise EnvironmentFailure(f"the page does not answer {when}") from None
+        except Error as error:
+            raise EnvironmentFailure(f"the browser failed {when}: {error.message.splitlines()[0]}") from error
+
+
+def _with_scheme(address: str) -> str:
+    scheme, colon, rest = address.partition(":")
+    return address if colon and (rest.startswith("//") or scheme.lower() in _NO_HOST) else f"http://{address}"

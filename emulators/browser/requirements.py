@@ -1,0 +1,60 @@
+"""What web environments need, and whether it is here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+
+from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.requirements import Tool
+from prill.errors import UsageError
+
+_VERSION_TIMEOUT = 10.0
+_PACKAGES = (
+    ("Playwright", "playwright", "pip install 'prill[web]'"),
+    ("MiniWoB++ pages", "miniwob", "pip install --no-deps miniwob"),
+    ("BrowserGym, for its own tasks", "browsergym-core", "pip install 'prill[browsergym]', in an environment of its own"),
+    ("libwebarena, to compare with", "libwebarena", "pip install libwebarena beartype"),
+    ("webarena-verified, a second oracle", "webarena-verified", "pip install webarena-verified"),
+)
+
+
+async def web_tools() -> tuple[Tool, ...]:
+    """Chromium with its version, and the packages with theirs; the first two are all that most tasks need."""
+    browser = Tool("Chromium", await _chromium(), "apt-get install chromium, or set PRILL_CHROMIUM to the executable")
+    packages = tuple(Tool(name, _version(package), get) for name, package, get in _PACKAGES)
+    return (browser, *packages)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+async def _chromium() -> str | None:
+    """The path, with the version that the executable prints; None when it is not there or does not run."""
+    try:
+        path = chromium_path()
+        process = await asyncio.create_subprocess_exec(
+            path,
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except (UsageError, OSError):
+        return None
+    try:
+        async with asyncio.timeout(_VERSION_TIMEOUT):
+            said, _ = await process.communicate()
+    except TimeoutError:
+        return f"{path} (does not say its version)"
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return f"{path} ({said.decode(errors='replace').strip()})" if process.returncode == 0 else None

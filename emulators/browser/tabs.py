@@ -1,0 +1,197 @@
+"""The tabs of one episode: which one the agent is in, and what happened outside of the pages, told in words.
+
+Every dialog is answered with OK, a prompt with the text it proposes, and a page that asks whether to leave is left. A new
+tab becomes the current one. Downloads are kept in a folder, or refused without one. A file chooser is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prill.emulators.browser.settle import Traffic
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
+
+
+# More are closed at once: a page that opens windows without end is no reason to lose the machine.
+MOST_TABS = 20
+MOST_NOTES = 5
+_LONGEST = 200
+# Seconds: a tab in the background may hang without harm.
+_TITLE_TIMEOUT = 1.0
+
+
+class Tabs:
+    """Follows a context from its first page on."""
+
+    def __init__(self, context: BrowserContext, downloads: Path | None) -> None:
+        self.context = context
+        self.crashed: set[Page] = set()
+        self.traffic: dict[Page, Traffic] = {}
+        self._downloads = downloads
+        # The tabs the agent was in, the last one last.
+        self._visited: list[Page] = []
+        self._failed: dict[Page, str] = {}
+        self._notes: list[str] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = 0
+        self._following = True
+        context.on("page", self._opened)
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """All tabs, oldest first."""
+        return tuple(page for page in self.context.pages if not page.is_closed())
+
+    async def current(self) -> Page:
+        """The tab the agent is in: when it is closed, the one before; a new one when all were closed."""
+        if self._visited[-1:] and not self._visited[-1].is_closed():
+            return self._visited[-1]
+        self._visited = [page for page in self._visited if not page.is_closed()]
+        await self.focus(self._visited[-1] if self._visited else await self.context.new_page())
+        return self._visited[-1]
+
+    async def focus(self, page: Page) -> None:
+        """Makes the tab the current one."""
+        self._visited.append(page)
+        await page.bring_to_front()
+
+    async def titles(self, current: Page) -> str:
+        """The line of the tabs: `Tab 0 (current): Cart | Tab 1: Orders`."""
+        pages = self.pages
+        titles = await asyncio.gather(*(_title(page, None if page is current else _TITLE_TIMEOUT) for page in pages))
+        return " | ".join(
+            f"Tab {place}{' (current)' if page is current else ''}: {title}"
+            for place, (page, title) in enumerate(zip(pages, titles, strict=True))
+        )
+
+    def address(self, page: Page) -> str:
+        """The URL in the address bar: of a page that could not be opened, the one that was asked for."""
+        return self._failed.get(page, page.url) if page.url.startswith("chrome-error:") else page.url
+
+    def note(self, text: str) -> None:
+        """Something the agent is to be told with the next observation."""
+        self._notes.append(text)
+
+    def notes(self) -> list[str]:
+        """What there is to tell since the last call; of many only the first."""
+        told, self._notes = self._notes, []
+        return told if len(told) <= MOST_NOTES else [*told[:MOST_NOTES], f"and {len(told) - MOST_NOTES} more like these"]
+
+    async def opened(self, seconds: float) -> None:
+        """Waits for tabs that pages have asked for; they come when their servers answer."""
+        end = time.monotonic() + seconds
+        while self._opening and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        self._opening = 0
+
+    async def handled(self, seconds: float) -> None:
+        """Waits for downloads and dialogs that are being dealt with."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+
+    async def stop(self) -> None:
+        """Ends what is being dealt with; nothing is followed any more."""
+        self._following = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _opened(self, page: Page) -> None:
+        self._opening = max(0, self._opening - 1)
+        if not self._following:
+            return
+        if len(self.context.pages) > MOST_TABS:
+            self.note(f"a new tab was closed: there are {MOST_TABS} already")
+            return self._do(page.close())
+        self.traffic[page] = Traffic(page)
+        self._do(self._watch(page))
+        page.on("close", self._closed)
+        page.on("crash", lambda _: self.crashed.add(page))
+        page.on("dialog", lambda dialog: self._do(self._answer(dialog)))
+        page.on("download", lambda download: self._do(self._keep(download)))
+        page.on("filechooser", lambda _: self.note("a file was asked for; there are none to choose from"))
+        page.on("requestfailed", lambda request: self._failure(page, request))
+        self._visited.append(page)
+
+    async def _watch(self, page: Page) -> None:
+        # Playwright tells of a tab when it is there; that one was asked for is known before the click is over.
+        session = await self.context.new_cdp_session(page)
+        session.on("Page.windowOpen", lambda _: self._ask())
+        await session.send("Page.enable")
+
+    def _ask(self) -> None:
+        self._opening += 1
+
+    def _closed(self, page: Page) -> None:
+        self.traffic.pop(page, None)
+        self._failed.pop(page, None)
+        self.crashed.discard(page)
+
+    def _failure(self, page: Page, request: Request) -> None:
+        reason = request.failure or "no reason given"
+        # Aborted: by the agent's next step, or because the answer was a download.
+        if not request.is_navigation_request() or request.frame != page.main_frame or "ERR_ABORTED" in reason:
+            return
+        # Chromium tries again by itself as long as the page about the error is shown.
+        if not page.url.startswith("chrome-error:") or self._failed.get(page) != request.url:
+            self._failed[page] = request.url
+            self.note(f"the page could not be opened: {reason}")
+
+    def _do(self, work: Coroutine[object, object, None]) -> None:
+        async def guarded() -> None:
+            from playwright.async_api import Error
+
+            # The page may be gone before its dialog is answered.
+            with contextlib.suppress(Error):
+                await work
+
+        task = asyncio.create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, dialog: Dialog) -> None:
+        said = repr(dialog.message[:_LONGEST])
+        if dialog.type == "prompt":
+            self.note(f"a dialog asked {said} and was answered {dialog.default_value[:_LONGEST]!r}")
+            await dialog.accept(dialog.default_value)
+        else:
+            what = "the page asked whether to leave it" if dialog.type == "beforeunload" else f"a dialog said {said}"
+            self.note(f"{what} and was answered OK")
+            await dialog.accept()
+
+    async def _keep(self, download: Download) -> None:
+        # The page proposes the name; it must not lead out of the folder.
+        name = Path(download.suggested_filename.replace("\\", "/")).name[-_LONGEST:] or "download"
+        if self._downloads is None:
+            self.note(f"the download of {name!r} was refused")
+            return await download.cancel()
+        self._downloads.mkdir(parents=True, exist_ok=True)
+        await download.save_as(free_path(self._downloads / name))
+        self.note(f"downloaded {name!r}")
+
+
+def free_path(path: Path) -> Path:
+    """The path, or with a number before its suffix the first one that nothing has."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
+
+
+async def _title(page: Page, limit: float | None) -> str:
+    """The title in one line; empty when the page does not say it in time, or is on its way elsewhere."""
+    from playwright.async_api import Error
+
+    try:
+        async with asyncio.timeout(limit):
+            return " ".join((await page.title()).split())
+    except (Error, TimeoutError):
+        return ""

@@ -1,0 +1,296 @@
+"""What an agent sees of a tab as text, and the way back from the number of a line to its element."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from prill.actions.targets import read_target
+from prill.emulators.browser.actions import Element
+from prill.emulators.browser.axtree import Box, Key, Line, Node, lines_of, written
+
+if TYPE_CHECKING:
+    from playwright.async_api import CDPSession, Frame, Page
+
+
+# A page's accessibility tree with the place of every node, over CDP: a few calls for a page, none for a single node.
+#
+# Frames are part of the tree, those of other sites too (they have a process and a CDP session of their own), but not what
+# those show of third sites in their turn.
+
+
+# What CDP sends: objects as they come from JSON, never handed on.
+Raw = Mapping[str, Any]
+# Seconds: an advert that is slow to load does not hold up the page around it.
+_GUEST_TIMEOUT = 2.0
+_EVERYWHERE = (-1e9, -1e9, 2e9, 2e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The nodes in document order, the sessions that answer for them by frame, and the frames' documents.
+
+    `owners` has for each frame in a process of its own the element of the page that shows it.
+    """
+
+    nodes: tuple[Node, ...]
+    sessions: Mapping[str, CDPSession]
+    documents: Mapping[str, str]
+    owners: Mapping[str, Key]
+
+
+@dataclass(slots=True)
+class _Process:
+    """The frames of one page that one session answers for, as CDP describes them."""
+
+    session: CDPSession
+    documents: dict[str, str]
+    trees: dict[str, Sequence[Raw]]
+    snapshot: Raw
+
+    @property
+    def main(self) -> str:
+        return next(iter(self.documents))
+
+
+class Reader:
+    """Reads pages; keeps their sessions as long as the pages live."""
+
+    def __init__(self) -> None:
+        self._sessions: WeakKeyDictionary[Page | Frame, CDPSession] = WeakKeyDictionary()
+
+    async def session(self, page: Page) -> CDPSession:
+        """The session of the page's main frame."""
+        session = await self._session(page, page)
+        assert session is not None
+        return session
+
+    async def read(self, page: Page) -> Snapshot:
+        """The page as it is now. Raises Playwright's errors, also when the page navigates meanwhile."""
+        main = await _process(await self.session(page))
+        processes = [main]
+        owners: dict[str, Key] = {}
+        children = [frame for frame in page.frames if frame is not page.main_frame]
+        if len(children) >= len(main.documents):
+            for frame in children:
+                guest = await self._guest(page, frame, main)
+                if guest is not None:
+                    processes.append(guest[0])
+                    owners[guest[0].main] = guest[1]
+        return Snapshot(
+            tuple(_nodes(processes, owners)),
+            {frame: process.session for process in processes for frame in process.documents},
+            {frame: document for process in processes for frame, document in process.documents.items()},
+            owners,
+        )
+
+    async def _guest(self, page: Page, frame: Frame, main: _Process) -> tuple[_Process, Key] | None:
+        """A frame of another site, and the element that shows it; None for other frames, and for one that does not answer."""
+        from playwright.async_api import Error
+
+        try:
+            async with asyncio.timeout(_GUEST_TIMEOUT):
+                session = await self._session(page, frame)
+                if session is None:
+                    return None
+                process = await _process(session)
+                owner = (await main.session.send("DOM.getFrameOwner", {"frameId": process.main}))["backendNodeId"]
+        except (Error, TimeoutError):
+            # It is on its way to another page, and may have another process then.
+            self._sessions.pop(frame, None)
+            return None
+        place = next((name for name, tree in main.trees.items() if _has(tree, owner)), None)
+        return None if place is None else (process, Key(place, main.documents[place], owner))
+
+    async def _session(self, page: Page, frame: Page | Frame) -> CDPSession | None:
+        """None for a frame that its page's session answers for."""
+        from playwright.async_api import Error
+
+        if frame not in self._sessions:
+            try:
+                self._sessions[frame] = await page.context.new_cdp_session(frame)
+            except Error as error:
+                if "does not have a separate CDP session" not in error.message:
+                    raise
+                return None
+        return self._sessions[frame]
+
+
+async def _process(session: CDPSession) -> _Process:
+    frames, snapshot = await asyncio.gather(
+        session.send("Page.getFrameTree"), session.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
+    )
+    documents = dict(_documents(frames["frameTree"]))
+    trees = await asyncio.gather(*(session.send("Accessibility.getFullAXTree", {"frameId": frame}) for frame in documents))
+    return _Process(session, documents, dict(zip(documents, (tree["nodes"] for tree in trees), strict=True)), snapshot)
+
+
+def _documents(tree: Raw) -> Iterator[tuple[str, str]]:
+    yield tree["frame"]["id"], tree["frame"]["loaderId"]
+    for child in tree.get("childFrames", ()):
+        yield from _documents(child)
+
+
+def _has(tree: Sequence[Raw], number: int) -> bool:
+    return any(node.get("backendDOMNodeId") == number for node in tree)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """A frame's document: boxes by backend node id (None: takes no room), how far it is scrolled, frames in it by node."""
+
+    boxes: Mapping[int, Box | None]
+    scroll: tuple[float, float]
+    inner: Mapping[int, str]
+
+
+def _shown(process: _Process) -> dict[str, _Shown]:
+    strings, documents = process.snapshot["strings"], process.snapshot["documents"]
+    names = [strings[document["frameId"]] for document in documents]
+    found = {}
+    for name, document in zip(names, documents, strict=True):
+        numbers, layout = document["nodes"]["backendNodeId"], document["layout"]
+        boxes: dict[int, Box | None] = dict.fromkeys(numbers)
+        boxes |= {numbers[node]: tuple(box) for node, box in zip(layout["nodeIndex"], layout["bounds"], strict=True)}
+        inner = document["nodes"].get("contentDocumentIndex", {"index": [], "value": []})
+        frames = {numbers[node]: names[place] for node, place in zip(inner["index"], inner["value"], strict=True)}
+        found[name] = _Shown(boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames)
+    return found
+
+
+def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator[Node]:
+    """All nodes in document order; a frame's come after the element that shows it."""
+    shown = {name: view for process in processes for name, view in _shown(process).items()}
+    trees = {name: {node["nodeId"]: node for node in tree} for process in processes for name, tree in process.trees.items()}
+    documents = {name: document for process in processes for name, document in process.documents.items()}
+    guests = {(owner.frame, owner.number): name for name, owner in owners.items()}
+    todo: list[tuple[str, str, int, tuple[float, float], Box, Box | None]] = []
+
+    def enter(frame: str, depth: int, corner: tuple[float, float], seen: Box) -> None:
+        if trees.get(frame):
+            scroll = shown[frame].scroll if frame in shown else (0.0, 0.0)
+            todo.append((frame, next(iter(trees[frame])), depth, (corner[0] - scroll[0], corner[1] - scroll[1]), seen, None))
+
+    enter(processes[0].main, 0, (0.0, 0.0), _EVERYWHERE)
+    while todo:
+        frame, id, depth, corner, seen, around = todo.pop()
+        raw = trees[frame].pop(id, None)
+        if raw is None:  # A few nodes are repeated.
+            continue
+        number: int | None = raw.get("backendDOMNodeId")
+        view = shown.get(frame)
+        # The inside of a field, where its text stands, is no part of the snapshot: it is where the field is.
+        box = (
+            _placed(view.boxes[number], corner) if view is not None and number is not None and number in view.boxes else around
+        )
+        yield _node(raw, Key(frame, documents[frame], number) if number is not None else None, depth, _cut(box, seen))
+        for child in reversed(raw.get("childIds", ())):
+            if child in trees[frame]:
+                todo.append((frame, child, depth + 1, corner, seen, box))
+        inside = None if number is None else guests.get((frame, number)) or (view.inner.get(number) if view else None)
+        if inside is not None and box is not None:
+            enter(inside, depth + 1, (box[0], box[1]), _cut(box, seen) or (0.0, 0.0, 0.0, 0.0))
+
+
+def _node(raw: Raw, key: Key | None, depth: int, box: Box | None) -> Node:
+    exposed = "name" in raw and not raw.get("ignored")
+    states = ((state["name"], state["value"]["value"]) for state in raw.get("properties", ()) if "value" in state["value"])
+    return Node(
+        key,
+        depth,
+        str(raw.get("role", {}).get("value", "")),
+        str(raw["name"].get("value", "")) if exposed else None,
+        tuple((name, str(value)) for name, value in states),
+        box,
+    )
+
+
+def _placed(box: Box | None, corner: tuple[float, float]) -> Box | None:
+    return None if box is None else (box[0] + corner[0], box[1] + corner[1], box[2], box[3])
+
+
+def _cut(box: Box | None, seen: Box) -> Box | None:
+    """The part of the box that its frame lets through."""
+    if box is None or seen is _EVERYWHERE:
+        return box
+    left, top = max(box[0], seen[0]), max(box[1], seen[1])
+    right, low = min(box[0] + box[2], seen[0] + seen[2]), min(box[1] + box[3], seen[1] + seen[3])
+    return (left, top, max(0.0, right - left), max(0.0, low - top))
+
+
+class View:
+    """The tabs of one episode. Numbers go by first sight: never used twice, the same for the same pages each time."""
+
+    def __init__(self) -> None:
+        self._reader = Reader()
+        self._numbers: dict[Key, int] = {}
+        self._keys: dict[str, Key] = {}
+        self._lines: list[Line] = []
+        self._snapshot: Snapshot | None = None
+
+    async def session(self, page: Page) -> CDPSession:
+        """The page's CDP session."""
+        return await self._reader.session(page)
+
+    async def read(self, page: Page, window: tuple[float, float] | None, max_tokens: int | None) -> str:
+        """The accessibility tree as it is now; see axtree.py. Waits while the page goes elsewhere."""
+        snapshot = await self._read(page)
+        self._snapshot, self._lines = snapshot, lines_of(snapshot.nodes, window)
+        return written(self._lines, self._number, max_tokens)
+
+    async def picture(self, page: Page) -> bytes:
+        """A PNG of the window. Unlike Playwright's own, it waits neither for fonts nor for frames."""
+        from playwright.async_api import Error
+
+        session = await self._reader.session(page)
+        while True:
+            try:
+                shot = await session.send("Page.captureScreenshot", {"optimizeForSpeed": True})
+                return base64.b64decode(shot["data"])
+            except Error as error:
+                # A tab that opened just now may not have been drawn yet.
+                if "Unable to capture" not in error.message:
+                    raise
+                await page.bring_to_front()
+                await asyncio.sleep(0.05)
+
+    def find(self, target: str) -> Element | None:
+        """The element that a target names, by its number or else by role and name; None: it is not there now."""
+        named = read_target(target)
+        if named.number is not None:
+            return self._element(self._keys.get(named.number))
+        if named.label is None:
+            return None
+        label = " ".join(named.label)
+        return self._element(next((line.key for line in self._lines if f"{line.text} ".startswith(f"{label} ")), None))
+
+    def _element(self, key: Key | None) -> Element | None:
+        snapshot = self._snapshot
+        if key is None or snapshot is None or snapshot.documents.get(key.frame) != key.document:
+            return None
+        return Element(snapshot.sessions[key.frame], key.number, self._element(snapshot.owners.get(key.frame)))
+
+    def _number(self, key: Key) -> int:
+        if key not in self._numbers:
+            number = self._numbers[key] = len(self._numbers) + 1
+            self._keys[str(number)] = key
+        return self._numbers[key]
+
+    async def _read(self, page: Page) -> Snapshot:
+        from playwright.async_api import Error
+
+        while True:
+            try:
+                return await self._reader.read(page)
+            except Error as error:
+                # A frame left or the page went elsewhere in between; one that does so for ever runs into the caller's limit.
+                if page.is_closed() or not re.search("frame|context|detached|node", error.message, re.IGNORECASE):
+                    raise
+                # A frame that went to another site has another process now.
+                self._reader = Reader()
+                await asyncio.sleep(0.05)

@@ -1,0 +1,1 @@
+"""BrowserGym's tasks."""

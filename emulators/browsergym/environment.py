@@ -1,0 +1,261 @@
+"""Tasks of BrowserGym (MiniWoB, WebArena, WorkArena, AssistantBench, …) in prill's loop, with BrowserGym's own rewards.
+
+BrowserGym has to be installed where prill is (extra `browsergym`), and the benchmark's package with it. An observation is its
+screenshot and its accessibility tree, a line an element: `[a1] role 'name', prop='value'`. Each environment is a process of
+its own (see browsergym_host.py), with one browser instead of BrowserGym's two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from prill.actions.keys import key_combination
+from prill.emulators.browsergym.host import Reply, Request, Settings
+from prill.errors import EnvironmentFailure, UsageError
+from prill.types import Action, LabelRecord, Observation, Point, Task, Trajectory
+
+# Actions as the calls that BrowserGym's agents write, such as `click('12')`. Numbers of elements are its `bid`s.
+
+
+# The letters say which frame of the page the element is in.
+_BID = re.compile(r"\s*(?:\[([A-Za-z]*\d+)\].*|([A-Za-z]*\d+)\s*)", re.DOTALL)
+NOTHING = "noop(0)"
+_WAIT_MS = 1000
+_SCHEMES = ("http://", "https://")
+_WITHOUT_ARGUMENTS = {"back": "go_back()", "forward": "go_forward()", "new_tab": "new_tab()", "close_tab": "tab_close()"}
+_WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+
+
+def call_of(action: Action, width: int, height: int) -> str:
+    """The call, or calls line by line; NOTHING for what has no counterpart there or names no element.
+
+    `width` and `height` are those of the last screenshot in pixels.
+    """
+    bid = _bid(action.target)
+    if action.target is not None and bid is None:
+        return NOTHING
+    if action.is_final:
+        return f"send_msg_to_user({action.value or ''!r})"
+    if action.kind in _WITHOUT_ARGUMENTS:
+        return _WITHOUT_ARGUMENTS[action.kind]
+    point = _pixels(action.point, width, height)
+    value = action.value or ""
+    match action.kind:
+        case "click" | "hover":
+            return _point_at(action.kind, bid, point)
+        case "type":
+            return _type(bid, point, value)
+        case "press" if value:
+            keys = key_combination(value)
+            return f"keyboard_press({keys!r})" if bid is None else f"press({bid!r}, {keys!r})"
+        case "select" if bid is not None:
+            return f"select_option({bid!r}, {value!r})"
+        case "scroll":
+            across, down = _WAYS.get(value, _WAYS["down"])
+            return _scroll(bid, point, across * width, down * height)
+        case "swipe":
+            return _drag(bid, _bid(action.value), point, _pixels(action.end_point, width, height))
+        case "goto" if value.startswith(_SCHEMES):
+            return f"goto({value!r})"
+        case "focus_tab" if value.strip().isdecimal():
+            return f"tab_focus({int(value)})"
+        case "wait":
+            return f"noop({_milliseconds(value)})"
+    return NOTHING
+
+
+def _bid(target: str | None) -> str | None:
+    found = _BID.fullmatch(target or "")
+    return None if found is None else found[1] or found[2]
+
+
+def _pixels(point: Point | None, width: int, height: int) -> tuple[int, int] | None:
+    return None if point is None else (round(point[0] * width), round(point[1] * height))
+
+
+def _point_at(kind: str, bid: str | None, point: tuple[int, int] | None) -> str:
+    if bid is not None:
+        return f"{kind}({bid!r})"
+    if point is None:
+        return NOTHING
+    return f"mouse_click{point}" if kind == "click" else f"mouse_move{point}"
+
+
+def _type(bid: str | None, point: tuple[int, int] | None, value: str) -> str:
+    """A new line at the end is the Enter key."""
+    words, enter = value.removesuffix("\n"), value.endswith("\n")
+    if bid is not None:
+        return f"fill({bid!r}, {words!r})" + (f"\npress({bid!r}, 'Enter')" if enter else "")
+    lines = [f"keyboard_type({words!r})"] if words else []
+    lines += ["keyboard_press('Enter')"] if enter else []
+    return "\n".join([f"mouse_click{point}", *lines] if point else lines) or NOTHING
+
+
+def _scroll(bid: str | None, point: tuple[int, int] | None, across: int, down: int) -> str:
+    """A screen further; the wheel turns where the pointer is."""
+    if point is not None and bid is None:
+        return f"scroll_at({point[0]}, {point[1]}, {across}, {down})"
+    return (f"hover({bid!r})\n" if bid else "") + f"scroll({across}, {down})"
+
+
+def _drag(bid: str | None, onto: str | None, point: tuple[int, int] | None, end: tuple[int, int] | None) -> str:
+    if bid is not None and onto is not None:
+        return f"drag_and_drop({bid!r}, {onto!r})"
+    if bid is None and point is not None and end is not None:
+        return f"mouse_drag_and_drop({point[0]}, {point[1]}, {end[0]}, {end[1]})"
+    return NOTHING
+
+
+def _milliseconds(value: str) -> int:
+    try:
+        return min(60_000, max(0, round(1000 * float(value)))) if value else _WAIT_MS
+    except (ValueError, OverflowError):
+        return _WAIT_MS
+
+
+# Bytes of one reply: the trees of real sites are long.
+_LONGEST_LINE = 64 * 1024 * 1024
+
+
+class BrowserGym:
+    """An environment and its oracle. Screenshots are written below `images`, named by content.
+
+    `slow_mo` (milliseconds that Playwright waits before each of its acts; None: as the task says, 100 in MiniWoB) and `pause`
+    (seconds before the state is looked at) are BrowserGym's, with its defaults. `timeout` is in seconds for a reset or a step.
+    """
+
+    def __init__(self, images: Path, *, slow_mo: int | None = None, pause: float = 0.5, timeout: float = 180.0) -> None:
+        self._settings = Settings(images=str(images.resolve()), slow_mo=slow_mo, pause=pause)
+        self._timeout = timeout
+        self._process: asyncio.subprocess.Process | None = None
+        self._words: IO[bytes] | None = None
+        self._last = Reply()
+        self._untouched: tuple[str, int] | None = None
+
+    async def tasks(self, benchmark: str) -> tuple[str, ...]:
+        """The names of a benchmark's tasks: `miniwob.click-test` and so on. Raises UsageError when it is not installed."""
+        return (await self._ask(Request(benchmark=benchmark))).tasks
+
+    async def task(self, name: str, seed: int) -> Task:
+        """The task with the goal that BrowserGym gives for this seed. In MiniWoB, seeds are other episodes than elsewhere."""
+        self._last = await self._ask(Request(task=name, seed=seed))
+        self._untouched = (name, seed)
+        where, site = f"browsergym/{name}", name.partition(".")[0]
+        return Task(id=f"{where}?seed={seed}", goal=self._last.goal, platform="web", site=site, start_url=self._last.url)
+
+    async def reset(self, task: Task) -> Observation:
+        """A new browser, and the episode that `task.id` names (`browsergym/<name>?seed=<number>`)."""
+        match = re.fullmatch(r"browsergym/([\w.-]+)\?seed=(\d+)", task.id)
+        if match is None:
+            raise UsageError(f"task id {task.id!r}: expected browsergym/<name>?seed=<number>")
+        episode, ready = (match[1], int(match[2])), self._untouched
+        self._untouched = None
+        if ready != episode or self._process is None:
+            self._last = await self._ask(Request(task=episode[0], seed=episode[1]))
+        return self._seen()
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The page after the action. What BrowserGym cannot carry out leaves the page as it was."""
+        if self._process is None:
+            raise UsageError("no episode is open: call reset first")
+        self._untouched = None
+        self._last = await self._ask(Request(call=call_of(action, *self._last.size)))
+        return self._seen(), action.is_final or self._last.done
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        """Success is a reward above 0, as BrowserGym's users count it. The agent's last words are said first: some tasks
+        are about an answer. An episode that broke off is undecided (None).
+        """
+        if trajectory.error is not None:
+            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+        last = trajectory.steps[-1].action if trajectory.steps else None
+        if last is not None and last.is_final and not self._last.done:
+            await self.step(last)
+        reward = self._last.reward
+        return LabelRecord(id=trajectory.id, success=reward > 0, source="oracle", note=f"reward {reward:g}")
+
+    async def close(self) -> None:
+        """Ends the process and its browser; safe to call twice."""
+        process, self._process = self._process, None
+        words, self._words = self._words, None
+        if process is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            # What does not end by itself, and whatever it started, is ended.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(10):
+                    await process.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if words is not None:
+            words.close()
+
+    def _seen(self) -> Observation:
+        return Observation(screenshot=self._last.screenshot, text=self._last.text, url=self._last.url)
+
+    async def _ask(self, request: Request) -> Reply:
+        async with self._ended_unless_well():
+            process = self._process or await self._start()
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                async with asyncio.timeout(self._timeout):
+                    process.stdin.write(msgspec.json.encode(request) + b"\n")
+                    await process.stdin.drain()
+                    line = await process.stdout.readline()
+            except TimeoutError:
+                raise EnvironmentFailure(f"BrowserGym did not answer for {self._timeout:g} s and was ended") from None
+            except ConnectionError:
+                line = b""
+            if not line.endswith(b"\n"):
+                raise EnvironmentFailure(f"BrowserGym failed: {self._last_words()}")
+            reply = msgspec.json.decode(line, type=Reply)
+        if reply.error is not None:
+            raise UsageError(reply.error)
+        return reply
+
+    @contextlib.asynccontextmanager
+    async def _ended_unless_well(self) -> AsyncIterator[None]:
+        """Whatever happens in between, a cancelled call too, leaves no process behind that waits for a lost request."""
+        went_well = False
+        try:
+            yield
+            went_well = True
+        finally:
+            if not went_well:
+                if self._process is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(self._process.pid, signal.SIGKILL)
+                await self.close()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "prill.emulators.browsergym.host",
+            msgspec.json.encode(self._settings).decode(),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._words,
+            start_new_session=True,
+            limit=_LONGEST_LINE,
+        )
+        return self._process
+
+    def _last_words(self) -> str:
+        assert self._words is not None
+        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
+        lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "it ended without a word"

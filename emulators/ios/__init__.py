@@ -1,0 +1,1 @@
+"""iOS simulators, through idb."""

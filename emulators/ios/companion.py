@@ -1,0 +1,185 @@
+"""A running idb_companion and fb-idb's client to it: started, asked within bounds, its death told apart from its refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, TypeVar
+
+from prill.emulators.ios.simulators import kill
+from prill.errors import EnvironmentFailure, MissingExtra
+
+T = TypeVar("T")
+# Seconds for a companion that is asked to end, before it is killed.
+PATIENCE = 2.0
+_logger = logging.getLogger("prill.ios")
+
+
+class CompanionFailure(EnvironmentFailure):
+    """A request failed. `sent`: it may have reached the phone; `answered`: the companion lives and says no."""
+
+    def __init__(self, message: str, *, sent: bool = True, answered: bool = False) -> None:
+        super().__init__(message)
+        self.sent, self.answered = sent, answered
+
+
+class Companion:
+    """One companion for one simulator, on a socket in `folder`. `timeout` bounds its start and each request, in seconds.
+
+    `read` and `act` may start it anew, once. idb's own folder of companions is not used: nobody else knows of this one.
+    """
+
+    def __init__(self, command: Sequence[str], udid: str, folder: Path, *, timeout: float) -> None:
+        self.udid = udid
+        self._command, self._folder, self._timeout = command, folder, timeout
+        self._process: asyncio.subprocess.Process | None = None
+        self._open = AsyncExitStack()
+        self._client: Any = None
+        self._started = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, as far as is known."""
+        return self._process is not None and self._process.returncode is None
+
+    async def start(self) -> None:
+        """Starts it, or starts it anew. Raises EnvironmentFailure."""
+        try:
+            from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
+        except ImportError:
+            raise MissingExtra("fb-idb", "ios") from None
+        await self.end()
+        self._started += 1
+        wanted = self._folder / f"{self._started}.sock"
+        # The one of an earlier episode may be there: nobody promises to remove it, or to bind to it again.
+        wanted.unlink(missing_ok=True)
+        # It ends with its simulator, so that deleting the simulators of a killed run ends everything that it left.
+        options = ("--udid", self.udid, "--grpc-domain-sock", str(wanted), "--only", "simulator", "--terminate-offline", "1")
+        try:
+            with self._log.open("wb") as complaints:
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    *options,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=complaints,
+                    start_new_session=True,
+                )
+            assert self._process.stdout is not None
+            async with asyncio.timeout(self._timeout):
+                path = json.loads(await self._process.stdout.readline())["grpc_path"]
+                self._client = await _connected(path, self.udid, self._open)
+        except TimeoutError:
+            raise EnvironmentFailure(f"idb_companion for {self.udid} was not ready within {self._timeout:g} s") from None
+        except (OSError, ValueError, KeyError, TypeError, GRPCError, ProtocolError, StreamTerminatedError) as error:
+            raise EnvironmentFailure(f"idb_companion for {self.udid} did not start: {await self._cause(error)}") from error
+
+    async def ask(self, what: str, request: Callable[[Any], Awaitable[T]]) -> T:
+        """What the client's method gives; `what` names it in messages. Raises CompanionFailure."""
+        from grpclib.exceptions import GRPCError
+        from idb.common.types import IdbConnectionException, IdbException
+
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await request(self._client)
+        except TimeoutError:
+            raise CompanionFailure(f"{what}: no answer from the simulator within {self._timeout:g} s") from None
+        except IdbException as error:
+            if isinstance(error.__cause__, GRPCError):
+                raise CompanionFailure(f"{what}: the simulator says: {error}", answered=True) from error
+            raise CompanionFailure(f"{what}: {await self._cause(error)}") from error
+        except IdbConnectionException as error:
+            # Without a connection there was nothing to send on.
+            unsent = isinstance(error.__context__, ConnectionRefusedError | FileNotFoundError)
+            raise CompanionFailure(f"{what}: {await self._cause(error)}", sent=not unsent) from error
+
+    async def read(self, what: str, request: Callable[[Any], Awaitable[T]], *, may_refuse: bool = False) -> T:
+        """As `ask`, and once more of a new companion when this one dies, hangs or fails. For requests that change nothing.
+
+        `may_refuse`: a companion that answers, with no, is a good one.
+        """
+        try:
+            return await self.ask(what, request)
+        except CompanionFailure as failure:
+            if may_refuse and failure.answered:
+                raise
+            await self._renew(failure)
+        return await self.ask(what, request)
+
+    async def act(self, what: str, request: Callable[[Any], Awaitable[object]]) -> None:
+        """As `ask`, and once more of a new companion when the request cannot have reached the phone."""
+        try:
+            if not self.alive:
+                raise CompanionFailure(f"{what}: idb_companion had ended", sent=False)
+            await self.ask(what, request)
+        except CompanionFailure as failure:
+            if failure.sent:
+                raise
+            await self._renew(failure)
+            await self.ask(what, request)
+
+    async def end(self) -> None:
+        """Ends it; safe to call twice."""
+        self._client = None
+        await self._open.aclose()
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE):
+                await process.wait()
+        except (ProcessLookupError, TimeoutError):
+            pass
+        finally:
+            await kill(process)
+
+    async def _renew(self, failure: CompanionFailure) -> None:
+        if self._started > 1:
+            raise failure
+        try:
+            await self.start()
+        except EnvironmentFailure as second:
+            raise EnvironmentFailure(f"{failure}; a new companion does not help: {second}") from second
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "companion.log"
+
+    async def _cause(self, error: Exception) -> str:
+        """Why, in words for the user: how the companion ended and what it said last, if it has ended."""
+        process = self._process
+        if process is not None:
+            try:
+                # The connection breaks a moment before the process is known to be gone.
+                await asyncio.wait_for(process.wait(), 0.5)
+            except TimeoutError:
+                return str(error) or type(error).__name__
+            status = process.returncode or 0
+            ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
+            said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            return f"idb_companion ended ({ended})" + (f": {said[0][:300]}" if said else "")
+        return str(error) or type(error).__name__
+
+
+async def _connected(path: str, udid: str, opened: AsyncExitStack) -> Any:
+    """fb-idb's client on that socket, to be closed with `opened`.
+
+    What `Client.build` does, but for an argument of grpclib's channel that is going away, and temporary files.
+    """
+    from grpclib.client import Channel
+    from idb.common.types import CompanionInfo, DomainSocketAddress
+    from idb.grpc.client import Client
+    from idb.grpc.idb_grpc import CompanionServiceStub
+    from idb.grpc.idb_pb2 import ConnectRequest
+
+    stub = CompanionServiceStub(await opened.enter_async_context(Channel(path=path)))
+    await stub.connect(ConnectRequest())
+    address = DomainSocketAddress(path)
+    return Client(stub, CompanionInfo(udid=udid, is_local=False, pid=None, address=address), _logger)

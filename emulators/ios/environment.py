@@ -1,0 +1,243 @@
+"""iOS simulators through Meta's idb: a fresh copy of a prepared simulator for every episode.
+
+Touches go out in points, screenshots come back in pixels; agents see fractions of the screen only. The rules of
+arXiv 2404.06474 for its iOS agents hold: `back` is the home button, for there is no other, and a swipe up on the home
+screen, which would do nothing, turns its pages. The paper ends episodes after 10 actions.
+
+What reads (screenshots, elements) is asked again once, of a new companion, when the companion dies, hangs or fails; what
+acts is sent a second time only when it cannot have reached the phone. One new companion is started per episode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from math import dist
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
+from prill.emulators.ios.companion import Companion, CompanionFailure
+from prill.emulators.ios.prepared import PreparedSimulator, Restore, Screen
+from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
+from prill.emulators.ios.simulators import companion_path
+from prill.emulators.screenshots import keep_screenshot, still_picture
+from prill.emulators.widgets import Element, describe, place_of
+from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.types import Action, Observation, Point, Task
+
+NEW_YORK = (40.7128, -74.0060)
+# Long enough that pages follow the finger and do not fly on.
+SWIPE_SECONDS = 0.5
+
+
+class Ios:
+    """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
+
+    `simulator` is the name or UDID of the prepared simulator; it may be left out when there is one only. `restore` says how
+    an episode begins: "clone" makes a copy that is deleted afterwards (the prepared one has to be off), "erase" puts the
+    simulator itself back to its factory state, "none" goes on with it as it is. Then the task's `start_url` is opened:
+    `app:com.apple.Preferences` or a URL. `swipe_up` on the home screen becomes a swipe to the right, as in the paper's
+    evaluation, or "random": left or right with equal chance, as in its collection, drawn from `seed`, the task's id and
+    how often this object has begun that task. `location` is latitude and longitude, the paper's New York; None leaves it.
+
+    The screen is looked at when two pictures `still_gap` seconds apart are equal, after `still_timeout` seconds in any
+    case; `after_action` and `before_screenshot` are pauses in seconds (the paper: 1 and 3, without looking for stillness).
+    An action `wait` lasts `idle` seconds. `boot_timeout` bounds what is done to a simulator as a whole (start, copy, delete)
+    and `timeout` each request to it, in seconds. `companion` and `simctl` are executables; left out, $PRILL_IDB_COMPANION
+    or idb_companion, and Xcode's simctl, which only text beyond the US keyboard needs.
+    Raises UsageError when there is no companion, MissingExtra without fb-idb.
+    """
+
+    def __init__(
+        self,
+        images: Path,
+        *,
+        simulator: str | None = None,
+        companion: str | None = None,
+        simctl: str | None = None,
+        restore: Restore = "clone",
+        swipe_up: Literal["right", "random"] = "right",
+        seed: int = 0,
+        location: tuple[float, float] | None = NEW_YORK,
+        still_gap: float = 0.1,
+        still_timeout: float = 5.0,
+        after_action: float = 0.3,
+        before_screenshot: float = 0.0,
+        idle: float = 1.0,
+        boot_timeout: float = 180.0,
+        timeout: float = 20.0,
+    ) -> None:
+        if importlib.util.find_spec("idb") is None or importlib.util.find_spec("grpclib") is None:
+            raise MissingExtra("fb-idb", "ios")
+        executable = companion or companion_path()
+        if not os.access(executable, os.X_OK):
+            raise UsageError(f"{executable} is not an executable file: give the path of idb_companion")
+        self._phone = PreparedSimulator(executable, simulator, restore, boot_timeout=boot_timeout, timeout=timeout)
+        self._images, self._simctl, self._location = images, simctl, location
+        self._swipe_up, self._seed = swipe_up, seed
+        self._still_gap, self._still_timeout = still_gap, still_timeout
+        self._after_action, self._before_screenshot, self._idle = after_action, before_screenshot, idle
+        self._begun: Counter[str] = Counter()
+        self._random = random.Random(seed)
+        self._companion: Companion | None = None
+        self._screen = Screen((0, 0), (0, 0))
+        self._elements: list[Element] = []
+
+    async def reset(self, task: Task) -> Observation:
+        """A simulator at the start of the task. Raises UsageError when there is none, or when `start_url` is no URL."""
+        start = task.start_url
+        if start is not None and not urlsplit(start).scheme:
+            raise UsageError(f"start_url {start!r}: expected app:<bundle id>, such as app:com.apple.Preferences, or a URL")
+        self._random = random.Random(f"{self._seed} {task.id} {self._begun[task.id]}")
+        self._begun[task.id] += 1
+        self._companion = None
+        async with self._episode():
+            self._companion, self._screen = await self._phone.fresh()
+            if self._location is not None:
+                latitude, longitude = self._location
+                await self._session().act("location", lambda client: client.set_location(latitude, longitude))
+            if start is not None:
+                await self._open(start)
+                await asyncio.sleep(self._after_action)
+            return await self._observe()
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The screen after the action, once it is still. What is not on the screen, or no iPhone has, changes nothing."""
+        self._session()
+        async with self._episode():
+            if not action.is_final:
+                await self._perform(action)
+                await asyncio.sleep(self._after_action)
+            return await self._observe(), action.is_final
+
+    async def close(self) -> None:
+        """Ends the companion, deletes the copy and turns off what was started; safe to call twice."""
+        self._companion = None
+        await self._phone.close()
+
+    @asynccontextmanager
+    async def _episode(self) -> AsyncIterator[None]:
+        """After a failure nothing is left running; after a cancellation the next reset, or close, sees to that."""
+        try:
+            yield
+        except EnvironmentFailure:
+            await self.close()
+            raise
+        except asyncio.CancelledError:
+            self._companion = None
+            raise
+
+    def _session(self) -> Companion:
+        if self._companion is None:
+            raise UsageError("no episode is open: call reset first")
+        return self._companion
+
+    async def _perform(self, action: Action) -> None:
+        place = place_of(action, self._elements)
+        if action.target is not None and place is None:
+            return
+        if finger := finger_of(self._on_home_screen(action), place):
+            await self._touch(*finger)
+        elif action.kind == "type" and action.value:
+            if place is not None:
+                await self._touch(place, place)
+                await asyncio.sleep(self._after_action)
+            await self._type(action.value)
+        elif action.kind == "press" and action.value and (keys := combination(action.value)):
+            await self._press(*keys)
+        elif action.kind in ("back", "home"):
+            from idb.common.types import HIDButtonType
+
+            await self._session().act("home button", lambda client: client.button(HIDButtonType.HOME))
+        elif action.kind == "goto" and action.value:
+            try:
+                await self._open(action.value)
+            except CompanionFailure as failure:
+                # An address that no app opens is the agent's mistake.
+                if not failure.answered:
+                    raise
+        elif action.kind == "wait":
+            await asyncio.sleep(self._idle)
+
+    def _on_home_screen(self, action: Action) -> Action:
+        """The action, with another direction if it is a swipe up on the home screen."""
+        if action.kind != "swipe" or (action.value or "").lower() != "up" or not is_home_screen(self._elements):
+            return action
+        way = "right" if self._swipe_up == "right" else self._random.choice(("left", "right"))
+        return replace(action, value=way)
+
+    async def _touch(self, touch: Point, lift: Point) -> None:
+        start, end = self._points(touch), self._points(lift)
+        if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
+            await self._session().act("tap", lambda client: client.tap(*start))
+        else:
+            await self._session().act("swipe", lambda client: client.swipe(start, end, SWIPE_SECONDS))
+
+    def _points(self, place: Point) -> Point:
+        width, height = self._screen.points
+        return min(place[0] * width, width - 1), min(place[1] * height, height - 1)
+
+    async def _type(self, value: str) -> None:
+        """Adds to the field that has the focus."""
+        for number, line in enumerate(typed_lines(value)):
+            if number:
+                await self._press(ENTER)
+            if line:
+                await self._type_line(line)
+
+    async def _type_line(self, line: str) -> None:
+        if can_type(line):
+            await self._session().act("typing", lambda client: client.text(line))
+        else:
+            await self._phone.paste_board(line, self._simctl)
+            if paste := combination("Command+v"):
+                await self._press(*paste)
+
+    async def _press(self, code: int, modifiers: list[str] | None = None) -> None:
+        from idb.common.hid import key_press_with_modifiers_to_events
+
+        events = key_press_with_modifiers_to_events(code, modifiers)
+        await self._session().act("key", lambda client: client.send_events(events))
+
+    async def _open(self, url: str) -> None:
+        if url.startswith("app:"):
+            await self._session().act(
+                "launch", lambda client: client.launch(url.removeprefix("app:"), foreground_if_running=True)
+            )
+        else:
+            await self._session().act("open_url", lambda client: client.open_url(url))
+
+    async def _observe(self) -> Observation:
+        await asyncio.sleep(self._before_screenshot)
+        picture = await still_picture(self._picture, gap=self._still_gap, timeout=self._still_timeout)
+        self._elements = await self._read_elements()
+        shot = await asyncio.to_thread(keep_screenshot, picture, self._images)
+        return Observation(screenshot=shot, text=describe(self._elements) or None)
+
+    async def _picture(self) -> bytes:
+        picture: bytes = await self._session().read("screenshot", lambda client: client.screenshot())
+        check_size(picture, self._screen.pixels)
+        return picture
+
+    async def _read_elements(self) -> list[Element]:
+        """None at all where the app in front does not tell, as some do not: the screenshot is there all the same."""
+        from idb.common.types import AccessibilityInfoOptions
+
+        nested = AccessibilityInfoOptions(nested=True)
+        try:
+            told = await self._session().read(
+                "accessibility", lambda client: client.accessibility_info(None, nested), may_refuse=True
+            )
+        except CompanionFailure as failure:
+            if not failure.answered:
+                raise
+            return []
+        return read_elements(told.json, self._screen.points)

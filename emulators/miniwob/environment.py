@@ -1,0 +1,252 @@
+"""MiniWoB++ in headless Chromium, from the pages of the `miniwob` wheel: no Selenium, no network, the same episode for a seed.
+
+An observation is a picture of the 160 x 210 task area, at twice that size, and the page as text: a line for each
+visible element, `role "name" #place state`; what has to be scrolled to is marked `offscreen`. The yellow instruction
+is in the picture but not in the lines, for it is the goal. Seeds go to the page's generator as they are, as in
+gymnasium-miniwob (BrowserGym maps them first, so its seed 3 is another episode).
+
+The page's time stands still while the agent thinks and moves by `settle` at each action: see page_clock.js. So the same
+actions lead to the same states and pictures, but for one thing that the browser does by the clock: a selection dragged past
+the edge of a box scrolls the box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import importlib.util
+import mimetypes
+import re
+from collections.abc import AsyncIterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
+from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, page_script, perform
+from prill.emulators.screenshots import keep_screenshot
+from prill.errors import UsageError
+from prill.types import Action, LabelRecord, Observation, Task, Trajectory
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, CDPSession, Page, Route
+
+
+SCALE = 2
+# The pages lay out dialogs and menus by the window; this is the size the original Selenium harness gives it, nearly.
+WINDOW = (332, 214)
+ORIGIN = "http://miniwob.invalid/"
+# Flights and dates are drawn in local time.
+PROFILE = Profile(locale="en-US", timezone="UTC", downloads=False)
+# The cover that says START appears when an episode ends and would hide what the agent left.
+STYLE = """#sync-task-cover { display: none !important; }
+*, *::before, *::after { animation: none !important; transition: none !important; caret-color: transparent !important; }"""
+# An hour, so that an episode of many actions does not run out of time.
+START = """async ([seed, hidden]) => {
+  prillPage.show(hidden);
+  await prillClock.advance(1000);
+  Math.seedrandom(seed);
+  core.EPISODE_MAX_TIME = 3600000;
+  if (window.jQuery) jQuery.fx.off = true;
+  core.startEpisodeReal();
+  const said = core.getUtterance();
+  return said.utterance || said;
+}"""
+LOOK = "async ([ms, hidden]) => {{ await prillClock.advance(ms); await prillDrawn(); return [{}, scrollX, scrollY]; }}"
+READ = {"lines": "prillPage.read()", "html": "prillHtml.read(hidden)"}
+OUTCOME = "() => [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
+_PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
+
+
+class MiniWoB:
+    """An environment and its oracle. Screenshots are written below `images`, named by content.
+
+    With `announce_end` an episode ends when the page gives its reward; without it the agent has to say `stop` itself,
+    and the first reward stands. `settle` is how many seconds of the page's own time pass after the start and after each
+    action; they take no time (0.5 as in structured reflection, arXiv 2310.08740). `text` is what a language agent reads: lines,
+    or the page's HTML (see page_html.js); with `hidden`, also of what cannot be seen. `timeout` is in seconds for a reset or a
+    step, a hundred times what they take: only a page or browser that hangs reaches it.
+    """
+
+    def __init__(
+        self,
+        images: Path,
+        *,
+        browser: Chromium | None = None,
+        announce_end: bool = True,
+        settle: float = 0.5,
+        text: Literal["lines", "html"] = "lines",
+        hidden: bool = False,
+        timeout: float = 30.0,
+    ) -> None:
+        self._images = images
+        self._browser = browser or Chromium()
+        self._owns_browser = browser is None
+        self._announce_end = announce_end
+        self._settle = settle
+        self._look = LOOK.format(READ[text])
+        self._hidden = hidden
+        self._timeout = timeout
+        self._pages = _pages()
+        self._context: BrowserContext | None = None
+        self._page: Page | None = None
+        self._session: CDPSession | None = None
+        self._site = ""
+        self._untouched: tuple[str, int] | None = None
+
+    @staticmethod
+    def tasks() -> tuple[str, ...]:
+        """The names of all tasks: 130 in miniwob 1.1."""
+        return tuple(sorted(page.stem for page in (_pages() / "miniwob").glob("*.html")))
+
+    async def task(self, name: str, seed: int) -> Task:
+        """The task with the goal that the page gives for this seed."""
+        async with self._bounded():
+            goal = await self._load(name, seed)
+        self._untouched = (name, seed)
+        where = f"miniwob/{name}"
+        return Task(id=f"{where}?seed={seed}", goal=goal, platform="web", site=name, start_url=where)
+
+    async def reset(self, task: Task) -> Observation:
+        """The page loaded anew, and the episode that `task.id` names (`miniwob/<name>?seed=<number>`)."""
+        match = re.fullmatch(r"miniwob/([\w-]+)\?seed=(\d+)", task.id)
+        if match is None:
+            raise UsageError(f"task id {task.id!r}: expected miniwob/<name>?seed=<number>")
+        episode, ready = (match[1], int(match[2])), self._untouched
+        self._untouched = None
+        async with self._bounded():
+            if self._page is None or ready != episode:
+                await self._load(*episode)
+            return await self._observe()
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The page after the action. An action on something that is not there leaves the page as it was."""
+        page = self._open_page()
+        async with self._bounded():
+            if pointer := await perform(page, action):
+                # What has come under the pointer by the action shows it now, and not some moment later.
+                await page.mouse.move(*pointer)
+            observation = await self._observe()
+            done = bool((await page.evaluate(OUTCOME))[0])
+        return observation, action.is_final or (done and self._announce_end)
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        """Success is a raw reward above 0, the convention of the MiniWoB++ papers, without the discount for time.
+
+        An episode that the page never rewarded was not submitted: a failure. One that broke off is undecided (None).
+        """
+        if trajectory.error is not None:
+            return LabelRecord(id=trajectory.id, success=None, source="oracle", note="the episode broke off")
+        page = self._open_page()
+        async with self._bounded():
+            done, raw = await page.evaluate(OUTCOME)
+        note = f"raw reward {raw:g}" if done else f"not submitted: raw reward {raw:g}"
+        return LabelRecord(id=trajectory.id, success=bool(done and raw > 0), source="oracle", note=note)
+
+    async def close(self) -> None:
+        """Closes the page, and the browser unless it was given."""
+        await self._leave()
+        if self._owns_browser:
+            await self._browser.close()
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        """What is done inside has a limit in time; unless it ends well, the next episode gets a new profile."""
+        went_well = False
+        try:
+            with browser_failures():
+                async with asyncio.timeout(self._timeout):
+                    yield
+            went_well = True
+        finally:
+            if not went_well:
+                await self._leave()
+
+    async def _leave(self) -> None:
+        context, self._context, self._page = self._context, None, None
+        self._untouched = None
+        if context is not None:
+            from playwright.async_api import Error
+
+            # A browser that has died has closed its pages already.
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await context.close()
+
+    def _open_page(self) -> Page:
+        if self._page is None:
+            raise UsageError("no episode is open: call reset first")
+        return self._page
+
+    async def _load(self, name: str, seed: int) -> str:
+        """Starts the episode and gives its goal."""
+        if not (self._pages / "miniwob" / f"{name}.html").is_file():
+            raise UsageError(f"MiniWoB++ has no task {name!r}; the tasks are the pages in {self._pages / 'miniwob'}")
+        page = await self._clean_page()
+        self._untouched = None
+        self._site = name
+        await page.goto(f"{ORIGIN}miniwob/{name}.html", timeout=1000 * self._timeout)
+        await page.add_style_tag(content=STYLE)
+        return str(await page.evaluate(START, [seed, self._hidden]))
+
+    async def _clean_page(self) -> Page:
+        """The page of this environment, made when there is none. A page loaded into it finds nothing of the one before."""
+        if self._page is not None and self._context is not None:
+            await self._context.clear_cookies()
+            # Where the pointer was, the next page would show what it shows under a pointer.
+            await self._page.mouse.move(-1, -1)
+            return self._page
+        self._context = await self._browser.context(*WINDOW, scale=SCALE, profile=PROFILE)
+        await self._context.add_init_script(page_script())
+        await self._context.route("**/*", self._serve)
+        # What is not asked for by such a request, a web socket for one, finds no network.
+        await self._context.set_offline(True)
+        page = await self._context.new_page()
+        self._session = await self._context.new_cdp_session(page)
+        # The same window as above: this session takes the pictures, and knows only what it was told itself.
+        window = {"width": WINDOW[0], "height": WINDOW[1], "deviceScaleFactor": SCALE, "mobile": False}
+        await self._session.send("Emulation.setDeviceMetricsOverride", window)
+        self._page = page
+        return page
+
+    async def _serve(self, route: Route) -> None:
+        """Answers every request of the page from the wheel, so that nothing reaches a network."""
+        path = (self._pages / route.request.url.removeprefix(ORIGIN).split("?")[0]).resolve()
+        if path.is_relative_to(self._pages) and path.is_file():
+            # No file says how it is encoded; unicode-test needs it.
+            await route.fulfill(body=_content(path), content_type=f"{mimetypes.guess_type(path.name)[0]}; charset=utf-8")
+        else:
+            await route.fulfill(status=404)
+
+    async def _observe(self) -> Observation:
+        page = self._open_page()
+        assert self._session is not None
+        text, x, y = await page.evaluate(self._look, [1000 * self._settle, self._hidden])
+        clip = {"x": x, "y": y, "width": WIDTH, "height": HEIGHT, "scale": 1}
+        # Half the work of Playwright's screenshot(), which looks for frames, carets and animations first.
+        taken = await self._session.send("Page.captureScreenshot", {"format": "png", "clip": clip})
+        shot = await asyncio.to_thread(keep_screenshot, base64.b64decode(taken["data"]), self._images)
+        return Observation(screenshot=shot, text=text, url=f"miniwob/{self._site}")
+
+
+@cache
+def _content(path: Path) -> bytes:
+    """The file, with the pictures of its styles put in: one fetched only when the pointer comes has no size at first."""
+    data = path.read_bytes()
+    return _PICTURE.sub(lambda found: _put_in(path.parent, found), data) if path.suffix in (".css", ".html") else data
+
+
+def _put_in(folder: Path, found: re.Match[bytes]) -> bytes:
+    picture = folder / found[1].decode()
+    if not picture.is_file():
+        return found[0]
+    kind = mimetypes.guess_type(picture.name)[0] or ""
+    return b"url(data:%s;base64,%s)" % (kind.encode(), base64.b64encode(picture.read_bytes()))
+
+
+def _pages() -> Path:
+    spec = importlib.util.find_spec("miniwob")
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError("the MiniWoB++ pages are not installed; run: pip install --no-deps miniwob")
+    return (Path(spec.submodule_search_locations[0]) / "html").resolve()

@@ -1,0 +1,162 @@
+"""What MiniWoB's pages need: actions carried out, text read (see the page_*.js files), pictures kept, errors named.
+
+A page first gets `page_script()`; then an element is named by its line in the page's text, or as page_html.js says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from prill.actions.keys import key_combination
+from prill.errors import EnvironmentFailure, MissingExtra
+from prill.types import Action, Point
+
+if TYPE_CHECKING:
+    from playwright.async_api import ElementHandle, Page
+
+
+WIDTH, HEIGHT = 160, 210
+# Seconds of the page's time that `wait` lets pass when it does not say how many; BrowserGym's default.
+WAIT = 1.0
+_SCRIPTS = ("clock.js", "alone.js", "drawn.js", "html.js", "text.js")
+_DRAG_STEPS = 8
+
+
+async def perform(page: Page, action: Action) -> tuple[float, float] | None:
+    """Carries the action out; one on something that is not there does nothing. Gives where the pointer was put, if it was.
+
+    What pages of one task have no use for does nothing either: back, forward, home, goto and tabs.
+    """
+    element = None if action.target is None else await _find(page, action.target)
+    if action.target is not None and element is None:
+        return None
+    if action.kind in ("click", "hover"):
+        return await _point_at(page, action, element)
+    if action.kind == "swipe":
+        return await _drag(page, action, element)
+    if action.kind == "type" and action.value is not None:
+        await _type(page, element, action.value)
+    elif action.kind == "press" and action.value:
+        await _press(page, element, action.value)
+    elif action.kind == "select" and element is not None:
+        await element.evaluate("(el, value) => prillPage.select(el, value)", action.value or "")
+    elif action.kind == "scroll":
+        x, y = await _where(action.point, element) or (WIDTH / 2, HEIGHT / 2)
+        scroll = "([x, y, down]) => prillPage.scroll(document.elementFromPoint(x, y), down)"
+        await page.evaluate(scroll, [x, y, action.value != "up"])
+    elif action.kind == "wait":
+        await page.evaluate("(ms) => prillClock.advance(ms)", 1000 * _seconds(action.value))
+    return None
+
+
+async def _find(page: Page, target: str) -> ElementHandle | None:
+    handle = await page.evaluate_handle("(target) => prillPage.find(target)", target)
+    return handle.as_element()
+
+
+async def _where(point: Point | None, element: ElementHandle | None) -> tuple[float, float] | None:
+    """Where to act, in CSS pixels of the page; None when the element has no place on it."""
+    if element is not None:
+        found: list[float] | None = await element.evaluate("(el) => prillPage.centre(el)")
+        return None if found is None else (found[0], found[1])
+    return None if point is None else (point[0] * WIDTH, point[1] * HEIGHT)
+
+
+async def _point_at(page: Page, action: Action, element: ElementHandle | None) -> tuple[float, float] | None:
+    if point := await _where(action.point, element):
+        await page.mouse.move(*point)
+        if action.kind == "click":
+            # Icons that change under the pointer have no size until the other picture is there.
+            await page.evaluate("() => prillDrawn()")
+            await page.mouse.click(*point)
+        return point
+    if element is not None and action.kind == "click":
+        # The entries of a list that is folded have no place; a click on one chooses it.
+        await element.evaluate("(el) => el.tagName === 'OPTION' && prillPage.select(el.closest('select'), el.value)")
+    return None
+
+
+async def _drag(page: Page, action: Action, element: ElementHandle | None) -> tuple[float, float] | None:
+    """From the target or point to `end_point`, or to the element that `value` names."""
+    onto = await _find(page, action.value) if action.end_point is None and action.value else None
+    end = await _where(action.end_point, onto)
+    start = await _where(action.point, element)
+    if start is None or end is None:
+        return None
+    await page.mouse.move(*start)
+    await page.mouse.down()
+    await page.mouse.move(*end, steps=_DRAG_STEPS)
+    await page.mouse.up()
+    return end
+
+
+async def _type(page: Page, element: ElementHandle | None, value: str) -> None:
+    """Replaces what the element holds, key by key; without an element, types into what has the focus."""
+    if element is None:
+        return await page.keyboard.type(value)
+    if not await element.evaluate("(el) => prillPage.editable(el)"):
+        return
+    kind = await element.get_attribute("type")
+    if kind in ("date", "time", "month", "week", "datetime-local", "color", "range"):
+        # Keys go to the parts of these inputs in the order of the browser's language, so the value is set instead.
+        await element.evaluate("(el, value) => prillPage.set(el, value)", value)
+        return
+    await element.focus()
+    await page.keyboard.press("Control+A")
+    await page.keyboard.press("Delete")
+    await page.keyboard.type(value)
+
+
+async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
+    from playwright.async_api import Error
+
+    if element is not None:
+        await element.focus()
+    *held, last = key_combination(keys).replace("++", "+plus").split("+")
+    pressed: list[str] = []
+    try:
+        for key in held:
+            await page.keyboard.down(key)
+            pressed.append(key)
+        await page.keyboard.press("+" if last == "plus" else last)
+    except Error as error:
+        # A key that no keyboard has is the agent's mistake, not a broken browser.
+        if "Unknown key" not in error.message:
+            raise
+    finally:
+        for key in reversed(pressed):
+            await page.keyboard.up(key)
+
+
+def _seconds(value: str | None) -> float:
+    """How long `wait` is to wait: its value, at most a minute."""
+    try:
+        return min(60.0, max(0.0, float(value or WAIT)))
+    except ValueError:
+        return WAIT
+
+
+@contextmanager
+def browser_failures() -> Iterator[None]:
+    """Turns Playwright's errors, and its silence, into EnvironmentFailure."""
+    try:
+        from playwright.async_api import Error
+    except ImportError:
+        raise MissingExtra("playwright", "web") from None
+    try:
+        yield
+    except Error as error:
+        raise EnvironmentFailure(f"the browser failed: {error.message.splitlines()[0]}") from error
+    except TimeoutError as error:
+        raise EnvironmentFailure("the browser failed: it does not answer") from error
+
+
+@cache
+def page_script() -> str:
+    """The JavaScript that gives a page `prillClock`, `prillPage` and `prillHtml`; it has to run before the page's own."""
+    folder = resources.files("prill.emulators.miniwob")
+    return "\n".join(folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS)

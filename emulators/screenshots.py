@@ -1,0 +1,100 @@
+"""Screenshots kept as files, named by content, so that a state seen twice is one file."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import struct
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from prill.errors import EnvironmentFailure, UsageError
+
+Size = tuple[int, int]
+
+
+def keep_screenshot(png: bytes, folder: Path) -> str:
+    """The path of the picture as a lossless WebP file in the folder; made when it is not there. For `asyncio.to_thread`.
+
+    Raises EnvironmentFailure for a picture that is damaged, UsageError when the file cannot be written.
+    """
+    path = folder / f"{hashlib.sha256(png).hexdigest()[:16]}.webp"
+    if not path.exists():
+        from PIL import Image
+
+        packed = io.BytesIO()
+        # Effort 0: a tenth of the time of the default, for files a fifth larger, and smaller than the PNG anyway.
+        try:
+            Image.open(io.BytesIO(png)).convert("RGB").save(packed, "WEBP", lossless=True, quality=0, method=0)
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            raise EnvironmentFailure(f"the screenshot is damaged ({len(png)} bytes)") from error
+        _write(path, packed.getvalue())
+    return str(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """All or nothing: a run that is killed here leaves no torn picture behind that would be taken for a whole one.
+
+    Two phones may show the same at the same moment, so each writes a file of its own first.
+    """
+    part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+# Waits until a screen has stopped moving, by looking at it.
+
+
+# Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
+STATUS_BAR = 0.045
+# Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp) twice as much.
+SMALL = 0.001
+
+
+async def still_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float) -> bytes:
+    """The first PNG that shows what the one `gap` seconds before it showed; after `timeout` seconds the last one taken."""
+    clock = asyncio.get_running_loop()
+    end = clock.time() + timeout
+    earlier = await take()
+    while clock.time() < end:
+        await asyncio.sleep(gap)
+        picture = await take()
+        if picture == earlier or await asyncio.to_thread(same_screen, earlier, picture):
+            return picture
+        earlier = picture
+    return earlier
+
+
+def same_screen(one: bytes, other: bytes) -> bool:
+    """Whether two PNG files differ in nothing but the status bar, or in a spot no larger than a cursor.
+
+    Raises EnvironmentFailure when one of them is damaged.
+    """
+    from PIL import Image, ImageChops
+
+    try:
+        first, second = (Image.open(io.BytesIO(png)).convert("RGB") for png in (one, other))
+    except (OSError, SyntaxError) as error:
+        raise EnvironmentFailure(f"a screenshot is damaged: {error}") from error
+    if first.size != second.size:
+        return False
+    width, height = first.size
+    below = (0, round(height * STATUS_BAR), width, height)
+    changed = ImageChops.difference(first.crop(below), second.crop(below)).getbbox()
+    if changed is None:
+        return True
+    left, top, right, bottom = changed
+    return (right - left) * (bottom - top) <= SMALL * width * height
+
+
+def png_size(png: bytes) -> Size:
+    """Width and height of a PNG file, from its header."""
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height

@@ -1,0 +1,1 @@
+"""WebArena: its sites, its tasks, its oracle."""

@@ -1,0 +1,178 @@
+"""WebArena's sites as an environment (arXiv 2307.13854): a browser that is signed in, and public host names for local ones.
+
+Where the sites are is read from the variables that WebArena's users set already (webarena_sites.py). Each episode begins in
+a fresh profile with cookies of its own, as in the original; a folder for cookies saves the logins (webarena_login.py). What
+an episode changed on a site stays, as in the original, unless there is a way to reset it (webarena_reset.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prill.emulators.browser.chromium import Chromium, Profile
+from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.tabs import free_path
+from prill.emulators.webarena.login import Logins
+from prill.emulators.webarena.sites import Sites, reset_sites
+from prill.errors import UsageError
+from prill.types import Action, Observation, Task
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+_STATE = re.compile(r"(?:.*/)?([a-z_.]+)_state\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a task's configuration says about where it is done, in the words of the task file.
+
+    `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: nobody signs in. `geolocation`
+    is latitude and longitude in degrees.
+    """
+
+    sites: tuple[str, ...]
+    storage_state: str | None = None
+    geolocation: tuple[float, float] | None = None
+
+    @property
+    def logins(self) -> tuple[str, ...]:
+        """The sites to sign in to, by the names of their variables. Raises UsageError for another kind of file name."""
+        if self.storage_state is None:
+            return ()
+        found = _STATE.fullmatch(self.storage_state)
+        if found is None:
+            raise UsageError(f"storage_state {self.storage_state!r}: expected ./.auth/<site>.<site>_state.json")
+        return tuple(name.upper() for name in found[1].split("."))
+
+
+class WebArena:
+    """Plays the tasks that `setups` has by id. A variable that is not set is a UsageError of the tasks that need the site.
+
+    `cookies` is a folder where the cookies of each combination of sites are kept and taken again until a site refuses them;
+    None: every episode signs in anew. `reset` is a shell command, or the address of a reset server, for before each
+    episode; other episodes on the same sites would be disturbed, so play one at a time with it. `hars` is a folder for the
+    network record of each episode, which `finish` writes. `login_timeout` bounds each page of a login, `reset_timeout` a
+    reset, in seconds. The rest is as in BrowserEnvironment.
+    """
+
+    def __init__(
+        self,
+        images: Path,
+        setups: Mapping[str, Setup],
+        *,
+        sites: Sites | None = None,
+        browser: Chromium | None = None,
+        cookies: Path | None = None,
+        reset: str | None = None,
+        hars: Path | None = None,
+        login_timeout: float = 30.0,
+        reset_timeout: float = 600.0,
+        viewport: tuple[int, int] = (1280, 720),
+        whole_page: bool = False,
+        max_tokens: int | None = None,
+        pause: float | None = None,
+        traces: Path | None = None,
+    ) -> None:
+        self._setups = setups
+        self._sites = Sites.from_environment() if sites is None else sites
+        self._browser = browser or Chromium()
+        self._owns_browser = browser is None
+        self._cookies = cookies
+        self._reset, self._reset_timeout = reset, reset_timeout
+        self._hars = hars
+        self._login_timeout = login_timeout
+        self._folder = Path()
+        self._environment = BrowserEnvironment(
+            images,
+            browser=self._browser,
+            viewport=viewport,
+            whole_page=whole_page,
+            max_tokens=max_tokens,
+            pause=pause,
+            traces=traces,
+            prepare=self._prepare,
+            real_url=self._sites.real,
+            shown_url=self._sites.shown,
+        )
+
+    @property
+    def sites(self) -> Sites:
+        """Where the sites are, for oracles."""
+        return self._sites
+
+    @property
+    def page(self) -> Page:
+        """The tab that the agent is in, for oracles. Raises UsageError when no episode is open."""
+        return self._environment.page
+
+    @property
+    def pages(self) -> tuple[Page, ...]:
+        """All tabs, oldest first."""
+        return self._environment.pages
+
+    @property
+    def har(self) -> Path | None:
+        """The network record of the last episode, when there is a folder for them; `finish` writes it."""
+        return self._environment.har
+
+    def check(self, task_id: str) -> None:
+        """Raises UsageError when the task has no setup, or needs a site or a login that there is not."""
+        if task_id not in self._setups:
+            raise UsageError(f"task {task_id!r} is not among the {len(self._setups)} tasks of this environment")
+        setup = self._setups[task_id]
+        for name in setup.sites:
+            self._sites.address(name.upper())
+        for name in setup.logins:
+            self._sites.address(name)
+            self._sites.account(name)
+
+    async def reset(self, task: Task) -> Observation:
+        """The task's first page, signed in.
+
+        Raises UsageError as `check` does, EnvironmentFailure when a site is down, refuses the account or cannot be reset.
+        """
+        self.check(task.id)
+        with contextlib.ExitStack() as stack:
+            # Cookies that nobody keeps are on the disk no longer than the browser needs to read them.
+            folder = self._cookies or stack.enter_context(tempfile.TemporaryDirectory(prefix="prill-cookies-"))
+            self._folder = Path(folder)
+            return await self._environment.reset(task)
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The tab after the action."""
+        return await self._environment.step(action)
+
+    async def finish(self) -> None:
+        """Ends the episode: writes trace and network record. Safe to call twice."""
+        await self._environment.finish()
+
+    async def close(self) -> None:
+        """Ends the episode, and the browser unless it was given."""
+        await self._environment.close()
+        if self._owns_browser:
+            await self._browser.close()
+
+    async def _prepare(self, task: Task) -> Profile:
+        setup = self._setups[task.id]
+        if self._reset is not None:
+            passwords = tuple(account.password for account in self._sites.accounts.values())
+            await reset_sites(self._reset, self._reset_timeout, passwords)
+        state = har = None
+        if setup.logins:
+            reuse = self._cookies is not None
+            logins = Logins(self._sites, self._browser, self._folder, reuse=reuse, timeout=self._login_timeout)
+            state = await logins.cookies(setup.logins)
+        if self._hars is not None:
+            self._hars.mkdir(parents=True, exist_ok=True)
+            name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
+            har = free_path(self._hars / f"{name}.har")
+            har.touch()  # it is written at the end of the episode, and another one may begin before
+        return Profile(storage_state=state, geolocation=setup.geolocation, har=har)

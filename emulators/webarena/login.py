@@ -1,0 +1,186 @@
+"""Signs in to WebArena's sites by their login forms, and keeps the cookies for each combination of sites."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from prill.emulators.browser.chromium import Chromium
+from prill.emulators.webarena.sites import Sites
+from prill.errors import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from playwright.async_api import BrowserContext, Locator, Page
+
+
+_WINDOW = (1280, 720)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """Where a site is signed in to, and a page that only those see who are: by its address, or by a word on it."""
+
+    page: str
+    user: Callable[[Page], Locator]
+    password: Callable[[Page], Locator]
+    button: Callable[[Page], Locator]
+    private: str
+    word: str | None = None
+
+
+_FORMS = {
+    "SHOPPING": _Form(
+        "/customer/account/login/",
+        lambda page: page.get_by_label("Email", exact=True),
+        lambda page: page.get_by_label("Password", exact=True),
+        lambda page: page.get_by_role("button", name="Sign In"),
+        "/wishlist/",
+    ),
+    "SHOPPING_ADMIN": _Form(
+        "",
+        lambda page: page.get_by_placeholder("user name"),
+        lambda page: page.get_by_placeholder("password"),
+        lambda page: page.get_by_role("button", name="Sign in"),
+        "/dashboard",
+        "Dashboard",
+    ),
+    "REDDIT": _Form(
+        "/login",
+        lambda page: page.get_by_label("Username"),
+        lambda page: page.get_by_label("Password"),
+        lambda page: page.get_by_role("button", name="Log in"),
+        "/user/{user}/account",
+        "Delete",
+    ),
+    "GITLAB": _Form(
+        "/users/sign_in",
+        lambda page: page.get_by_test_id("username-field"),
+        lambda page: page.get_by_test_id("password-field"),
+        lambda page: page.get_by_test_id("sign-in-button"),
+        "/-/profile",
+    ),
+}
+
+
+class Logins:
+    """Cookie files, one for each combination of sites.
+
+    With `reuse` a file that is there already is taken again as long as every site still accepts it, and renewed otherwise.
+    `timeout` bounds each request and each page, in seconds. The files let anybody in who can read them: only their owner can.
+    """
+
+    def __init__(self, sites: Sites, browser: Chromium, folder: Path, *, reuse: bool, timeout: float = 30.0) -> None:
+        self._sites = sites
+        self._browser = browser
+        self._folder = folder
+        self._reuse = reuse
+        self._timeout = timeout * 1000
+
+    async def cookies(self, names: tuple[str, ...]) -> Path:
+        """The file for these sites (SHOPPING, …). Raises EnvironmentFailure when a site is down or refuses the account."""
+        path = self._folder / f"{'.'.join(name.lower() for name in sorted(names))}_state.json"
+        if self._reuse and path.is_file() and await self._accepted(path, names):
+            return path
+        from playwright.async_api import Error
+
+        async with self._context() as context:
+            for name in sorted(names):
+                await self._sign_in(context, name)
+            try:
+                state = await context.storage_state()
+            except Error as error:
+                raise EnvironmentFailure(f"the browser failed after signing in: {error.message.splitlines()[0]}") from None
+        _write(path, json.dumps(state))
+        return path
+
+    async def _accepted(self, path: Path, names: tuple[str, ...]) -> bool:
+        async with self._context() as context:
+            from playwright.async_api import Error
+
+            try:
+                await context.add_cookies(json.loads(path.read_text(encoding="utf-8"))["cookies"])
+            except (Error, ValueError, LookupError, TypeError, AttributeError):
+                # Not what was written here: as good as no cookies.
+                return False
+            for name in sorted(names):
+                if not await self._signed_in(context, name):
+                    return False
+        return True
+
+    async def _sign_in(self, context: BrowserContext, name: str) -> None:
+        from playwright.async_api import Error
+
+        form, account, address = _FORMS[name], self._sites.account(name), self._sites.address(name)
+        with _site_failures(name, address):
+            page = await context.new_page()
+            await page.goto(address + form.page, wait_until="domcontentloaded")
+        try:
+            await form.user(page).fill(account.user)
+            await form.password(page).fill(account.password)
+            async with page.expect_navigation(wait_until="domcontentloaded"):
+                await form.button(page).click()
+        except Error:
+            # Playwright's words could repeat what was typed.
+            raise EnvironmentFailure(f"{_named(name, address)} shows no login form that can be sent") from None
+        if not await self._signed_in(context, name):
+            raise EnvironmentFailure(
+                f"{_named(name, address)} does not accept the account {account.user!r}: "
+                f"set {name}_USERNAME and {name}_PASSWORD to one that it has"
+            )
+
+    async def _signed_in(self, context: BrowserContext, name: str) -> bool:
+        form, address = _FORMS[name], self._sites.address(name)
+        url = address + form.private.format(user=self._sites.account(name).user)
+        with _site_failures(name, address):
+            answer = await context.request.get(url, timeout=self._timeout)
+            if form.word is not None:
+                return answer.ok and form.word in await answer.text()
+            return answer.ok and _path(answer.url) == _path(url)
+
+    @contextlib.asynccontextmanager
+    async def _context(self) -> AsyncIterator[BrowserContext]:
+        from playwright.async_api import Error
+
+        context = await self._browser.context(*_WINDOW)
+        context.set_default_timeout(self._timeout)
+        try:
+            yield context
+        finally:
+            # A browser that has died has closed its contexts already.
+            with contextlib.suppress(Error):
+                await context.close()
+
+
+@contextlib.contextmanager
+def _site_failures(name: str, address: str) -> Iterator[None]:
+    from playwright.async_api import Error
+
+    try:
+        yield
+    except Error as error:
+        said = error.message.splitlines()[0]
+        raise EnvironmentFailure(f"{_named(name, address)} does not answer: {said}") from None
+
+
+def _named(name: str, address: str) -> str:
+    return f"the site {name.lower()} at {address}"
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path.rstrip("/")
+
+
+def _write(path: Path, text: str) -> None:
+    """All or nothing, and for the owner's eyes only: several environments may renew one file at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{secrets.token_hex(4)}.part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)

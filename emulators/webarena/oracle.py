@@ -1,0 +1,132 @@
+"""WebArena's oracle: whether an episode did its task, by the rules that come with the task (arXiv 2307.13854).
+
+The score is the product over the kinds of checks that a task names: `oracle_strings` compares the answer, `oracle_urls` the
+last address, `oracle_pages` what the sites' pages hold. Mode `paper` keeps the known defects of the original code, so that
+published numbers can be repeated; `fixed` mends them (tables in those three modules). Mended here: words such as
+"Early stop: Reach max steps 30", by which the harness ended an episode, were graded as the agent's answer, and their
+numbers could match; and pages were opened in the agent's tab, so that grading twice gave two results (in neither mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from prill.emulators.webarena.oracle_answers import check_answer, check_url, hosts
+from prill.emulators.webarena.oracle_pages import SETTLE, ShopAccess, check_pages, shop_access
+from prill.emulators.webarena.tasks import Check, Mode, TaskConfig, note, product, task_of
+from prill.errors import UsageError
+from prill.models.calls import together
+from prill.protocols import LanguageModel
+from prill.types import LabelRecord, Trajectory
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+
+_ENDED_BY = ("Early stop:", "ERROR:")
+
+
+class WebArenaOracle:
+    """Grades episodes of WebArena's tasks.
+
+    configs   the tasks with their checks; episodes name theirs by `task.id`, which is `webarena.<number>`
+    mode      `paper` or `fixed`, see above
+    model     decides where wording may differ (fuzzy references, and reasons why a task cannot be done)
+    shop      access to the shop's interface, for checks that ask it; None: as the environment variables say
+    settle    how long a page may take to show its contents, in seconds (the original waits 3)
+
+    A check that cannot be carried out leaves the label without a decision, unless another one failed.
+    """
+
+    def __init__(
+        self,
+        configs: Iterable[TaskConfig],
+        *,
+        mode: Mode = "paper",
+        model: LanguageModel | None = None,
+        shop: ShopAccess | None = None,
+        settle: float = SETTLE,
+    ) -> None:
+        if mode not in ("paper", "fixed"):
+            raise UsageError(f"mode {mode!r}: choose paper or fixed")
+        self._configs = {task_of(config).id: config for config in configs}
+        self._hosts = hosts(self._configs.values())
+        self._mode: Mode = mode
+        self._model = model
+        self._shop = shop or shop_access()
+        self._settle = settle
+
+    async def grade(self, trajectory: Trajectory, page: Page | None = None) -> LabelRecord:
+        """The label. `page` is the one that the agent ended on; without it the record decides what it can.
+
+        The note says which checks failed or are undecided. Raises UsageError for an episode of a task that is not among the
+        configurations, EndpointError when the model cannot be reached at all.
+        """
+        config = self._configs.get(trajectory.task.id)
+        if config is None:
+            raise UsageError(f"trajectory {trajectory.id}: the oracle has no task {trajectory.task.id!r}")
+        if trajectory.error is not None:
+            return self._label(trajectory, None, f"the episode broke off: {trajectory.error}")
+        checks = await self._checks(config, trajectory, page)
+        return self._label(trajectory, product(checks), note(checks))
+
+    async def _checks(self, config: TaskConfig, trajectory: Trajectory, page: Page | None) -> list[Check]:
+        url = last_url(trajectory) if page is None else page.url
+        checks: list[Check] = []
+        for kind in config.eval.eval_types:
+            if kind == "string_match":
+                checks += await check_answer(config, answer_of(trajectory, self._mode), self._mode, self._model)
+            elif kind == "url_match":
+                # What is only on record may name the sites otherwise than the tasks do; a page cannot.
+                checks.append(check_url(config, url, self._mode, self._hosts if page is None else None))
+            else:
+                checks += await check_pages(config.eval.program_html, page, self._shop, self._mode, self._settle)
+        return checks
+
+    def _label(self, trajectory: Trajectory, success: bool | None, said: str | None) -> LabelRecord:
+        who = f"webarena-{self._mode}" + (f"+{self._model.name}" if self._model else "")
+        return LabelRecord(id=trajectory.id, success=success, source="oracle", annotator=who, note=said)
+
+
+async def grade_offline(
+    trajectories: Iterable[Trajectory],
+    configs: Iterable[TaskConfig],
+    *,
+    mode: Mode = "paper",
+    model: LanguageModel | None = None,
+) -> list[LabelRecord]:
+    """Labels for recorded episodes, in order, without a browser: answers and last addresses are compared, and tasks that
+    need a look at a site stay undecided unless one of those already failed.
+
+    The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's public hosts:
+    `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with PUBLIC of `emulators.webarena_sites`.
+    An address on a host that no task names decides nothing.
+    """
+    oracle = WebArenaOracle(configs, mode=mode, model=model)
+    return await together([oracle.grade(trajectory) for trajectory in trajectories])
+
+
+def answer_of(trajectory: Trajectory, mode: Mode) -> str:
+    """The answer to grade, "" for none. In `paper` mode an early end gives words such as the original gave as an answer."""
+    if trajectory.answer is not None or mode == "fixed":
+        return trajectory.answer or ""
+    ended_by, stopped = (_text(trajectory.metadata, key) for key in ("ended_by", "stopped"))
+    if ended_by.startswith(_ENDED_BY):
+        return ended_by
+    if ended_by == "max_steps":
+        return f"Early stop: Reach max steps {len(trajectory.steps)}"
+    return f"Early stop: {stopped}" if stopped else ""
+
+
+def last_url(trajectory: Trajectory) -> str | None:
+    """The address of the page on which the episode ended; None when it was not recorded."""
+    if trajectory.final is not None:
+        return trajectory.final.url
+    # The state before a final action is the last one; what another action led to is not known.
+    return trajectory.steps[-1].observation.url if trajectory.steps and trajectory.steps[-1].action.is_final else None
+
+
+def _text(values: Mapping[str, object], key: str) -> str:
+    value = values.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,256 @@
+r"""WebArena's string_match: an answer compared with references (arXiv 2307.13854).
+
+`paper` compares as the original code does. `fixed` mends these known defects:
+
+| reference           | answer              | paper | fixed | why |
+|---------------------|---------------------|-------|-------|-----|
+| "65 \|OR\| 3"       | "65"                | no    | yes   | alternatives were read in pages only (task 386) |
+| "0"                 | "$0.00", "0/5"      | no    | yes   | a single character had to be a word of its own (task 144) |
+| "19"                | "190", "2.19"       | yes   | no    | digits inside a longer number |
+| "5.0", "1200"       | "5", "1,200"        | no    | yes   | equal numbers are equal |
+| "170"               | "000000170"         | yes   | no    | numbers with leading zeros are names |
+| "Blue Band"         | two blanks, no-break blank | no | yes | any run of blanks is one blank |
+| exact "N/A"         | "N/A.", “N/A”       | no    | yes   | a full stop and curly quotation marks around an answer |
+| "x" and fuzzy "N/A" | the reason, no x    | yes   | no    | what the judge said replaced the checks before it |
+| fuzzy "N/A"         | nothing             | asks  | no    | no answer is no reason |
+
+Left as it is in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649), "two" is not "2".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from decimal import Decimal
+from urllib.parse import parse_qs, unquote, urlparse, urlsplit
+
+from prill.emulators.webarena.tasks import Check, Mode, References, TaskConfig, Undecidable, product, require_sites
+from prill.errors import Unscored
+from prill.models.prompts import NONCE, load_prompt, quoted, shorten
+from prill.models.replies import ReplyFormat, excerpt
+from prill.protocols import LanguageModel, Message
+
+FUZZY = ReplyFormat("reasoning", "verdict", ("correct", "incorrect", "partially correct"))
+REASON = ReplyFormat("reasoning", "verdict", ("same", "different"))
+MAX_TOKENS = 768  # of the original's judge
+_ANSWER_CHARS = 8000
+_OR = " |OR| "
+_PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?")
+_NUMBERS = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+_QUOTES = "'\"`“”‘’"
+# The Penn Treebank's rules for words, which the original's tokeniser follows, as far as they set single digits apart.
+_CUTS = (
+    (re.compile(r"(?<!\w)'(?=\w)"), " ' "),
+    (re.compile(r"([^.])\.([\s\])}>\"'»”’]*)$"), r"\1 . \2"),
+    (re.compile(r"([«“‘„»”’\"`;@#$%&?!*\[\](){}<>]|\.\.+|--|'')"), r" \1 "),
+    (re.compile(r"([:,])(?=\D|$)"), r" \1 "),
+    (re.compile(r"([^\s'])('s|'m|'d|'ll|'re|'ve|n't|')(?!\S)"), r"\1 \2 "),
+)
+
+
+def cleaned(text: str) -> str:
+    """The text as both modes compare it: without blanks around it or one pair of straight quotation marks, in small letters."""
+    text = text.strip()
+    for mark in "'\"":
+        if text.startswith(mark) and text.endswith(mark):
+            return text[1:-1].lower()
+    return text.lower()
+
+
+def equals(reference: str, said: str, mode: Mode) -> bool:
+    """exact_match."""
+    if mode == "paper":
+        return cleaned(said) == cleaned(reference)
+    return _bare(said) == _bare(reference)
+
+
+def includes(reference: str, said: str, mode: Mode, *, only_one: bool = False) -> bool:
+    """must_include. `only_one`: no other reference stands beside it (paper: then a single character must be a token)."""
+    if mode == "fixed":
+        return any(_includes_fixed(one, said) for one in reference.split(_OR))
+    wanted, text = cleaned(reference), cleaned(said)
+    return wanted in (tokens(text) if only_one and len(wanted) == 1 else text)
+
+
+def tokens(text: str) -> list[str]:
+    """The words of a text as the original's tokeniser cuts them; it knows no sentences, so "0. no" holds no token "0"."""
+    for cut, into in _CUTS:
+        text = cut.sub(into, text)
+    return text.split()
+
+
+async def check_answer(config: TaskConfig, said: str, mode: Mode, model: LanguageModel | None) -> list[Check]:
+    """The checks of an answer, "" for none. Without a model, or when it fails, what it would decide is undecided."""
+    references = config.eval.reference_answers or References()
+    checks = []
+    # The original cleans the answer once more than the references, so that `"'x'"` equals x.
+    answer = cleaned(said) if mode == "paper" else said
+    shown = excerpt(said)
+    if references.exact_match is not None:
+        passed = equals(references.exact_match, answer, mode)
+        checks.append(Check(passed, f"string_match: {shown} is not {references.exact_match!r}"))
+    for reference in references.must_include:
+        passed = includes(reference, answer, mode, only_one=len(references.must_include) == 1)
+        checks.append(Check(passed, f"string_match: {shown} does not include {reference!r}"))
+    if references.fuzzy_match == "N/A":
+        return await _check_reason(config, answer, checks, mode, model)
+    for reference in references.fuzzy_match:
+        checks.append(await _asked(model, "fuzzy_match", config.intent, reference, answer))
+    return checks
+
+
+async def _check_reason(
+    config: TaskConfig, answer: str, checks: list[Check], mode: Mode, model: LanguageModel | None
+) -> list[Check]:
+    """The checks with that of a task nobody can do: the answer N/A, or the true reason why it cannot be done."""
+    says_so = Check(equals("N/A", answer, mode), f"string_match: {excerpt(answer)} is not 'N/A'")
+    if says_so.passed and (mode == "fixed" or product([*checks, says_so])):
+        return [*checks, says_so]
+    if mode == "fixed" and not answer.strip():
+        return [*checks, says_so]
+    reason = await _asked(model, "fuzzy_reason", config.intent, config.eval.string_note or "", answer)
+    return [reason] if mode == "paper" else [*checks, reason]
+
+
+async def _asked(model: LanguageModel | None, prompt: str, intent: str, reference: str, said: str) -> Check:
+    what = f"string_match: {excerpt(said)} compared with {reference!r}"
+    if model is None:
+        return Check(None, f"{what} needs a model")
+    form = FUZZY if prompt == "fuzzy_match" else REASON
+    values = {
+        "task": quoted("task", intent),
+        "reference": quoted("reference", reference or "(none)"),
+        "answer": quoted("answer", shorten(said, _ANSWER_CHARS) or "(none)"),
+        "code": NONCE,
+    }
+    turns = load_prompt("prill.emulators.webarena", prompt).fill(values)
+    messages = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
+    try:
+        reply = await model.complete(
+            messages, form=form, max_tokens=MAX_TOKENS, prompt=load_prompt("prill.emulators.webarena", prompt).hash
+        )
+    except Unscored as failure:
+        return Check(None, f"{what}, but the model gave no verdict ({failure.code})")
+    verdict = reply.fields["verdict"]
+    return Check(verdict == form.choices[0], f"{what}: {verdict}")
+
+
+def _includes_fixed(reference: str, said: str) -> bool:
+    wanted, text = cleaned(" ".join(reference.split())), " ".join(said.split()).lower()
+    if _PLAIN_NUMBER.fullmatch(wanted):
+        return Decimal(wanted) in _numbers(text)
+    before = r"(?<!\d)(?<!\d[.,])" if wanted[:1].isdigit() else ""
+    after = r"(?!\d)(?![.,]\d)" if wanted[-1:].isdigit() else ""
+    return re.search(before + re.escape(wanted) + after, text) is not None
+
+
+def _numbers(text: str) -> Iterator[Decimal]:
+    for found in _NUMBERS.findall(text):
+        plain = found.replace(",", "")
+        # Order numbers such as 000000170 are names, not amounts.
+        if _PLAIN_NUMBER.fullmatch(plain):
+            yield Decimal(plain)
+
+
+def _bare(text: str) -> str:
+    """The text in small letters with single blanks, without quotation marks or a full stop around it."""
+    return " ".join(text.split()).lstrip(_QUOTES).rstrip(_QUOTES + " .!").lower()
+
+
+# WebArena's url_match: the address that the agent ended on, compared with references (arXiv 2307.13854).
+#
+# There is one rule, "GOLD in PRED". `paper` compares as the original code does. `fixed` mends these known defects:
+#
+# | reference              | address                  | paper | fixed | why |
+# |------------------------|--------------------------|-------|-------|-----|
+# | http://x/              | http://x/p/1             | yes   | no    | host and path were looked for as a piece of text |
+# | http://x/p/1           | http://x/p/10            | yes   | no    | the same |
+# | http://x/f/DIY         | http://x/f/diy           | no    | yes   | the references spell the same forum in both ways |
+# | http://x/s/?q=a        | http://x/s?q=a           | no    | yes   | a slash was taken off only at the very end |
+# | /s?q=a%20 (a blank)    | /s?q=A                   | no    | yes   | blanks around a value, and small and capital letters |
+# | /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were put together |
+# | /a?t=1&t=2             | /a?t=1                   | yes   | no    | one of several values was enough |
+#
+# In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks that create
+# something rely on it. Parts behind # are not compared.
+
+
+RULE = "GOLD in PRED"
+_EITHER, _TAB = " |OR| ", " |AND| "
+
+
+def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None) -> Check:
+    """The check of the last address; undecided when there is none, or when it fails on a host that is none of `hosts`."""
+    wanted = config.eval.reference_url or ""
+    if config.eval.url_note not in (None, RULE):
+        return Check(None, f"url_match: the rule {config.eval.url_note!r} is not known")
+    if url is None:
+        return Check(None, "url_match: the last address was not recorded")
+    try:
+        require_sites(wanted)
+        passed = url_matches(wanted, url, mode)
+        if not passed and hosts is not None and (host := _host(url)) and host not in hosts:
+            return Check(None, f"url_match: {url} cannot be compared: no task names the host {host}")
+        return Check(passed, f"url_match: {url} does not match {wanted}")
+    except (ValueError, Undecidable) as error:
+        return Check(None, f"url_match: {url} cannot be compared with {wanted} ({error})")
+
+
+def url_matches(reference: str, url: str, mode: Mode) -> bool:
+    """Whether the address matches one of the references, which " |OR| " separates. Raises ValueError when one is broken."""
+    references = [one.rstrip("/") for one in reference.split(_EITHER)]
+    if mode == "fixed":
+        return any(_matches_fixed(one, url) for one in references)
+    place, query = _parts(url.rstrip("/"))
+    wanted: dict[str, set[str]] = defaultdict(set)
+    places = []
+    for one in references:
+        base, values = _parts(one)
+        places.append(base)
+        for key, found in values.items():
+            wanted[key].update(found)
+    return any(base in place for base in places) and all(
+        any(value in query.get(key, ()) for value in values) for key, values in wanted.items()
+    )
+
+
+def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
+    """Those of the sites that the tasks name, with their ports."""
+    urls = [
+        url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_EITHER))
+    ]
+    return frozenset(map(_host, urls)) - {""}
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
+
+
+def _parts(url: str) -> tuple[str, dict[str, list[str]]]:
+    parts = urlparse(url)
+    return parts.netloc + parts.path, parse_qs(parts.query)
+
+
+def _matches_fixed(reference: str, url: str) -> bool:
+    wanted, found = urlsplit(reference), urlsplit(url)
+    if not wanted.netloc:
+        raise ValueError("the reference has no host")
+    if wanted.netloc.lower() != found.netloc.lower():
+        return False
+    path, there = _segments(wanted.path), _segments(found.path)
+    if there[: len(path)] != path or (not path and there):
+        return False
+    values = _values(found.query)
+    return all(expected <= values.get(key, set()) for key, expected in _values(wanted.query).items())
+
+
+def _segments(path: str) -> list[str]:
+    return [unquote(part).lower() for part in path.split("/") if part]
+
+
+def _values(query: str) -> dict[str, set[str]]:
+    return {key: {" ".join(value.split()).lower() for value in values} for key, values in parse_qs(query).items()}

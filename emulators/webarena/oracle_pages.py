@@ -1,0 +1,329 @@
+"""WebArena's program_html: what parts of the site's pages hold after the episode (arXiv 2307.13854).
+
+A page is opened in a tab of its own beside the agent's, in the same context, and closed again; `last` is the agent's page as
+it stands. The original sleeps three seconds after each page; here a check that passes once the page is quiet is over, and
+one that fails is looked at again until those seconds are past. A site that is down (status 500 and above) decides nothing.
+
+`paper` compares as the original code does. `fixed` mends these known defects:
+
+| selected                  | required     | paper | fixed | why |
+|---------------------------|--------------|-------|-------|-----|
+| null                      | "None"       | yes   | no    | an element that is not there became the word None |
+| a script that fails       | exact ""     | yes   | no    | nothing at all equalled an empty text |
+| the text `&lt;b&gt;`      | "&lt;b&gt;"  | no    | yes   | texts from scripts were decoded as if they were HTML source |
+| "Blue", "&nbsp;", "Band"  | "Blue Band"  | no    | yes   | a no-break blank is a blank |
+| "$120"                    | "20"         | yes   | no    | numbers as in `oracle_strings`; "20.0000" holds "20" in both |
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import html
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from prill.emulators.webarena.oracle_answers import equals, includes
+from prill.emulators.webarena.tasks import Check, Mode, PageCheck, Undecidable, require_sites
+from prill.models.replies import excerpt
+
+if TYPE_CHECKING:
+    import aiohttp
+    from playwright.async_api import Page
+
+
+# The five functions that WebArena's checks may call (arXiv 2307.13854), as a fixed table: nothing of a check is run as code.
+#
+# They ask the shop's programming interface for its latest order and reviews, cut a forum's address down to a post, or read a
+# member's role from GitLab's page. Whatever goes wrong on the way leaves the check undecided.
+
+
+_T = TypeVar("_T")
+PREFIX = "func:"
+PAGE, LAST_URL = "__page__", "__last_url__"
+TIMEOUT = 30.0  # seconds for one answer of a site
+_MEMBER = "td[data-label='Account'] span.gl-avatar-labeled-sublabel"
+_ROLE = f"""(name) => {{
+  const names = [...document.querySelectorAll("{_MEMBER}")].map((one) => one.outerText);
+  const role = document.querySelectorAll("td.col-max-role span")[names.indexOf("@" + name)];
+  return role ? role.outerText : "";
+}}"""
+_NEWEST = {
+    "searchCriteria[sortOrders][0][field]": "created_at",
+    "searchCriteria[sortOrders][0][direction]": "DESC",
+    "searchCriteria[pageSize]": "1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShopAccess:
+    """Where the shop is, and who may ask it about orders and reviews: by default the account in WebArena's own image."""
+
+    address: str | None
+    username: str = "admin"
+    password: str = field(default="admin1234", repr=False)
+
+
+def shop_access(environ: Mapping[str, str] | None = None) -> ShopAccess:
+    """Access as SHOPPING, SHOPPING_ADMIN_USERNAME and SHOPPING_ADMIN_PASSWORD in `environ` (os.environ) say."""
+    values = os.environ if environ is None else environ
+    address = (values.get("SHOPPING") or values.get("WA_SHOPPING") or "").rstrip("/") or None
+    account = {"username": values.get("SHOPPING_ADMIN_USERNAME"), "password": values.get("SHOPPING_ADMIN_PASSWORD")}
+    return ShopAccess(address=address, **{key: value for key, value in account.items() if value})
+
+
+class _Rating(msgspec.Struct):
+    rating_name: str
+    percent: int | float
+
+
+class _Review(msgspec.Struct):
+    nickname: str = ""
+    ratings: tuple[_Rating, ...] = ()
+
+
+class _Order(msgspec.Struct):
+    increment_id: str
+
+
+class _Orders(msgspec.Struct):
+    items: tuple[_Order, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a function may see: the shop, the page that is being checked, and the address that the agent ended on."""
+
+    shop: ShopAccess
+    page: Page
+    last_url: str
+
+    async def call(self, written: str) -> str:
+        """The result of `name('argument', …)`. Raises Undecidable."""
+        name, arguments = read_call(written)
+        function, wanted = _FUNCTIONS[name]
+        if len(arguments) != wanted:
+            raise Undecidable(f"{name} takes {wanted} arguments, not {len(arguments)}")
+        return await function(self, *(argument.replace(LAST_URL, self.last_url) for argument in arguments))
+
+
+def read_call(written: str) -> tuple[str, tuple[str, ...]]:
+    """The name and the arguments of a call such as `name(__page__, 'text')`. Raises Undecidable for anything else."""
+    try:
+        call = ast.parse(written.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Undecidable(f"{written!r} is not a call of a function") from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.keywords:
+        raise Undecidable(f"{written!r} is not a call of a function")
+    if call.func.id not in _FUNCTIONS:
+        raise Undecidable(f"there is no function {call.func.id!r}; there are {', '.join(_FUNCTIONS)}")
+    arguments = []
+    for argument in call.args:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            arguments.append(argument.value)
+        elif isinstance(argument, ast.Name) and argument.id in (PAGE, LAST_URL):
+            arguments.append(argument.id)
+        else:
+            raise Undecidable(f"{ast.unparse(argument)} in {written!r} is no text, {PAGE} or {LAST_URL}")
+    return call.func.id, tuple(arguments)
+
+
+def post_url(url: str) -> str:
+    """The address of the forum post that an address belongs to; the address itself when it belongs to none."""
+    parts = urlsplit(url)
+    path = parts.path.split("/")
+    return f"{parts.scheme}://{parts.netloc}/f/{path[2]}/{path[3]}/" if len(path) >= 4 and path[1] == "f" else url
+
+
+async def _post_url(caller: Caller, url: str) -> str:
+    return post_url(url)
+
+
+async def _latest_order_url(caller: Caller) -> str:
+    orders = await _ask_shop(caller.shop, "orders", msgspec.json.Decoder(_Orders), _NEWEST)
+    if not orders.items or not orders.items[0].increment_id.isdecimal():
+        raise Undecidable("the shop names no latest order")
+    return f"{caller.shop.address}/sales/order/view/order_id/{int(orders.items[0].increment_id)}/"
+
+
+async def _latest_author(caller: Caller, sku: str) -> str:
+    reviews = await _reviews(caller, sku)
+    return reviews[-1].nickname if reviews else ""
+
+
+async def _latest_rating(caller: Caller, sku: str) -> str:
+    reviews = await _reviews(caller, sku)
+    if not reviews:
+        return ""
+    ratings = reviews[-1].ratings
+    if not ratings or ratings[0].rating_name != "Rating":
+        raise Undecidable(f"the latest review of {sku} has no rating")
+    return str(ratings[0].percent)
+
+
+async def _reviews(caller: Caller, sku: str) -> tuple[_Review, ...]:
+    return await _ask_shop(
+        caller.shop, f"products/{quote(sku, safe='')}/reviews", msgspec.json.Decoder(tuple[_Review, ...]), {}
+    )
+
+
+async def _member_role(caller: Caller, page: str, name: str) -> str:
+    return str(await caller.page.evaluate(_ROLE, name))
+
+
+# By the names that the checks use, with the number of arguments.
+_FUNCTIONS: dict[str, tuple[Callable[..., Awaitable[str]], int]] = {
+    "shopping_get_latest_order_url": (_latest_order_url, 0),
+    "shopping_get_sku_latest_review_author": (_latest_author, 1),
+    "shopping_get_sku_latest_review_rating": (_latest_rating, 1),
+    "reddit_get_post_url": (_post_url, 1),
+    "gitlab_get_project_memeber_role": (_member_role, 2),
+}
+
+
+async def _ask_shop(shop: ShopAccess, path: str, kind: msgspec.json.Decoder[_T], params: Mapping[str, str]) -> _T:
+    """What the shop's REST interface answers to its administrator."""
+    import aiohttp
+
+    if shop.address is None:
+        raise Undecidable("the environment variable SHOPPING, the address of the shop, is not set")
+    try:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT)) as session:
+            account = {"username": shop.username, "password": shop.password}
+            async with session.post(f"{shop.address}/rest/default/V1/integration/admin/token", json=account) as answer:
+                token = msgspec.json.decode(await _body(answer, "the login"), type=str)
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.get(f"{shop.address}/rest/V1/{path}", params=params, headers=headers) as answer:
+                return kind.decode(await _body(answer, path))
+    except (TimeoutError, aiohttp.ClientError, ValueError) as error:
+        raise Undecidable(f"the shop's interface at {shop.address} gave no usable answer ({type(error).__name__})") from None
+
+
+async def _body(answer: aiohttp.ClientResponse, what: str) -> bytes:
+    if answer.status != 200:
+        raise Undecidable(f"the shop's interface answers {what} with status {answer.status}")
+    return await answer.read()
+
+
+SETTLE = 3.0  # seconds: the original's sleep
+LIMIT = 90.0  # seconds for one check, with two addresses to open
+_LAST = "last"
+_SCRIPTS = ("document.", "[...document.")
+_OR = " |OR| "
+_AGAIN = 0.25  # seconds between two looks
+_CLOSING = 10.0  # seconds
+
+
+async def check_pages(
+    checks: Sequence[PageCheck], page: Page | None, shop: ShopAccess, mode: Mode, settle: float = SETTLE
+) -> list[Check]:
+    """The checks in order; undecided without a page, or where one cannot be opened. `page` is left as the agent left it,
+    but for the `prep_actions` of checks on `last`."""
+    if page is None:
+        return [Check(None, "program_html: there is no browser to look with") for _ in checks]
+    return [await _checked(check, page, shop, mode, settle) for check in checks]
+
+
+async def _checked(check: PageCheck, page: Page, shop: ShopAccess, mode: Mode, settle: float) -> Check:
+    from playwright.async_api import Error
+
+    what = f"program_html: {check.url} {check.locator}".rstrip()
+    caller = Caller(shop, page, page.url)
+    try:
+        require_sites(check.url)
+        async with asyncio.timeout(LIMIT):
+            url = await caller.call(check.url.removeprefix(PREFIX)) if check.url.startswith(PREFIX) else check.url
+            if url == _LAST:
+                return await _look(check, caller, what, mode, 0.0)
+            tab = await page.context.new_page()
+            try:
+                answer = await tab.goto(url)
+                if answer is not None and answer.status >= 500:
+                    raise Undecidable(f"the site answers with status {answer.status}")
+                return await _look(check, Caller(shop, tab, page.url), what, mode, settle)
+            finally:
+                with suppress(Error, TimeoutError):
+                    async with asyncio.timeout(_CLOSING):
+                        await tab.close()
+    except Undecidable as reason:
+        return Check(None, f"{what}: {reason}")
+    except Error as error:
+        return Check(None, f"{what}: the page cannot be looked at ({error.message.splitlines()[0]})")
+    except TimeoutError:
+        return Check(None, f"{what}: no result within {LIMIT:g} s")
+
+
+async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle: float) -> Check:
+    """One check on the page of `caller`, looked at for up to `settle` seconds after it is loaded."""
+    from playwright.async_api import TimeoutError as PageTimeout
+
+    clock = asyncio.get_running_loop().time
+    end = clock() + settle
+    with suppress(PageTimeout):
+        if settle:
+            await caller.page.wait_for_load_state("networkidle", timeout=settle * 1000)
+    if check.prep_actions:
+        # They may undo themselves when they are carried out twice, so there is one look, when the page is surely ready.
+        await asyncio.sleep(max(0.0, end - clock()))
+        await _prepare(check, caller.page)
+    while True:
+        found = await _selected(check, caller, mode)
+        missing = _missing(check, found, mode)
+        if missing is None or check.prep_actions or clock() >= end:
+            gives = f" gives {excerpt(str(found))}" if check.locator.strip() else ""  # the head of a whole page tells nothing
+            return Check(missing is None, what if missing is None else f"{what}{gives}: {missing}")
+        await asyncio.sleep(_AGAIN)
+
+
+async def _prepare(check: PageCheck, page: Page) -> None:
+    from playwright.async_api import Error
+
+    with suppress(Error):  # as in the original: what then is selected decides
+        for action in check.prep_actions:
+            await page.evaluate(f"() => {action}")
+
+
+async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
+    """What the locator picks, as text; None when it picks nothing and that is told apart from an empty text."""
+    locator = check.locator
+    if not locator.strip():
+        return html.unescape(await caller.page.content())
+    if locator.startswith(_SCRIPTS):
+        found = await _evaluated(locator, caller.page, mode)
+    elif locator.startswith(PREFIX):
+        found = await caller.call(locator.removeprefix(PREFIX))
+    else:
+        raise Undecidable(f"the locator {locator!r} is of no known kind")
+    return html.unescape(found) if mode == "paper" and found is not None else found
+
+
+async def _evaluated(script: str, page: Page, mode: Mode) -> str | None:
+    from playwright.async_api import Error
+
+    nothing = "" if mode == "paper" else None
+    try:
+        value = await page.evaluate(f"() => {script}")
+    except Error:
+        # The script failed, unless the page itself is gone: then this fails too, and the check is undecided.
+        await page.evaluate("() => 1")
+        return nothing
+    return nothing if value is None and mode == "fixed" else str(value)
+
+
+def _missing(check: PageCheck, found: str | None, mode: Mode) -> str | None:
+    """What is required and not there, in words; None when all is."""
+    required = check.required_contents
+    if required.exact_match is None and not required.must_include:
+        raise Undecidable("the check requires nothing")
+    if found is None:
+        return "nothing was found"
+    if required.exact_match is not None:
+        return None if equals(required.exact_match, found, mode) else f"it is not {required.exact_match!r}"
+    absent = [one for one in required.must_include if not any(includes(part, found, mode) for part in one.split(_OR))]
+    return f"it does not include {', '.join(map(repr, absent))}" if absent else None

@@ -1,0 +1,193 @@
+"""Where WebArena's sites are, who signs in to them, and under which names agents know them (arXiv 2307.13854)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, urlsplit
+
+from prill.errors import EnvironmentFailure, UsageError
+
+# The hosts that agents see and write instead of local addresses: WebArena's table.
+PUBLIC = {
+    "SHOPPING": "onestopmarket.com",
+    "SHOPPING_ADMIN": "luma.com/admin",
+    "REDDIT": "reddit.com",
+    "GITLAB": "gitlab.com",
+    "MAP": "openstreetmap.org",
+    "WIKIPEDIA": "wikipedia.org",
+    "HOMEPAGE": "homepage.com",
+}
+# The accounts that the benchmark publishes with its images.
+_ACCOUNTS = {
+    "SHOPPING": ("emma.lopez@gmail.com", "Password.123"),
+    "SHOPPING_ADMIN": ("admin", "admin1234"),
+    "REDDIT": ("MarvelsGrantMan136", "test1234"),
+    "GITLAB": ("byteblaze", "hello1234"),
+}
+_PLACEHOLDER = re.compile(rf"__({'|'.join(PUBLIC)})__")
+_SCHEME = re.compile(r"(?:https?://)?(?:www\.)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A name and a password, which is never printed."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sites:
+    """Addresses by name (SHOPPING, …), without a slash at the end, and accounts by the same names."""
+
+    addresses: Mapping[str, str]
+    accounts: Mapping[str, Account]
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> Sites:
+        """From the variables SHOPPING, SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE of `environ` (os.environ).
+
+        BrowserGym's WA_SHOPPING and so on fill in. SHOPPING_USERNAME, SHOPPING_PASSWORD and so on replace the accounts that
+        the benchmark publishes. A variable that is not set is no error before a task needs it.
+        """
+        values = os.environ if environ is None else environ
+        addresses = {}
+        for name in PUBLIC:
+            if address := (values.get(name) or values.get(f"WA_{name}") or "").strip().rstrip("/"):
+                if not address.startswith(("http://", "https://")):
+                    raise UsageError(f"{name}={address}: give an address that begins with http:// or https://")
+                addresses[name] = address
+        accounts = {
+            name: Account(values.get(f"{name}_USERNAME") or user, values.get(f"{name}_PASSWORD") or password)
+            for name, (user, password) in _ACCOUNTS.items()
+        }
+        return cls(addresses, accounts)
+
+    def address(self, name: str) -> str:
+        """The site's address. Raises UsageError with the name of the variable that is not set."""
+        if name not in PUBLIC:
+            raise UsageError(f"WebArena has no site {name.lower()!r}; its sites: {', '.join(PUBLIC).lower()}")
+        if name not in self.addresses:
+            raise UsageError(f"the site {name.lower()} is needed, and {name} is not set: export {name}=http://…")
+        return self.addresses[name]
+
+    def account(self, name: str) -> Account:
+        """Who signs in there. Raises UsageError for a site without a login."""
+        if name not in self.accounts:
+            raise UsageError(f"nobody signs in to the site {name.lower()!r}")
+        return self.accounts[name]
+
+    def real(self, url: str) -> str:
+        """The address that serves what the agent calls `url`; also fills in placeholders such as __SHOPPING__.
+
+        Other addresses stay. A public host whose site is not set leads nowhere, and never to the real thing.
+        Raises UsageError for a placeholder whose site is not set.
+        """
+        url = _PLACEHOLDER.sub(lambda found: self.address(found[1]), url)
+        scheme = _SCHEME.match(url)
+        bare = url[scheme.end() :] if scheme else url
+        for name, host in _longest_first(PUBLIC):
+            if (rest := _below(bare, host)) is not None:
+                return self.addresses.get(name, f"http://{name.lower().replace('_', '-')}.invalid") + rest
+        return url
+
+    def shown(self, url: str) -> str:
+        """The address as agents know it."""
+        for name, address in _longest_first(self.addresses):
+            if (rest := _below(url, address)) is not None:
+                return f"http://{PUBLIC[name]}{rest}"
+        return url
+
+
+def _longest_first(table: Mapping[str, str]) -> list[tuple[str, str]]:
+    # The admin side may lie below the shop's own address.
+    return sorted(table.items(), key=lambda pair: -len(pair[1]))
+
+
+def _below(url: str, start: str) -> str | None:
+    """What follows `start`; None when the url only looks alike, such as onestopmarket.community."""
+    rest = url[len(start) :]
+    return rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
+
+
+# Brings WebArena's sites back to their first state, by a shell command or through the web.
+
+
+_POLL = 0.5
+_READY = "Ready for duty!"
+
+
+async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = ()) -> None:
+    """Runs the command, or asks for the address when it is one, and waits for the end, `limit` seconds at most.
+
+    An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to which /status says
+    `Ready for duty!` once it is done; a server without a /status is done when it answers. Raises EnvironmentFailure; words
+    in `secret` never appear in it, nor does more of an address than its host.
+    """
+    if command.startswith(("http://", "https://")):
+        parts = urlsplit(command)
+        server = parts._replace(netloc=parts.netloc.rpartition("@")[2], path="", query="", fragment="").geturl()
+        try:
+            async with asyncio.timeout(limit):
+                await _ask(parts, server)
+        except TimeoutError:
+            raise EnvironmentFailure(f"the reset at {server} is not done after {limit:g} s") from None
+    else:
+        await _run(command, limit, secret)
+
+
+async def _ask(parts: SplitResult, server: str) -> None:
+    import aiohttp
+
+    path = parts.path.rstrip("/") or "/reset"
+    status = parts._replace(path=f"{path.rpartition('/')[0]}/status").geturl()
+    try:
+        # The caller bounds all of it; aiohttp would give up after five minutes.
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+            async with session.get(parts._replace(path=path).geturl()) as answer:
+                # 418: BrowserGym's server is at it already.
+                if not (answer.ok or answer.status == 418):
+                    raise EnvironmentFailure(f"the reset at {server} was refused: status {answer.status}")
+            while True:
+                async with session.get(status) as answer:
+                    if answer.status == 404 or (answer.ok and _READY in await answer.text()):
+                        return
+                await asyncio.sleep(_POLL)
+    except aiohttp.ClientError as error:
+        raise EnvironmentFailure(f"the reset at {server} failed: {type(error).__name__}") from None
+
+
+async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
+    # A file and not a pipe: servers that the command leaves running keep its outputs open.
+    with tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_shell(
+            command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(limit):
+                await process.wait()
+        except TimeoutError:
+            raise EnvironmentFailure(f"the reset command is not done after {limit:g} s and was ended") from None
+        finally:
+            if process.returncode is None:
+                # The whole group: what a shell started outlives the shell otherwise.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            said.seek(0)
+            last = (said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
+            for word in secret:
+                last = last.replace(word, "…")
+            raise EnvironmentFailure(f"the reset command ended with status {process.returncode}: {last}")

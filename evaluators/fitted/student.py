@@ -1,0 +1,233 @@
+"""A judge fitted to labelled trajectories (`prill fit`): a linear model over features, thousands of trajectories a second.
+
+It knows runs like those it was fitted on and nothing else: its card says how it does on sites that it has not seen, and
+every verdict about such a site says so too. Fitting: `prill.evaluators.fitted.fit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from heapq import nlargest, nsmallest
+from itertools import groupby
+from math import fsum, sqrt
+from operator import mul
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import sigmoid
+from prill.evaluators.fitted.features import Reading, names, read
+from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+
+FORMAT = "prill student 1"
+Kind = Literal["student", "prior"]
+_SHOWN, _LEAST_SHOWN = 3, 0.05
+_THEMES = {"state": "the latest states", "goal": "the request", "claims": "what the agent says", "actions": "kinds of action"}
+_NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """How the judge did on runs that it was not fitted on. None where runs of one outcome only leave a figure undefined."""
+
+    runs: int
+    successes: int
+    auc: float | None
+    accuracy: float | None
+    balanced_accuracy: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """Where a fitted judge comes from, and how good it is.
+
+    `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site. `left_out` runs had no decided
+    label or no step. `all_runs` and `not_cut_off` are from `folds`-fold cross-validation grouped by task, `other_sites` from
+    leaving one site out at a time: the figure for a site that the judge does not know.
+    """
+
+    data: tuple[str, ...]
+    source: str
+    runs: int
+    tasks: int
+    successes: int
+    left_out: int
+    sites: dict[str, int]
+    folds: int
+    seed: int
+    strength: float
+    versions: dict[str, str]
+    all_runs: HeldOut
+    not_cut_off: HeldOut
+    other_sites: dict[str, HeldOut]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentModel:
+    """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words` a weight for each word.
+
+    With `evidence_only` no word has a weight above 0: text can be put on a page, and none there may vouch for success. Two
+    ways remain to raise a score from a page: repeating the goal's words, and pushing other words out of the part that is read.
+    """
+
+    format: str
+    kind: Kind
+    evidence_only: bool
+    bias: float
+    features: dict[str, tuple[float, float]]
+    words: dict[str, dict[str, float]]
+    threshold: float
+    card: Card
+
+
+@dataclass(frozen=True, slots=True)
+class _Scores:
+    logit: float
+    numbers: list[float]  # what each number adds
+    words: list[tuple[str, float, Set[str]]]  # for each text what its known words add, and which they are
+
+
+class Linear:
+    """The sum: numbers times weights, and for each text the weights of its known words over the root of their count.
+
+    Where words can only speak `against` success they are summed as they are, so that no other word makes them count for less.
+    """
+
+    def __init__(
+        self,
+        bias: float,
+        features: Iterable[tuple[float, float]],
+        words: Mapping[str, Mapping[str, float]],
+        *,
+        against: bool = False,
+    ) -> None:
+        pairs = list(features)
+        self.weights = [weight for weight, _ in pairs]
+        self.offsets = [weight * centre for weight, centre in pairs]
+        self.bias = bias - fsum(self.offsets)
+        self.words = words
+        self._against = against
+
+    def __call__(self, reading: Reading) -> _Scores:
+        """The logit, and its parts. The sums are exact: the order in which words come never shows."""
+        numbers = list(map(mul, self.weights, reading.numbers))
+        total = [self.bias, fsum(numbers)]
+        words: list[tuple[str, float, Set[str]]] = []
+        for text, weights in self.words.items():
+            if known := weights.keys() & reading.words[text]:
+                adds = fsum(map(weights.__getitem__, known)) / (1.0 if self._against else sqrt(len(known)))
+                total.append(adds)
+                words.append((text, adds, known))
+        return _Scores(fsum(total), numbers, words)
+
+
+class Student:
+    """Judges by a fitted model, without images and without a language model.
+
+    A run is a success when its probability reaches `threshold` (the model's, 0.5, when None). `strangers` counts the judged
+    runs of sites that it does not know.
+    """
+
+    def __init__(self, model: StudentModel, *, label: str, threshold: float | None = None) -> None:
+        self.model = model
+        self.threshold = model.threshold if threshold is None else threshold
+        params = {"evidence_only": model.evidence_only, "threshold": self.threshold}
+        self.info = EvaluatorInfo(model.kind, "1", label, params=params)
+        self._linear = Linear(model.bias, model.features.values(), model.words, against=model.evidence_only)
+        self.strangers = Counter[str]()
+        self._known_sites = frozenset(model.card.sites)
+        self._themes = _themes(list(model.features), self._linear.offsets)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, threshold: float | None = None) -> Student:
+        """The judge of a file that `prill fit` wrote. Raises UsageError when it is none, or of another version."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}; `prill fit` writes such a file") from None
+        model = _decode(data, path)
+        if threshold is not None and not 0 <= threshold <= 1:
+            raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
+        return cls(model, label=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}", threshold=threshold)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """None are looked at."""
+        return ()
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Nothing is spent."""
+        return _NO_USAGE
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` when there is no step. The reason names what weighed most, in logits."""
+        start = time.perf_counter()
+        if not trajectory.steps:
+            return Verdict(
+                id=trajectory.id, unscored="no_evidence", reason="the trajectory has no steps to read", evaluator=self.info
+            )
+        model = self.model
+        scores = self._linear(read(trajectory, model.kind, model.evidence_only))
+        score = round(sigmoid(scores.logit), 6)
+        return Verdict(
+            id=trajectory.id,
+            success=score >= self.threshold,
+            score=score,
+            reason=self._reason(scores) + self._warning(trajectory.task.site),
+            usage=_NO_USAGE,
+            seconds=round(time.perf_counter() - start, 4),
+            evaluator=self.info,
+        )
+
+    def knows(self, site: str | None) -> bool:
+        """Whether runs of that site were fitted on; True where nothing is known about sites."""
+        return site is None or not self._known_sites or site in self._known_sites
+
+    def _warning(self, site: str | None) -> str:
+        if site is None or self.knows(site):
+            return ""
+        self.strangers[site] += 1
+        return f"; fitted without runs of {site}: see the card's figures for other sites"
+
+    def _reason(self, scores: _Scores) -> str:
+        parts = [(sum(scores.numbers[first:last]) - offset, name) for name, first, last, offset in self._themes]
+        parts += [(adds, self._quoted(text, adds, known)) for text, adds, known in scores.words]
+        parts.sort()
+        against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN]
+        speaking = [f"{name} {value:+.1f}" for value, name in parts[: -_SHOWN - 1 : -1] if value >= _LEAST_SHOWN]
+        return f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"
+
+    def _quoted(self, text: str, adds: float, known: Set[str]) -> str:
+        weighted = zip(map(self.model.words[text].__getitem__, known), known, strict=True)
+        strongest = (nlargest if adds > 0 else nsmallest)(_SHOWN, weighted)
+        return f"words of the {text} ({', '.join([word for _, word in strongest])})"
+
+
+def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
+    """Neighbouring numbers with the same theme: its name in words, from where to where, and what it adds on average."""
+    found, first = [], 0
+    for theme, group in groupby(features, key=lambda name: name.partition("/")[0]):
+        last = first + len(list(group))
+        found.append((_THEMES.get(theme, theme), first, last, sum(offsets[first:last])))
+        first = last
+    return found
+
+
+def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
+    advice = "make the file with `prill fit`"
+    try:
+        model = msgspec.json.decode(data, type=StudentModel)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
+    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.evidence_only):
+        raise UsageError(f"{path}: fitted by another version of prill ({model.format}); {advice} again")
+    texts = set() if model.kind == "prior" else {"state"} if model.evidence_only else {"state", "answer"}
+    if set(model.words) != texts:
+        raise UsageError(f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}")
+    return model

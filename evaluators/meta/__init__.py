@@ -1,0 +1,1 @@
+"""How good judges are: agreement with labels, comparisons, attacks."""

@@ -1,0 +1,120 @@
+"""How far the people who label agree with one another: what no judge of the same labels can be expected to exceed.
+
+The functions over items take ratings of any kind (success, or grades such as 0, 0.5 and 1): one sequence for each item,
+one rating from each annotator. Items with fewer than two ratings say nothing and are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from prill.evaluators.labels import labels_of
+from prill.evaluators.metrics import FIGURES, bootstrap
+from prill.types import LabelRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotatorAgreement:
+    """The agreement on success of annotators of the same trajectories.
+
+    `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a 95 % interval: bootstrap
+    over tasks, or over trajectories where the tasks are not known. `exact` is the share of trajectories with three ratings or
+    more (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those. None where undefined.
+    """
+
+    source: str
+    trajectories: int
+    annotators: int
+    pairs: int
+    raw: float
+    raw_interval: tuple[float, float] | None
+    kappa: float | None
+    kappa_interval: tuple[float, float] | None
+    three_or_more: int
+    exact: float | None
+    fleiss: float | None
+
+
+def annotator_agreement(
+    labels: Iterable[LabelRecord], source: str | None = None, tasks: Mapping[str, str] | None = None
+) -> AnnotatorAgreement | None:
+    """The agreement of the decided labels of one source; None where no trajectory has two annotators.
+
+    Of several labels of one annotator the first counts; labels without a name are of different annotators.
+    Raises UsageError when there are several sources and none is chosen.
+    """
+    import numpy as np
+
+    source, by_id = labels_of(labels, source)
+    rated = {id: found for id, records in by_id.items() if len(found := _by_annotator(records)) > 1}
+    if not rated:
+        return None
+    tables: dict[str, list[int]] = {}
+    for id, found in rated.items():
+        cells = tables.setdefault((tasks or {}).get(id, id), [0] * 5)
+        # In the order of their names, so that a pair of annotators always has the same first.
+        for (_, first), (_, second) in combinations(sorted(found.items()), 2):
+            cells[(0 if second else 1) if first else (3 if second else 2)] += 1
+    low, high = (ends.tolist() for ends in bootstrap(np.array(list(tables.values()))))
+    intervals = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
+    items = [list(found.values()) for found in rated.values()]
+    several = [ratings for ratings in items if len(ratings) > 2]
+    pairs = [(a, b) for found in rated.values() for (_, a), (_, b) in combinations(sorted(found.items()), 2)]
+    return AnnotatorAgreement(
+        source=source,
+        trajectories=len(items),
+        annotators=len({name for found in rated.values() for name in found}),
+        pairs=len(pairs),
+        raw=sum(a == b for a, b in pairs) / len(pairs),
+        raw_interval=intervals.get("accuracy"),
+        kappa=cohen_kappa(pairs),
+        kappa_interval=intervals.get("kappa"),
+        three_or_more=len(several),
+        exact=exact_agreement(several),
+        fleiss=fleiss_kappa(several),
+    )
+
+
+def exact_agreement(items: Iterable[Sequence[Hashable]]) -> float | None:
+    """The share of items whose ratings are all equal; None without items."""
+    found = [len(set(ratings)) == 1 for ratings in items if len(ratings) > 1]
+    return sum(found) / len(found) if found else None
+
+
+def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
+    """Cohen's kappa of pairs of ratings, each side with its own shares; None where chance explains all (Cohen 1960)."""
+    both = Counter(pairs)
+    n = both.total()
+    first, second = Counter[Hashable](), Counter[Hashable]()
+    for (a, b), count in both.items():
+        first[a] += count
+        second[b] += count
+    observed = sum(count for (a, b), count in both.items() if a == b)
+    return _beyond_chance(observed / n, sum(first[a] * second[a] for a in first) / n**2) if n else None
+
+
+def fleiss_kappa(items: Iterable[Sequence[Hashable]]) -> float | None:
+    """Fleiss' kappa; None where chance explains all (Fleiss 1971). Items may have different numbers of ratings."""
+    rated = [Counter(ratings) for ratings in items if len(ratings) > 1]
+    if not rated:
+        return None
+    agreed = [sum(k * (k - 1) for k in counts.values()) / (counts.total() * (counts.total() - 1)) for counts in rated]
+    overall = sum(rated, Counter[Hashable]())
+    chance = sum((k / overall.total()) ** 2 for k in overall.values())
+    return _beyond_chance(sum(agreed) / len(agreed), chance)
+
+
+def _beyond_chance(observed: float, chance: float) -> float | None:
+    return (observed - chance) / (1 - chance) if chance < 1 else None
+
+
+def _by_annotator(records: Sequence[LabelRecord]) -> dict[str, bool]:
+    found: dict[str, bool] = {}
+    for i, record in enumerate(records):
+        if record.success is not None:
+            # A name cannot hold a null character in a file, so a made-up name meets none that was given.
+            found.setdefault(record.annotator or f"\0{i}", record.success)
+    return found

@@ -1,0 +1,233 @@
+"""Two judges on the same labelled trajectories: which is right more often, and whether that may be chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb, erfc, isnan, sqrt
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.errors import UsageError
+from prill.evaluators.meta.agreement import Pair, Pairing, clusters_of, confusion_counts
+from prill.evaluators.metrics import FIGURES, bootstrap, figures
+from prill.types import EvaluatorInfo, Trajectory
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from prill.evaluators.meta.agreement import Pairing
+
+
+# Below this many discordant pairs the chi-square approximation is not to be trusted (Edwards 1948; Fagerland et al. 2013).
+_FEW = 25
+Test = Literal["exact binomial", "chi-square with continuity correction"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """How two judges differ on the `both` labelled trajectories that both judged.
+
+    `difference` is the first's accuracy less the second's, with the 95 % interval of a bootstrap that draws whole tasks and
+    keeps a trajectory's two verdicts together. `p` is McNemar's, two-sided; it takes trajectories for independent, so
+    where runs share tasks the interval is the safer guide. `only_first` were judged by the first alone, `only_second` likewise.
+    """
+
+    other: EvaluatorInfo
+    both: int
+    only_first: int
+    only_second: int
+    first_right: int
+    second_right: int
+    both_right: int
+    both_wrong: int
+    difference: float
+    interval: tuple[float, float] | None
+    p: float
+    test: Test
+
+
+def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = None) -> Comparison:
+    """Compares two judges. `first_right` counts the trajectories on which only the first agrees with the label.
+
+    Raises UsageError when no labelled trajectory was judged by both.
+    """
+    import numpy as np
+
+    judged = [p for p in first.pairs if p.verdict.success is not None]
+    theirs = {p.verdict.id: p.verdict.success for p in second.pairs if p.verdict.success is not None}
+    both = [p for p in judged if p.verdict.id in theirs]
+    if not both:
+        raise UsageError("no labelled trajectory was judged by both judges")
+    right = [(p.verdict.success == p.truth, theirs[p.verdict.id] == p.truth) for p in both]
+    row_of: dict[tuple[bool, str], int] = {}
+    rows = [row_of.setdefault(name, len(row_of)) for name in clusters_of(both, tasks or {})]
+    tables = np.zeros((len(row_of), 2), dtype=np.int64)
+    np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
+    low, high = bootstrap(tables, _share)
+    b, c = (right.count(kind) for kind in ((True, False), (False, True)))
+    p, test = mcnemar(b, c)
+    return Comparison(
+        other=second.evaluator,
+        both=len(both),
+        only_first=len(judged) - len(both),
+        only_second=len(theirs) - len(both),
+        first_right=b,
+        second_right=c,
+        both_right=right.count((True, True)),
+        both_wrong=right.count((False, False)),
+        difference=(b - c) / len(both),
+        interval=(float(low[0]), float(high[0])) if low[0] < high[0] else None,
+        p=p,
+        test=test,
+    )
+
+
+def mcnemar(b: int, c: int) -> tuple[float, Test]:
+    """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found: exact below 25 of them."""
+    n = b + c
+    if n < _FEW:
+        return min(1.0, 2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n), "exact binomial"
+    squared = max(0, abs(b - c) - 1) ** 2 / n
+    return erfc(sqrt(squared / 2)), "chi-square with continuity correction"
+
+
+def _share(drawn: NDArray[Any]) -> NDArray[Any]:
+    shares: NDArray[Any] = drawn[:, :1] / drawn[:, 1:]
+    return shares
+
+
+# How well scores put successes before failures, and how well a judge ranks agents: AUC, precision-recall, Kendall's tau.
+
+
+@dataclass(frozen=True)
+class AgentRate:
+    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the labels."""
+
+    agent: str
+    n: int
+    judged: float
+    labelled: float
+
+
+@dataclass(frozen=True)
+class AgentRanking:
+    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one of them is all ties."""
+
+    agents: tuple[AgentRate, ...]
+    tau: float | None
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two lists of values of the same things; None where a list holds only ties."""
+    agreed = untied_first = untied_second = 0
+    for i in range(len(first)):
+        for j in range(i):
+            a, b = _sign(first[i] - first[j]), _sign(second[i] - second[j])
+            agreed += a * b
+            untied_first += a != 0
+            untied_second += b != 0
+    return agreed / sqrt(untied_first * untied_second) if untied_first and untied_second else None
+
+
+def _sign(number: float) -> int:
+    return (number > 0) - (number < 0)
+
+
+def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | None:
+    """The agents' success rates by judge and by label, and how far the two orders agree; None with fewer than two agents.
+
+    `agents` maps ids to agents; trajectories that it lacks, and unscored ones, are left out on both sides.
+    """
+    outcomes: dict[str, list[tuple[bool, bool]]] = {}
+    for pair in pairing.pairs:
+        agent = agents.get(pair.verdict.id)
+        if agent is not None and pair.verdict.success is not None:
+            outcomes.setdefault(agent, []).append((pair.verdict.success, pair.truth))
+    if len(outcomes) < 2:
+        return None
+    rates = []
+    for agent, both in outcomes.items():
+        judged, labelled = (sum(side) / len(both) for side in zip(*both, strict=True))
+        rates.append(AgentRate(agent, len(both), judged, labelled))
+    rates.sort(key=lambda rate: (-rate.labelled, rate.agent))
+    return AgentRanking(tuple(rates), kendall_tau([rate.judged for rate in rates], [rate.labelled for rate in rates]))
+
+
+# Agreement by parts: benchmark, agent, platform, or anything that a trajectory's metadata says.
+
+
+NONE = "(none)"
+# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one outcome alone.
+_SMALL, _FEW_OF_ONE = 30, 10
+_SHOWN = ("accuracy", "balanced accuracy", "precision", "recall", "kappa")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One part: its trajectories with a label, how many the judge left unscored, and its figures on the others.
+
+    `success` is the share of label successes among all of them. A figure is None where it is undefined. `small`: fewer than
+    30 were judged, or fewer than 10 of them are successes, or failures; too few to tell judges apart.
+    """
+
+    by: str
+    value: str
+    n: int
+    unscored: int
+    success: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    accuracy: float | None
+    balanced_accuracy: float | None
+    precision: float | None
+    recall: float | None
+    kappa: float | None
+    small: bool
+
+
+def slice_value(trajectory: Trajectory, by: str) -> str | None:
+    """The part a trajectory belongs to: `site`, `agent`, `platform`, `task`, or a key of its metadata; None where it has none.
+
+    A metadata key may be written `metadata.KEY`, which also reaches keys with one of those names.
+    """
+    task = trajectory.task
+    own = {"site": task.site, "agent": trajectory.agent, "platform": task.platform, "task": task.id or None}
+    value = own[by] if by in own else trajectory.metadata.get(by.removeprefix("metadata."))
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return None if value is None else str(value)
+
+
+def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice, ...]:
+    """One part for each value, the largest first. `values` maps ids to values; ids that it lacks form the part `(none)`."""
+    parts: dict[str, list[Pair]] = {}
+    for found in pairing.pairs:
+        parts.setdefault(values.get(found.verdict.id, NONE), []).append(found)
+    ordered = sorted(parts.items(), key=lambda part: (part[0] == NONE, -len(part[1]), part[0]))
+    return tuple(_slice(by, value, pairs) for value, pairs in ordered)
+
+
+def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
+    import numpy as np
+
+    pairs = list(pairs)
+    tp, fp, tn, fn, unscored = counts = confusion_counts(pairs)
+    row = dict(zip(FIGURES, figures(np.array([counts]))[0].tolist(), strict=True))
+    shown = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SHOWN}
+    return Slice(
+        by=by,
+        value=value,
+        n=len(pairs),
+        unscored=unscored,
+        success=sum(p.truth for p in pairs) / len(pairs),
+        tp=tp,
+        fp=fp,
+        tn=tn,
+        fn=fn,
+        small=len(pairs) - unscored < _SMALL or min(tp + fn, tn + fp) < _FEW_OF_ONE,
+        **shown,
+    )

@@ -1,1 +1,0 @@
-"""The numbers that benchmarks report, one benchmark a module."""

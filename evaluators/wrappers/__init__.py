@@ -1,0 +1,1 @@
+"""Judges that are shown a rewritten trajectory."""

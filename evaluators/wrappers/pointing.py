@@ -1,0 +1,236 @@
+"""Actions at bare points made readable: `tap "Settings" (0.41, 0.22)`, by the text found at the point.
+
+The text comes from an OCR engine, or from the UI tree recorded as the state's text. arXiv 2404.06474 shows such actions
+as `tap` and `swipe on screen`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
+from html import unescape
+from math import dist, hypot
+from typing import Protocol
+
+from prill.captioner.ocr import OCRCaptioner, TextBox
+from prill.evaluators.evidence import SWIPE_DISTANCE, action_text
+from prill.evaluators.wrappers.rewritten import Rewritten
+from prill.models.prompts import clean
+from prill.protocols import Evaluator
+from prill.types import Action, Platform, Point, Trajectory
+
+# The labelled elements of a UI tree that was recorded as the text of a state, with their places.
+
+
+# A place that is written with two decimals can be off by half of the last one.
+_ROUNDING = 0.005
+_CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
+_LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
+_BOUNDS = re.compile(r"\[(-?\d+), ?(-?\d+)\]\[(-?\d+), ?(-?\d+)\]")
+_NAMED = re.compile(r'\b(text|content-desc)="([^"]*)"')
+_QUOTED = re.compile(r'"([^"]+)"')
+
+
+def tree_boxes(text: str) -> list[TextBox]:
+    """The labelled elements of a UI tree that says their places.
+
+    Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's bounds in pixels,
+    `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label in quotation marks.
+    Pixels need the screen's size: the first bounds must begin at [0,0], as the root of a dump does, and are taken for it.
+    """
+    return [*_centres(text), *_pixels(text)]
+
+
+def _centres(text: str) -> Iterator[TextBox]:
+    for line in text.splitlines():
+        # The place first: lines can be whole documents, and few have one.
+        if (found := _CENTRE.search(line)) and (named := _LABEL.match(line, 0, found.start())):
+            x, y = float(found["x"]), float(found["y"])
+            label = named[1].replace('\\"', "'").replace("\\n", " ")
+            yield TextBox(label, (x - _ROUNDING, y - _ROUNDING, x + _ROUNDING, y + _ROUNDING), 1.0)
+
+
+def _pixels(text: str) -> Iterator[TextBox]:
+    size: tuple[int, int] | None = None
+    for element in re.split(r"\n|(?=<)", text):
+        if not (found := _BOUNDS.search(element)):
+            continue
+        left, top, right, bottom = map(int, found.groups())
+        if size is None:
+            if (left, top) != (0, 0) or right <= 0 or bottom <= 0:
+                return
+            size = right, bottom
+        attributes = dict(_NAMED.findall(element))
+        label = attributes.get("text") or attributes.get("content-desc")
+        if not label and not element.startswith("<") and (quoted := _QUOTED.search(element)):
+            label = quoted[1]
+        if label:
+            box = (left / size[0], top / size[1], right / size[0], bottom / size[1])
+            yield TextBox(unescape(label), box, 1.0)
+
+
+# Raise it when the same state would give an action another text: it is part of the verdicts' fingerprint.
+VERSION = "1"
+# From the point to the edge of the text, in fractions of the screen. The label of a launcher icon begins about 40 dp below
+# the icon's middle, 0.045 of a screen of 900 dp; and two points closer than 0.05 are one touch in the paper's rules.
+NEAR = SWIPE_DISTANCE
+# Enough to know a button by, too little for an injected instruction to argue in.
+LABEL_CHARS = 40
+_TOUCH = {
+    "click": "tap",
+    "tap": "tap",
+    "double_click": "double tap",
+    "double_tap": "double tap",
+    "long_press": "long press",
+}
+_MOUSE = {
+    "click": "click",
+    "tap": "tap",
+    "double_click": "double click",
+    "double_tap": "double tap",
+    "long_press": "long press",
+    "right_click": "right click",
+    "middle_click": "middle click",
+    "triple_click": "triple click",
+    "hover": "hover over",
+}
+_STROKES = ("swipe", "scroll", "drag")
+Read = Callable[[str], Awaitable[Sequence[TextBox]]]
+
+
+class TextReader(Protocol):
+    """Finds the text on an image file, with places; `prill.captioner.ocr.OCRCaptioner` is one."""
+
+    @property
+    def name(self) -> str:
+        """The engine and its version."""
+        ...
+
+    async def read(self, path: str) -> Sequence[TextBox]:
+        """Every piece of text with its place. Raises InputError for an image that cannot be used."""
+        ...
+
+
+class Pointing(Rewritten):
+    """The evaluator, shown readable actions; `reader` reads the screenshots, None: the UI tree in the states' text is used.
+
+    Verdicts say so in `evaluator.params["read_points"]`. Raises MissingExtra when the reader's engine is not installed.
+    """
+
+    def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:
+        super().__init__(
+            evaluator,
+            lambda trajectory: readable(trajectory, None if reader is None else reader.read),
+            {"read_points": f"{'tree' if reader is None else reader.name}, {VERSION}"},
+            lambda trajectory: () if reader is None else _images(trajectory),
+        )
+
+
+def read_screenshot() -> TextReader:
+    """The reader that comes with prill: OCR on the CPU."""
+    return OCRCaptioner()
+
+
+async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajectory:
+    """The trajectory with readable texts, and found targets, for its actions at bare points; all else as it was.
+
+    `read` finds the text on a screenshot; only those of steps with such an action are read, each once. None: the UI tree in
+    the state's text is used. Raises what `read` raises.
+    """
+    seen: dict[str, Sequence[TextBox]] = {}
+    steps = []
+    for step in trajectory.steps:
+        if not is_bare(step.action, trajectory.task.platform):
+            steps.append(step)
+            continue
+        path = step.observation.screenshot
+        boxes: Sequence[TextBox] = ()
+        if read is None:
+            boxes = tree_boxes(step.observation.text or "")
+        elif path:
+            if path not in seen:
+                seen[path] = await read(path)
+            boxes = seen[path]
+        steps.append(replace(step, action=readable_action(step.action, boxes, trajectory.task.platform)))
+    return replace(trajectory, steps=tuple(steps))
+
+
+def is_bare(action: Action, platform: Platform = "other") -> bool:
+    """True for an action at a point that does not name its target, of a kind that is put into words here."""
+    if action.point is None or action.target:
+        return False
+    if platform == "web" and action.text and action_text(action, platform) != action.text:
+        return False  # `click [7] where [7] is link 'Cart'` names it
+    return _is_stroke(action) or action.kind == "type" or action.kind in _MOUSE
+
+
+def readable_action(action: Action, boxes: Sequence[TextBox], platform: Platform = "android") -> Action:
+    """The action with a text that names what is at its point, and with that as its target; as it was unless `is_bare`.
+
+    A swipe is told by its direction and ends: the finger's direction, by the longer of the two distances on the screen.
+    """
+    if not is_bare(action, platform) or action.point is None:
+        return action
+    if _is_stroke(action) and action.end_point is not None:
+        verb = "drag" if action.kind == "drag" else f"swipe {_direction(action.point, action.end_point)}".strip()
+        return replace(action, text=f"{verb} {_place(action.point)} -> {_place(action.end_point)}")
+    target = label_at(action.point, boxes)
+    at = " ".join(part for part in (target, _place(action.point)) if part)
+    if action.kind == "type":
+        typed = f'type "{_shown(action.value or "")}"'
+        return replace(action, text=f"{typed} {'at' if target is None else 'into'} {at}", target=target)
+    verb = (_TOUCH if platform in ("android", "ios") else _MOUSE).get(action.kind) or _MOUSE[action.kind]
+    return replace(action, text=f"{verb} {at}", target=target)
+
+
+def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
+    """The text of the smallest box that contains the point, in quotation marks; else `near` and the nearest text within NEAR.
+
+    None when there is neither. Distances are fractions of the screen's width and height.
+    """
+    labelled = [(label, box.box) for box in boxes if (label := _shown(box.text))]
+    around = [(_area(box), label) for label, box in labelled if _distance(point, box) == 0]
+    if around:
+        return f'"{min(around, key=lambda found: found[0])[1]}"'
+    near = [(away, label) for label, box in labelled if (away := _distance(point, box)) <= NEAR]
+    return f'near "{min(near, key=lambda found: found[0])[1]}"' if near else None
+
+
+def _images(trajectory: Trajectory) -> list[str]:
+    platform = trajectory.task.platform
+    return [s.observation.screenshot for s in trajectory.steps if s.observation.screenshot and is_bare(s.action, platform)]
+
+
+def _is_stroke(action: Action) -> bool:
+    if action.point is None or action.end_point is None:
+        return False
+    return action.kind in _STROKES or (action.kind in _MOUSE and dist(action.point, action.end_point) > SWIPE_DISTANCE)
+
+
+def _direction(start: Point, end: Point) -> str:
+    right, down = end[0] - start[0], end[1] - start[1]
+    if right == down == 0:
+        return ""
+    if abs(down) >= abs(right):
+        return "down" if down > 0 else "up"
+    return "right" if right > 0 else "left"
+
+
+def _place(point: Point) -> str:
+    return f"({point[0]:.2f}, {point[1]:.2f})"
+
+
+def _shown(text: str) -> str:
+    """Text from a screen on one line, short, and unable to end its quotation marks."""
+    flat = " ".join(clean(text).split()).replace('"', "'")
+    return flat if len(flat) <= LABEL_CHARS else flat[: LABEL_CHARS - 1] + "…"
+
+
+def _area(box: tuple[float, float, float, float]) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _distance(point: Point, box: tuple[float, float, float, float]) -> float:
+    x, y = point
+    return hypot(max(box[0] - x, 0.0, x - box[2]), max(box[1] - y, 0.0, y - box[3]))

@@ -1,0 +1,113 @@
+"""Auto-UI (arXiv 2309.11436) in its text form: what it is asked, and what it answers. Its points are (y, x), ours (x, y)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from prill.actions.phone import dual_point
+from prill.errors import NoEvidence
+from prill.models.prompts import load_prompt
+from prill.policies.cogagent import FIXED, TAP_WITHIN
+from prill.protocols import Image, LanguageModel, Message
+from prill.types import Action, Observation, Point, Step, Task
+
+# Asked with the prompt and the path of the screenshot; answers with the model's text.
+Generate = Callable[[str, str], Awaitable[str]]
+# Actions that the prompt repeats (arXiv 2309.11436).
+HISTORY = 8
+_MARK = "Action Decision: "
+_NUMBERS = re.compile(r"-?\d+(?:\.\d+)?")
+_VALUE = re.compile(r'"[a-z_]+"\s*:\s*"(.*)"', re.DOTALL)
+_FIXED = {
+    "PRESS_BACK": FIXED["press back"],
+    "PRESS_HOME": FIXED["press home"],
+    "PRESS_ENTER": FIXED["press enter"],
+    "STATUS_TASK_COMPLETE": FIXED["task complete"],
+    "STATUS_TASK_IMPOSSIBLE": FIXED["task impossible"],
+}
+# From touch to lift as (x, y), to which the paper normalises swipes; "up" is where the finger goes.
+CANONICAL: dict[str, tuple[Point, Point]] = {
+    "up": ((0.5, 0.8), (0.5, 0.2)),
+    "down": ((0.5, 0.2), (0.5, 0.8)),
+    "left": ((0.8, 0.5), (0.2, 0.5)),
+    "right": ((0.2, 0.5), (0.8, 0.5)),
+}
+_NAMES = {"back": "PRESS_BACK", "home": "PRESS_HOME", "press": "PRESS_ENTER", "type": "TYPE"}
+
+
+class AutoUI:
+    """Asks for one action from the goal, the screenshot and the last eight actions.
+
+    `model` is a LanguageModel that takes images, or any function of prompt and screenshot path that gives the model's text:
+    the original is no chat model. A decision that cannot be read is an action of kind `other`.
+    """
+
+    def __init__(self, model: LanguageModel | Generate, *, max_tokens: int = 512) -> None:
+        self.model = model
+        self.max_tokens = max_tokens
+        self._goal = ""
+        self._done: list[str] = []
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        self._goal = task.goal
+        self._done = []
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
+        if observation.screenshot is None:
+            raise NoEvidence("autoui looks at screenshots, and this state has none")
+        template = load_prompt("prill.policies", "auto_ui")
+        prompt = template.fill({"previous": " ".join(self._done[-HISTORY:]), "goal": self._goal})["user"]
+        if callable(self.model):
+            said = await self.model(prompt, observation.screenshot)
+        else:
+            asked = Message("user", (Image(observation.screenshot), prompt))
+            said = (await self.model.complete((asked,), max_tokens=self.max_tokens, prompt=template.hash)).text
+        action = read_auto_ui(said)
+        self._done.append(auto_ui_text(action))
+        return Step(observation, action, said.rpartition(_MARK)[0].strip() or None)
+
+
+def auto_ui_text(action: Action) -> str:
+    """The action as Auto-UI writes it: points as "[y, x]" with four decimals, -1.0 for what is no gesture.
+
+    A swipe without points is one of the four canonical ones; what has no form here is written as a gesture at no place.
+    """
+    touch, lift = action.point, action.end_point or action.point
+    if action.kind == "swipe" and touch is None:
+        touch, lift = CANONICAL.get(action.value or "", (None, None))
+    name = _NAMES.get(action.kind, "DUAL_POINT")
+    if action.kind in ("stop", "answer"):
+        name = "STATUS_TASK_IMPOSSIBLE" if "TaskImpossible" in action.text else "STATUS_TASK_COMPLETE"
+    if name != "DUAL_POINT":
+        touch = lift = None
+    typed = (action.value or "") if name == "TYPE" else ""
+    return f'"action_type": "{name}", "touch_point": "{_place(touch)}", "lift_point": "{_place(lift)}", "typed_text": "{typed}"'
+
+
+def read_auto_ui(text: str) -> Action:
+    """The action of a reply: its last "Action Decision: ", or all of it, in six parts parted by ", "."""
+    decision = text.rpartition(_MARK)[2].strip()
+    parts = decision.split(", ", 5)  # typed text may hold commas of its own
+    if len(parts) != 6:
+        return Action("other", text.strip())
+    name, typed = _VALUE.search(parts[0]), _VALUE.search(parts[5])
+    if name is None:
+        return Action("other", text.strip())
+    if (fixed := _FIXED.get(name[1])) is not None:
+        return fixed
+    if name[1] == "TYPE" and typed is not None:
+        return Action("type", f"Action Type: Type, Typed Text: '{typed[1]}'", value=typed[1])
+    numbers = [_NUMBERS.search(part) for part in parts[1:5]]
+    if name[1] != "DUAL_POINT" or None in numbers:
+        return Action("other", text.strip())
+    y1, x1, y2, x2 = (float(number[0]) for number in numbers if number)
+    if not all(0.0 <= c <= 1.0 for c in (y1, x1, y2, x2)):
+        return Action("other", text.strip())
+    return dual_point((x1, y1), (x2, y2), swipe_beyond=TAP_WITHIN)
+
+
+def _place(point: Point | None) -> str:
+    return "[-1.0, -1.0]" if point is None else f"[{point[1]:.4f}, {point[0]:.4f}]"

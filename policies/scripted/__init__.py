@@ -1,0 +1,1 @@
+"""Episodes of MiniWoB++ by script, well or badly on purpose."""

@@ -1,0 +1,85 @@
+"""A policy that plays MiniWoB++ by script, well or badly on purpose: real episodes whose kind of failure is known.
+
+What it says is phrased alike whether it succeeds or believes that it did, so that the words alone do not give it away.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Literal, get_args
+
+from prill.errors import UsageError
+from prill.policies.miniwob_text import Page
+from prill.policies.scripted.scripts import SCRIPTS, Aim, Move, Play
+from prill.types import Action, Observation, Step, Task
+
+Behaviour = Literal[
+    "solve",  # does the task
+    "wrong-target",  # the right kind of actions on another element, or with another value
+    "stop-early",  # gives up after one action, or before any when the first would end the attempt
+    "no-submit",  # everything but the last action
+    "false-claim",  # looks around, then says that it is done
+]
+BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
+
+
+class ScriptedPolicy:
+    """Deterministic: the same task and observations give the same steps. It ends every episode with `stop`."""
+
+    def __init__(self, behaviour: Behaviour = "solve") -> None:
+        if behaviour not in BEHAVIOURS:
+            raise UsageError(f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}")
+        self._behaviour = behaviour
+        self._goal = ""
+        self._site = ""
+        self._variant = 0
+        self._play: Play | None = None
+        self._told: list[str] = []
+
+    def reset(self, task: Task) -> None:
+        """Begins the task. Raises UsageError when there is no script for `task.site`."""
+        if task.site not in SCRIPTS:
+            raise UsageError(f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}")
+        self._goal, self._site, self._play, self._told = task.goal, task.site, None, []
+        self._variant = zlib.crc32(task.id.encode())
+
+    async def act(self, observation: Observation) -> Step:
+        """The next move of the script, or what the behaviour makes of it."""
+        try:
+            move = self._next(Page.read(observation.text or ""))
+        except LookupError as error:
+            return _stop(observation, "I cannot go on.", f"I could not do it: {error.args[0]}.")
+        if self._behaviour == "false-claim":
+            return self._claim(observation, move)
+        if move is None:
+            return self._finish(observation)
+        if self._behaviour == "no-submit" and move.commit:
+            return self._finish(observation)
+        if self._behaviour == "stop-early" and (move.commit or self._told):
+            return _stop(observation, "I stop here.", "I stopped before the task was finished.")
+        self._told.append(move.told)
+        return Step(observation, move.action, f"The next thing to do is: {move.action.text}.")
+
+    def _next(self, page: Page) -> Move | None:
+        try:
+            if self._play is None:
+                self._play = SCRIPTS[self._site](self._goal, page, Aim(misses=self._behaviour == "wrong-target"))
+                return next(self._play)
+            return self._play.send(page)
+        except StopIteration:
+            return None
+
+    def _claim(self, observation: Observation, move: Move | None) -> Step:
+        if not self._told:
+            self._told.append(move.told if move else "")
+            return Step(observation, Action("scroll", "scroll down", value="down"), "Let me see what is on the page.")
+        return self._finish(observation)
+
+    def _finish(self, observation: Observation) -> Step:
+        told = " ".join(self._told)
+        answers = (f"Done. {told}".strip(), f"Done: {self._goal}", f"{told} The task is complete.".strip())
+        return _stop(observation, "There is nothing left to do.", answers[self._variant % len(answers)])
+
+
+def _stop(observation: Observation, thought: str, answer: str) -> Step:
+    return Step(observation, Action("stop", "stop", value=answer), thought)

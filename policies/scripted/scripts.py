@@ -1,0 +1,301 @@
+"""How to do twenty-one MiniWoB++ tasks. Where there is something to choose, a script asks its `Aim`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+from prill.policies.miniwob_text import Element, Page, named
+from prill.types import Action
+
+# What scripts are made of. A script is a generator that yields moves, and is sent the page after each of them.
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Move:
+    """An action and how the agent tells of it afterwards. A commit is what the page takes as the attempt's end."""
+
+    action: Action
+    told: str
+    commit: bool = False
+
+
+Play = Generator[Move, Page, None]
+Script = Callable[[str, Page, "Aim"], Play]
+
+
+@dataclass(frozen=True)
+class Aim:
+    """Chooses what the goal asks for or, when it is to miss, the next other one; where there is no other, the right one."""
+
+    misses: bool = False
+
+    def element(self, elements: Sequence[Element], name: str) -> Element:
+        """The element with this name. Raises LookupError when there is none."""
+        right = named(tuple(elements), name)
+        return self.other(right, elements, lambda element: element.name != name)
+
+    def value(self, right: str, others: Sequence[str]) -> str:
+        """The right value, or one of the others."""
+        return self.other(right, others, lambda value: value != right)
+
+    def other(self, right: T, choices: Sequence[T], differs: Callable[[T], bool]) -> T:
+        """`right`, or the first choice after it that differs."""
+        if not self.misses:
+            return right
+        start = choices.index(right) + 1 if right in choices else 0
+        return next((choice for choice in (*choices[start:], *choices[:start]) if differs(choice)), right)
+
+
+def click(element: Element, *, commit: bool = False) -> Move:
+    """Clicks the element."""
+    action = Action("click", f"click {element.target}", target=element.target)
+    return Move(action, f"I clicked {element.target}.", commit)
+
+
+def enter(element: Element, value: str) -> Move:
+    """Replaces what a field holds."""
+    action = Action("type", f"type {value!r} into {element.target}", target=element.target, value=value)
+    return Move(action, f"I typed {value!r} into {element.target}.")
+
+
+def choose(element: Element, value: str) -> Move:
+    """Selects an entry of a list."""
+    action = Action("select", f"select {value!r} in {element.target}", target=element.target, value=value)
+    return Move(action, f"I selected {value!r} in {element.target}.")
+
+
+def quoted(goal: str) -> list[str]:
+    """Every text in double quotes."""
+    return re.findall(r'"([^"]*)"', goal)
+
+
+def found(pattern: str, goal: str) -> tuple[str, ...]:
+    """The groups of the pattern in the goal. Raises LookupError when the goal reads otherwise."""
+    match = re.search(pattern, goal)
+    if match is None:
+        raise LookupError(f"the goal does not read as expected: {goal}")
+    return match.groups()
+
+
+def submit(page: Page) -> Move:
+    """Clicks the last button, which sends the form in every task here."""
+    return click(page.all("button")[-1], commit=True)
+
+
+def click_button(goal: str, page: Page, aim: Aim) -> Play:
+    yield click(aim.element(page.all("button"), quoted(goal)[0]), commit=True)
+
+
+def click_link(goal: str, page: Page, aim: Aim) -> Play:
+    yield click(aim.element(page.all("link"), quoted(goal)[0]), commit=True)
+
+
+def click_test(goal: str, page: Page, aim: Aim) -> Play:
+    yield click(aim.element(page.all("button"), found(r"button (\w+)", goal)[0]), commit=True)
+
+
+def click_dialog(goal: str, page: Page, aim: Aim) -> Play:
+    name = quoted(goal)[0]
+    yield click(aim.element(page.all("button"), "Close" if name == "x" else name), commit=True)
+
+
+def click_tab(goal: str, page: Page, aim: Aim) -> Play:
+    name = quoted(goal)[0]
+    for tab in page.all("tab"):
+        if not tab.is_("selected"):
+            page = yield click(tab)
+        links = page.all("link")
+        if any(link.name == name for link in links):
+            yield click(aim.element(links, name), commit=True)
+            return
+    raise LookupError(f"no tab has a link {name!r}")
+
+
+def click_collapsible(goal: str, page: Page, aim: Aim) -> Play:
+    if not aim.misses:
+        page = yield click(page.all("tab")[0])
+    yield submit(page)
+
+
+def click_checkboxes(goal: str, page: Page, aim: Aim) -> Play:
+    wanted = found(r"Select (.*) and click Submit", goal)[0].split(", ")
+    for box in page.all("checkbox"):
+        # All the others, for one wrong box among many is still a positive reward.
+        if (box.name in wanted) != aim.misses:
+            page = yield click(box)
+    yield submit(page)
+
+
+def click_option(goal: str, page: Page, aim: Aim) -> Play:
+    name = found(r"Select (.*) and click Submit", goal)[0]
+    page = yield click(aim.element(page.all("radio"), name))
+    yield submit(page)
+
+
+def choose_list(goal: str, page: Page, aim: Aim) -> Play:
+    name = found(r"Select (.*) from the list", goal)[0]
+    option = aim.element(page.all("option"), name)
+    page = yield choose(page.all("combobox")[0], option.name)
+    yield submit(page)
+
+
+def scroll_list(goal: str, page: Page, aim: Aim) -> Play:
+    wanted = found(r"Select (.*) from the scroll list", goal)[0].split(", ")
+    options = [option.name for option in page.all("option")]
+    wrong = [name for name in options if name not in wanted]
+    for name in wrong[: len(wanted)] if aim.misses else wanted:
+        page = yield choose(page.all("listbox")[0], name)
+    yield submit(page)
+
+
+def enter_text(goal: str, page: Page, aim: Aim) -> Play:
+    name = quoted(goal)[0]
+    page = yield enter(page.all("textbox")[0], aim.value(name, [name[:-1]]))
+    yield submit(page)
+
+
+def enter_password(goal: str, page: Page, aim: Aim) -> Play:
+    password = quoted(goal)[0]
+    first, second = (field.target for field in page.all("textbox"))
+    for target in (first, first if aim.misses else second):
+        page = yield enter(next(field for field in page.all("textbox") if field.target == target), password)
+    yield submit(page)
+
+
+def login_user(goal: str, page: Page, aim: Aim) -> Play:
+    values = quoted(goal)[:2]
+    for at, value in enumerate(reversed(values) if aim.misses else values):
+        page = yield enter(page.all("textbox")[at], value)
+    yield submit(page)
+
+
+def enter_date(goal: str, page: Page, aim: Aim) -> Play:
+    day = datetime.strptime(found(r"(\d\d/\d\d/\d{4})", goal)[0], "%m/%d/%Y")
+    next_day = day + timedelta(days=1)
+    page = yield enter(page.all("textbox")[0], aim.value(f"{day:%Y-%m-%d}", [f"{next_day:%Y-%m-%d}"]))
+    yield submit(page)
+
+
+def search_engine(goal: str, page: Page, aim: Aim) -> Play:
+    query = quoted(goal)[0]
+    place = int(found(r"click the (\d+)", goal)[0]) - 1
+    page = yield enter(page.all("textbox")[0], query)
+    page = yield click(page.named("button", "Search"))
+    if place >= 3:
+        page = yield click(page.named("link", str(place // 3 + 1)))
+    results = page.all("link")[:3]
+    right = results[place % 3]
+    yield click(aim.other(right, results, lambda link: link is not right), commit=True)
+
+
+def use_autocomplete(goal: str, page: Page, aim: Aim) -> Play:
+    start, end = (*quoted(goal), "")[:2]
+    page = yield enter(page.all("textbox")[0], start)
+    items = page.all("item", "menuitem", "option")
+    fits = [item for item in items if item.name.startswith(start) and item.name.endswith(end)]
+    if not fits:
+        raise LookupError(f"no suggestion ends with {end!r}")
+    page = yield click(aim.other(fits[0], items, lambda item: item not in fits))
+    yield submit(page)
+
+
+def social_media(goal: str, page: Page, aim: Aim) -> Play:
+    user, button = found(r"For the user (@\w+), click on the \"(.*)\" button", goal)
+    posts = {target: who for target, who in _posts(page)}
+    right = next((target for target, who in posts.items() if who == user), None)
+    if right is None:
+        raise LookupError(f"no post by {user}")
+    post = aim.other(right, list(posts), lambda target: posts[target] != user)
+    if button in ("Reply", "Retweet", "Like"):
+        yield click(_after(page, post, lambda element: element.name == button.lower()), commit=True)
+        return
+    page = yield click(_after(page, post, lambda element: element.name == "more"))
+    yield click(_after(page, post, lambda element: element.role == "item" and element.name.startswith(button)), commit=True)
+
+
+def _posts(page: Page) -> list[tuple[str, str]]:
+    heads = [(text.target, re.search(r"(@\w+)", text.name)) for text in page.all("text")]
+    return [(target, match[1]) for target, match in heads if match]
+
+
+def _after(page: Page, target: str, fits: Callable[[Element], bool]) -> Element:
+    at = next(i for i, element in enumerate(page.elements) if element.target == target)
+    for element in page.elements[at:]:
+        if fits(element):
+            return element
+    raise LookupError(f"nothing fitting follows {target}")
+
+
+def email_inbox(goal: str, page: Page, aim: Aim) -> Play:
+    sender = found(r"email by (\w+)", goal)[0]
+    mails = page.all("item")
+    right = next((mail for mail in mails if mail.name.split()[0] == sender), None)
+    if right is None:
+        raise LookupError(f"no email by {sender}")
+    mail = aim.other(right, mails, lambda other: other.name.split()[0] != sender)
+    for word, icon in (("delete", "trash"), ("important", "star")):
+        if word in goal:
+            yield click(named(mail.inside, icon), commit=True)
+            return
+    page = yield click(mail)
+    reply = "reply" in goal
+    page = yield click(page.named("icon", "email-reply" if reply else "email-forward"))
+    value = quoted(goal)[0] if reply else found(r"email to (\w+)", goal)[0]
+    page = yield enter(page.all("textbox")[0], value)
+    yield click(page.named("icon", "send-reply" if reply else "send-forward"), commit=True)
+
+
+def read_table(goal: str, page: Page, aim: Aim) -> Play:
+    key = found(r"value of (.*) into", goal)[0]
+    rows = {row.inside[0].name: row.inside[1].name for row in page.all("row")}
+    if key not in rows:
+        raise LookupError(f"the table has no {key!r}")
+    page = yield enter(page.all("textbox")[0], aim.value(rows[key], list(rows.values())))
+    yield submit(page)
+
+
+def find_word(goal: str, page: Page, aim: Aim) -> Play:
+    place = int(found(r"Find the (\d+)", goal)[0]) - 1
+    words = [re.sub(r"[^A-Za-z]", "", word) for word in " ".join(text.name for text in page.all("text")).split()]
+    page = yield enter(page.all("textbox")[0], aim.value(words[place], words))
+    yield submit(page)
+
+
+def simple_arithmetic(goal: str, page: Page, aim: Aim) -> Play:
+    first, sign, second = found(r"(\d+) (.) (\d+) =", " ".join(text.name for text in page.all("text")))
+    a, b = int(first), int(second)
+    result = a + b if sign == "+" else a - b if sign == "-" else a * b
+    page = yield enter(page.all("textbox")[0], aim.value(str(result), [str(result + 1)]))
+    yield submit(page)
+
+
+SCRIPTS: dict[str, Script] = {
+    "choose-list": choose_list,
+    "click-button": click_button,
+    "click-checkboxes": click_checkboxes,
+    "click-collapsible": click_collapsible,
+    "click-dialog-2": click_dialog,
+    "click-link": click_link,
+    "click-option": click_option,
+    "click-scroll-list": scroll_list,
+    "click-tab-2": click_tab,
+    "click-test-2": click_test,
+    "email-inbox": email_inbox,
+    "enter-date": enter_date,
+    "enter-password": enter_password,
+    "enter-text": enter_text,
+    "find-word": find_word,
+    "login-user": login_user,
+    "read-table": read_table,
+    "search-engine": search_engine,
+    "simple-arithmetic": simple_arithmetic,
+    "social-media": social_media,
+    "use-autocomplete-nodelay": use_autocomplete,
+}

@@ -1,0 +1,195 @@
+"""The local page of `prill annotate`: this machine only, and only for who has the address with its token.
+
+Every path begins with the token, so nothing depends on cookies, which browsers share between the ports of a machine. The
+`Host` header is checked against DNS rebinding; what changes labels must be JSON from the page itself. Pictures and page
+texts are named by place, never by path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from prill.annotate.session import Decision, Session
+from prill.errors import InputError, UsageError
+from prill.models.images import read_image
+from prill.types import Observation
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+_Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+_LOOPBACK = "127.0.0.1"
+_MAX_BODY = 1_000_000
+_PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+# By content: an SVG or HTML file that calls itself a picture could run scripts.
+_PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"BM", "image/bmp"))
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@contextlib.asynccontextmanager
+async def serving(session: Session, port: int = 0) -> AsyncIterator[str]:
+    """Serves the page while open; gives its address, with a token made for this time. Raises UsageError on a taken port.
+
+    `port` 0 lets the system choose.
+    """
+    from aiohttp import web
+
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((_LOOPBACK, port))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise UsageError(f"port {port} cannot be used ({error}); choose another with --port, or 0 for any") from None
+    token = secrets.token_urlsafe(32)
+    bound: int = listening.getsockname()[1]
+    # Paths hold the token, so requests are not logged.
+    runner = web.AppRunner(application(session, bound, token), access_log=None, handle_signals=False, shutdown_timeout=2)
+    try:
+        await runner.setup()
+        await web.SockSite(runner, listening).start()
+        yield f"http://{_LOOPBACK}:{bound}/{token}/"
+    finally:
+        await runner.cleanup()
+        listening.close()
+
+
+def application(session: Session, port: int, token: str) -> web.Application:
+    """The routes, behind a guard that asks every request for the token and for a loopback name with this port."""
+    from aiohttp import web
+
+    hosts = {f"{name}:{port}" for name in (_LOOPBACK, "localhost")}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.host not in hosts or len(request.headers.getall("Host", ())) != 1:
+            raise web.HTTPForbidden(text="this address is not served here\n")
+        given = request.raw_path.removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+            raise web.HTTPForbidden(text="open the address that prill annotate printed: it holds the token\n")
+        if request.method not in ("GET", "HEAD"):
+            if request.content_type != "application/json":
+                raise web.HTTPUnsupportedMediaType(text="JSON only\n")
+            if request.headers.get("Origin") != f"http://{request.host}":
+                raise web.HTTPForbidden(text="only the page itself may write\n")
+        return await handler(request)
+
+    async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+        response.headers.setdefault("Cache-Control", "no-store")
+
+    app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
+    app.on_response_prepare.append(add_headers)
+    routes = _Routes(session)
+    place = "{index:[0-9]{1,9}}"
+    app.router.add_get("/{token}/{name:(page\\.css|page\\.js)?}", routes.page)
+    app.router.add_get("/{token}/api/overview", routes.overview)
+    app.router.add_get(f"/{{token}}/api/cards/{place}", routes.card)
+    app.router.add_post(f"/{{token}}/api/cards/{place}", routes.save)
+    app.router.add_post("/{token}/api/undo", routes.undo)
+    app.router.add_get(f"/{{token}}/pictures/{place}/{{state:[0-9]{{1,9}}}}", routes.picture)
+    app.router.add_get(f"/{{token}}/texts/{place}/{{state:[0-9]{{1,9}}}}", routes.text)
+    return app
+
+
+class _Routes:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._decoder = msgspec.json.Decoder(Decision)
+
+    async def page(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        name = request.match_info["name"]
+        body = files(__package__).joinpath(name or "page.html").read_bytes()
+        return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
+
+    async def overview(self, request: web.Request) -> web.StreamResponse:
+        return _json(self.session.overview())
+
+    async def card(self, request: web.Request) -> web.StreamResponse:
+        return _json(self.session.card(self._index(request)))
+
+    async def save(self, request: web.Request) -> web.StreamResponse:
+        try:
+            decision = self._decoder.decode(await request.read())
+            return _json(await self.session.save(self._index(request), decision))
+        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+            return _json({"error": f"not a decision: {error}"}, 400)
+        except UsageError as error:
+            return _json({"error": str(error)}, 507)
+
+    async def undo(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return _json(await self.session.undo())
+        except UsageError as error:
+            return _json({"error": str(error)}, 507)
+
+    async def picture(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        path = self._state(request).screenshot
+        if not path:
+            raise web.HTTPNotFound
+        try:
+            data = await asyncio.to_thread(read_image, path)
+        except InputError:
+            raise web.HTTPNotFound from None
+        kind = _picture_type(data)
+        if kind is None:
+            raise web.HTTPUnsupportedMediaType
+        return web.Response(body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+    async def text(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        body = (self._state(request).text or "").encode("utf-8", "replace")
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")
+
+    def _index(self, request: web.Request) -> int:
+        from aiohttp import web
+
+        index = int(request.match_info["index"])
+        if index >= len(self.session.deck):
+            raise web.HTTPNotFound
+        return index
+
+    def _state(self, request: web.Request) -> Observation:
+        from aiohttp import web
+
+        states = self.session.deck[self._index(request)].observations
+        state = int(request.match_info["state"])
+        if state >= len(states):
+            raise web.HTTPNotFound
+        return states[state]
+
+
+def _json(record: object, status: int = 200) -> web.Response:
+    from aiohttp import web
+
+    return web.Response(body=msgspec.json.encode(record), status=status, content_type="application/json")
+
+
+def _picture_type(data: bytes) -> str | None:
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _PICTURES if data.startswith(start)), None)

@@ -1,0 +1,290 @@
+"""One annotator's sitting: what is labelled, what comes next, and what may be seen of others, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from prill.annotate.label_log import SOURCE, LabelLog
+from prill.annotate.worklist import Deck
+from prill.errors import InputError
+from prill.evaluators.meta.annotators import cohen_kappa
+from prill.types import Action, LabelRecord, StepLabel, Trajectory, Verdict
+
+# How far two annotators agree on what both decided.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two annotators: `agreed` of the `common` trajectories that both called a success or a failure.
+
+    `undecided` are those that both labelled and one left open; they are in no figure. `kappa` is Cohen's; None where it
+    is undefined: nothing in common, or both gave one and the same answer throughout.
+    """
+
+    annotator: str
+    common: int
+    agreed: int
+    undecided: int
+    kappa: float | None
+
+
+def pair(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]) -> Pair:
+    """The agreement of `mine` with the labels of `annotator`, both by id."""
+    labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
+    decided = [answers for answers in labelled if None not in answers]
+    return Pair(
+        annotator=annotator,
+        common=len(decided),
+        agreed=sum(a == b for a, b in decided),
+        undecided=len(labelled) - len(decided),
+        kappa=cohen_kappa(decided),
+    )
+
+
+Choice = Literal["success", "failure", "not_executable", "unsure"]
+Reveal = Literal["before", "after", "never"]
+_UNNAMED = "(unnamed)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the annotator decided of one trajectory."""
+
+    choice: Choice
+    steps: tuple[StepLabel, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What was recorded of one moment: whether there is a picture, how many characters of page text, and the rest."""
+
+    picture: bool
+    text: int
+    caption: str | None
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A finished turn of the same conversation."""
+
+    goal: str
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen."""
+
+    index: int
+    id: str
+    goal: str
+    platform: str
+    site: str | None
+    start_url: str | None
+    agent: str | None
+    earlier: tuple[Turn, ...]
+    states: tuple[State, ...]
+    actions: tuple[Action, ...]
+    thoughts: tuple[str | None, ...]
+    answer: str | None
+    error: str | None
+    mine: Decision | None
+    others: tuple[LabelRecord, ...] | None
+    verdicts: tuple[Verdict, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the list to jump from."""
+
+    goal: str
+    choice: Choice | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The sitting as a whole. `at` is the first trajectory without a label, or the first of all. `pairs` is None when blind."""
+
+    annotator: str
+    at: int
+    entries: tuple[Entry, ...]
+    broken: tuple[str, ...]
+    pairs: tuple[Pair, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a saved or undone label leaves: the card anew, and the next trajectory without a label; None: there is none.
+
+    `undone` is the decision that was taken back.
+    """
+
+    card: Card
+    next: int | None
+    pairs: tuple[Pair, ...] | None
+    undone: Decision | None = None
+
+
+class Session:
+    """`earlier` are labels of other files; those of other sources than people, and this annotator's own, are left out.
+
+    `verdicts` are shown by `reveal`: before the label, after it, or never. Other people's labels are shown after it, or,
+    with "never", not at all. `written` counts the decisions of this sitting, and `revised` the trajectories decided
+    otherwise after others' labels or verdicts had been shown.
+    """
+
+    def __init__(
+        self,
+        deck: Deck,
+        log: LabelLog,
+        *,
+        earlier: Iterable[LabelRecord] = (),
+        verdicts: Iterable[Verdict] = (),
+        reveal: Reveal = "after",
+    ) -> None:
+        self.deck = deck
+        self.log = log
+        self.reveal = reveal
+        self.written = 0
+        self._places = {id: place for place, id in enumerate(deck.ids)}
+        self._theirs: dict[str, dict[str, LabelRecord]] = {}
+        for record in (*earlier, *log.others):
+            if record.source == SOURCE and record.annotator != log.annotator:
+                self._theirs.setdefault(record.annotator or _UNNAMED, {})[record.id] = record
+        self._verdicts: dict[str, list[Verdict]] = {}
+        for verdict in verdicts:
+            if verdict.id in self._places:
+                self._verdicts.setdefault(verdict.id, []).append(verdict)
+        self._undo: list[tuple[int, LabelRecord | None]] = []
+        self._shown: dict[str, Choice] = {}
+        self._revised: set[str] = set()
+        self._writing = asyncio.Lock()
+
+    @property
+    def done(self) -> int:
+        """How many trajectories of the deck have a label of this annotator."""
+        return len(self._places.keys() & self.log.mine.keys())
+
+    @property
+    def revised(self) -> int:
+        """How many trajectories were decided otherwise after what others said had been shown."""
+        return len(self._revised)
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The agreement with everybody else who has labelled a trajectory of the deck, on those of the deck."""
+        mine = {id: record for id, record in self.log.mine.items() if id in self._places}
+        present = {name: theirs for name, theirs in self._theirs.items() if theirs.keys() & self._places.keys()}
+        return tuple(pair(name, mine, theirs) for name, theirs in sorted(present.items()))
+
+    def overview(self) -> Overview:
+        """All that the page needs before the first card."""
+        ids, goals = self.deck.ids, self.deck.goals
+        entries = (Entry(goal, _choice(self.log.mine.get(id))) for id, goal in zip(ids, goals, strict=True))
+        return Overview(
+            annotator=self.log.annotator,
+            at=self._next(-1) or 0,
+            entries=tuple(entries),
+            broken=tuple(line.message for line in self.deck.broken),
+            pairs=self._visible_pairs(),
+        )
+
+    def card(self, index: int) -> Card:
+        """A trajectory by its place. What others say of it is there only once it has a label."""
+        trajectory = self.deck[index]
+        id, task = trajectory.id, trajectory.task
+        mine = self.log.mine.get(id)
+        after = mine is not None and self.reveal != "never"
+        if after and (id in self._verdicts or any(id in labels for labels in self._theirs.values())):
+            self._shown.setdefault(id, cast(Choice, _choice(mine)))
+        return Card(
+            index=index,
+            id=id,
+            goal=task.goal,
+            platform=task.platform,
+            site=task.site,
+            start_url=task.start_url,
+            agent=trajectory.agent,
+            earlier=tuple(Turn(turn.task.goal, turn.answer) for turn in task.earlier),
+            states=tuple(State(bool(o.screenshot), len(o.text or ""), o.caption, o.url) for o in trajectory.observations),
+            actions=tuple(step.action for step in trajectory.steps),
+            thoughts=tuple(step.thought for step in trajectory.steps),
+            answer=trajectory.answer,
+            error=trajectory.error,
+            mine=_decision(mine),
+            others=tuple(labels[id] for _, labels in sorted(self._theirs.items()) if id in labels) if after else None,
+            verdicts=tuple(self._verdicts.get(id, ())) if after or self.reveal == "before" else None,
+        )
+
+    async def save(self, index: int, decision: Decision) -> Change:
+        """Writes a decision. Raises InputError for labels of steps that are not there, UsageError when it cannot be written."""
+        record = _record(self.deck[index], decision, self.log.annotator)
+        async with self._writing:
+            before = self.log.mine.get(record.id)
+            await asyncio.to_thread(self.log.put, record)
+            self._undo.append((index, before))
+            self.written += 1
+        if self._shown.get(record.id, decision.choice) != decision.choice:
+            self._revised.add(record.id)
+        return self._change(index)
+
+    async def undo(self) -> Change | None:
+        """Takes the last decision of this sitting back; None when there is nothing to undo. Raises UsageError like `save`."""
+        async with self._writing:
+            if not self._undo:
+                return None
+            index, before = self._undo[-1]
+            id = self.deck.ids[index]
+            undone = _decision(self.log.mine.get(id))
+            if before is None:
+                await asyncio.to_thread(self.log.remove, id)
+            else:
+                await asyncio.to_thread(self.log.put, before)
+            self._undo.pop()
+            self.written -= 1
+        return self._change(index, undone)
+
+    def _change(self, index: int, undone: Decision | None = None) -> Change:
+        return Change(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)
+
+    def _next(self, index: int) -> int | None:
+        later = range(index + 1, len(self.deck))
+        earlier = range(index + 1)
+        return next((i for part in (later, earlier) for i in part if self.deck.ids[i] not in self.log.mine), None)
+
+    def _visible_pairs(self) -> tuple[Pair, ...] | None:
+        return None if self.reveal == "never" else self.pairs
+
+
+def _record(trajectory: Trajectory, decision: Decision, annotator: str) -> LabelRecord:
+    places = [label.index for label in decision.steps]
+    if len(set(places)) < len(places) or not all(0 <= place < len(trajectory.steps) for place in places):
+        raise InputError(f"step labels must name each of the {len(trajectory.steps)} steps at most once, from 0")
+    return LabelRecord(
+        id=trajectory.id,
+        success={"success": True, "failure": False}.get(decision.choice),
+        annotator=annotator,
+        note=decision.note.strip() or None,
+        undecided=decision.choice if decision.choice in ("not_executable", "unsure") else None,
+        steps=tuple(sorted(decision.steps, key=lambda label: label.index)) or None,
+    )
+
+
+def _choice(record: LabelRecord | None) -> Choice | None:
+    if record is None:
+        return None
+    if record.success is None:
+        return record.undecided or "unsure"
+    return "success" if record.success else "failure"
+
+
+def _decision(record: LabelRecord | None) -> Decision | None:
+    choice = _choice(record)
+    if record is None or choice is None:
+        return None
+    return Decision(choice=choice, steps=record.steps or (), note=record.note or "")

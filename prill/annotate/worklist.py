@@ -1,0 +1,61 @@
+"""The trajectories to label, in the order they come up; kept in a temporary database, so that memory stays small."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from prill.cache import scratch_database
+from prill.store import BadLine, Intake, encode
+from prill.types import Trajectory
+
+Order = Literal["file", "random"]
+_GOAL_CHARS = 200
+
+
+class Deck:
+    """`ids` and `goals` (cut to 200 characters) by place in the order; `broken` are the lines left out.
+
+    Order "random" goes by a hash of seed and id: the same every time, and still the same when trajectories are added.
+    `limit` counts in that order. Raises UsageError when no trajectory can be read.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | os.PathLike[str]], *, order: Order = "file", seed: int = 0, limit: int | None = None
+    ) -> None:
+        self.broken: list[BadLine] = []
+        self._bodies = scratch_database()
+        self._bodies.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
+        found: list[tuple[str, str]] = []
+        intake = Intake(paths)
+        for _, item in intake:
+            if isinstance(item, BadLine):
+                self.broken.append(item)
+                continue
+            self._bodies.execute("INSERT INTO bodies VALUES (?, ?)", (len(found), encode(item)))
+            found.append((item.id, item.task.goal[:_GOAL_CHARS]))
+            if order == "file" and len(found) == limit:
+                break
+        intake.close()
+        self._numbers = list(range(len(found)))
+        if order == "random":
+            self._numbers.sort(key=lambda number: hashlib.sha256(f"{seed}:{found[number][0]}".encode()).digest())
+        if limit is not None:
+            del self._numbers[limit:]
+        self.ids = [found[number][0] for number in self._numbers]
+        self.goals = [found[number][1] for number in self._numbers]
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> Trajectory:
+        row = self._bodies.execute("SELECT body FROM bodies WHERE number = ?", (self._numbers[index],)).fetchone()
+        return msgspec.json.decode(row[0], type=Trajectory)
+
+    def close(self) -> None:
+        """Drops the temporary database."""
+        self._bodies.close()

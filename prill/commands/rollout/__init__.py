@@ -1,0 +1,228 @@
+"""`prill rollout`: record what a policy does in an environment, with labels from the environment beside it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from prill.commands.models import add_model_options, positive
+from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
+from prill.commands.rollout.environments import Stage
+from prill.commands.rollout.phones import PHONE_STAGES
+from prill.commands.rollout.policies import POLICIES, Player, make_player
+from prill.commands.rollout.web import WEB_STAGES
+from prill.early_stop import EarlyStop
+from prill.emulators.pool import Pool
+from prill.errors import EnvironmentFailure, UsageError
+from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
+from prill.record import Episode, Recorded, record
+from prill.run_folder import INTERRUPTED
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+
+STAGES = {**WEB_STAGES, **PHONE_STAGES}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options: some for every environment, some for one."""
+    parser.epilog = "Example: prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a"
+    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=True)
+    for name, kind in STAGES.items():
+        sub = kinds.add_parser(name, help=kind.purpose, description=kind.purpose, epilog=kind.example)
+        _common(sub)
+        kind.configure(sub.add_argument_group(name))
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
+    )
+    what = parser.add_argument_group("episodes")
+    what.add_argument("--tasks", metavar="A,B", help="which tasks; see below")
+    what.add_argument("--seeds", default="0", metavar="0-4,7", help="seeds of each task, where it has any (default 0)")
+    what.add_argument("--attempts", type=positive, default=1, metavar="N", help="times to play each task and seed (default 1)")
+    what.add_argument("--limit", type=positive, metavar="N", help="the first N episodes only")
+    what.add_argument("--workers", type=positive, metavar="N", help="episodes at a time (default 1, or one a device)")
+    what.add_argument("--max-steps", type=positive, metavar="N", help="actions of an episode (default: the paper's for it)")
+    what.add_argument(
+        "--episode-timeout", type=_seconds, default=600.0, metavar="S", help="seconds of an episode (default 600)"
+    )
+    what.add_argument("--no-early-stop", action="store_true", help="let an agent that repeats itself go on")
+    what.add_argument("--compare-text", action="store_true", help="other words in the same field are no repetition")
+    what.add_argument("--retry-broken", action="store_true", help="play episodes again that ended with an error")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
+    who = parser.add_argument_group("policy")
+    who.add_argument("--policy", choices=list(POLICIES), help="; ".join(f"{n}: {p.purpose}" for n, p in POLICIES.items()))
+    who.add_argument("--plan", metavar="TOML", help="scripted: file that lists the episodes, instead of --tasks and --seeds")
+    who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
+    who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
+    who.add_argument("--direct", action="store_true", help="react: ask for the action without reasoning")
+    who.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
+    )
+    who.add_argument(
+        "--temperature", type=_warmth, default=0.0, metavar="T", help="draws differ by seed and attempt (default 0)"
+    )
+    who.add_argument("--generation", choices=["18b", "9b"], default="9b", help="cogagent: which model's form (default 9b)")
+    add_model_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Records; 0 when every episode ended as it should, 3 when some broke off or have no label, 130 when interrupted."""
+    try:
+        counts, graded = asyncio.run(_record(args))
+    except KeyboardInterrupt:
+        print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
+        return 130
+    except EnvironmentFailure as failure:
+        print(f"prill rollout: {failure}; what is finished is in {args.output}", file=sys.stderr)
+        return 3
+    if args.json:
+        print(json.dumps({**asdict(counts), "output": args.output}))
+    shown = {
+        "success": counts.success,
+        "failure": counts.failure,
+        "without a label": counts.undecided,
+        "broke off": counts.broken,
+        "could not begin": counts.lost,
+        "already there": counts.skipped,
+    }
+    print(", ".join(f"{n} {name}" for name, n in shown.items() if n) or "nothing to do", "->", args.output, file=sys.stderr)
+    if counts.said is not None:
+        print(f"the last that broke off or could not begin: {counts.said}", file=sys.stderr)
+    if (Path(args.output) / INTERRUPTED).exists():
+        print(f"attempts that were interrupted are in {Path(args.output) / INTERRUPTED}", file=sys.stderr)
+    return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
+
+
+async def record_rows(rows: Sequence[Case], out: Path) -> Recorded:
+    """Records cases of the scripted policy in MiniWoB++ into a folder, screenshots in `images` below it."""
+    words = ["miniwob", "--policy", "scripted", "--tasks", "all", "-o", str(out)]
+    parser = argparse.ArgumentParser()
+    configure(parser)
+    args = parser.parse_args(words)
+    player = make_player(args, "web")
+    stage = STAGES["miniwob"].make(args, out / "images")
+    try:
+        return await record(Pool(stage.environments), _episodes("miniwob", stage, player, rows, ()), out, oracle=stage.oracle)
+    finally:
+        await stage.close()
+
+
+async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
+    from tqdm import tqdm
+
+    kind, out = STAGES[args.environment], Path(args.output)
+    args.policy = args.policy or kind.policy
+    args.max_steps = args.max_steps or kind.max_steps
+    args.concurrency = max(args.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
+    player = make_player(args, kind.platform)
+    plan = _plan(args)
+    stage = kind.make(args, out / "images")
+    pool = Pool(stage.environments, patience=stage.patience)
+    early_stop = (
+        None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(compare_text=args.compare_text)
+    )
+    try:
+        rows = plan if plan is not None else _from_options(args, player, stage.tasks)
+        known_by = [args.environment, stage.settings, args.policy, player.agent, player.settings, args.max_steps, early_stop]
+        with tqdm(total=len(rows[: args.limit]), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+            counts = await record(
+                pool,
+                _episodes(args.environment, stage, player, rows[: args.limit], known_by),
+                out,
+                oracle=stage.oracle,
+                max_steps=args.max_steps,
+                timeout=args.episode_timeout,
+                early_stop=early_stop,
+                retry_broken=args.retry_broken,
+                progress=partial(_show, bar),
+            )
+        return counts, stage.oracle is not None
+    finally:
+        try:
+            await pool.close()
+        finally:
+            await stage.close()
+
+
+def _episodes(
+    environment: str, stage: Stage[Any], player: Player, rows: Sequence[Case], known_by: Sequence[object]
+) -> list[Episode[Any]]:
+    def settings(row: Case) -> str:
+        return fingerprint([*known_by, stage.contents.get(row.task)]) if known_by else ""
+
+    return [
+        Episode(
+            id=row.id(environment, settings(row)),
+            task=partial(stage.task, name=row.task, seed=row.seed),
+            policy=partial(player.make, row),
+            agent=player.agent,
+            # How the script was told to behave is noted with the label only.
+            note=row.behaviour,
+            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt},
+        )
+        for row in rows
+    ]
+
+
+def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
+    bar.initial = recorded.skipped
+    bar.n = recorded.total
+    bar.update(0)
+
+
+def _warmth(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 5.0:
+        raise argparse.ArgumentTypeError("give a number from 0 to 5")
+    return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0.0 < number < math.inf:
+        raise argparse.ArgumentTypeError("give a number of seconds above 0")
+    return number
+
+
+def _plan(args: argparse.Namespace) -> tuple[Case, ...] | None:
+    if not args.plan:
+        return None
+    if args.policy != "scripted":
+        raise UsageError("--plan lists episodes of the scripted policy: add --policy scripted")
+    return read_plan(Path(args.plan))
+
+
+def _from_options(args: argparse.Namespace, player: Player, tasks: Sequence[str]) -> tuple[Case, ...]:
+    behaviours: Sequence[Behaviour | None] = (None,)
+    if args.policy == "scripted":
+        try:
+            behaviours = msgspec.convert((args.behaviour or "solve").split(","), list[Behaviour])
+        except msgspec.ValidationError:
+            raise UsageError(f"--behaviour {args.behaviour!r}: choose from {', '.join(BEHAVIOURS)}") from None
+    elif args.behaviour:
+        raise UsageError("--behaviour is for the scripted policy: add --policy scripted")
+    able = [task for task in tasks if player.plays is None or task in player.plays]
+    if len(able) < len(tasks) and args.tasks != "all":
+        missing = ", ".join(task for task in tasks if task not in able)
+        raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(player.plays or ()))}")
+    return cases(able, numbers(args.seeds, "--seeds"), args.attempts, behaviours)

@@ -1,0 +1,122 @@
+"""The phones of `prill rollout`: Android devices and iOS simulators."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from prill.commands.models import positive
+from prill.commands.rollout.cases import add_task_options, contents, given_tasks
+from prill.commands.rollout.environments import Stage, StageKind
+from prill.errors import UsageError
+from prill.protocols import Environment
+from prill.types import Task
+
+
+def _android_options(group: argparse._ArgumentGroup) -> None:
+    add_task_options(group, "app:com.example, app:com.example/.Main, or a web address")
+    group.add_argument("--device", metavar="SERIAL,…", help="running devices, one a worker (default: the only one there is)")
+    group.add_argument("--avd", metavar="NAME", help="a virtual device: every episode gets a fresh copy of it")
+    group.add_argument("--snapshot", metavar="NAME", help="with --avd: boot once, and go back to this snapshot each time")
+    group.add_argument("--window", action="store_true", help="with --avd: show the screens on the desktop")
+    group.add_argument("--backend", choices=["adb", "appium"], default="adb", help="adb (default) or an Appium 3 server")
+    group.add_argument(
+        "--appium-url", default="http://127.0.0.1:4723", metavar="URL", help="the Appium server (default http://127.0.0.1:4723)"
+    )
+    group.add_argument("--adb-port", type=positive, metavar="N", help="port of the adb server ($ANDROID_ADB_SERVER_PORT, 5037)")
+
+
+def _android(args: argparse.Namespace, images: Path) -> Stage[Any]:
+    from prill.emulators.android.adb import AdbPhone
+    from prill.emulators.android.appium import AppiumPhone
+    from prill.emulators.android.avd import Avd
+    from prill.emulators.android.environment import Android
+
+    if args.avd and args.device:
+        raise UsageError("give either --avd or --device")
+    devices: list[str | Avd | None]
+    if args.avd:
+        devices = [
+            Avd(args.avd, adb_port=args.adb_port, window=args.window, snapshot=args.snapshot) for _ in range(args.workers or 1)
+        ]
+    else:
+        devices = [*_one_a_worker(args, args.device, "--device")]
+    environments = [
+        Android(
+            images,
+            phone=AdbPhone(args.adb_port) if args.backend == "adb" else AppiumPhone(args.appium_url, adb_port=args.adb_port),
+            device=device,
+        )
+        for device in devices
+    ]
+    return _stage(args, environments, "android", {"avd": args.avd, "snapshot": args.snapshot, "backend": args.backend})
+
+
+def _ios_options(group: argparse._ArgumentGroup) -> None:
+    add_task_options(group, "app:com.apple.Preferences, or a web address")
+    group.add_argument("--simulator", metavar="NAME,…", help="name or UDID (default: the only one there is)")
+    group.add_argument("--companion", metavar="FILE", help="idb_companion ($PRILL_IDB_COMPANION, else on the PATH)")
+    group.add_argument("--simctl", metavar="FILE", help="simctl, for text beyond the US keyboard (default: Xcode's)")
+    group.add_argument(
+        "--restore", choices=["clone", "erase", "none"], default="clone", help="how an episode begins (default: on a clone)"
+    )
+    group.add_argument(
+        "--swipe-up", choices=["right", "random"], default="right", help="a swipe up at home: right (default), or either way"
+    )
+
+
+def _ios(args: argparse.Namespace, images: Path) -> Stage[Any]:
+    from prill.emulators.ios.environment import Ios
+
+    settings: dict[str, Any] = {"restore": args.restore, "swipe_up": args.swipe_up}
+    if args.restore == "clone" and "," not in (args.simulator or ""):
+        # Every worker has copies of its own of the one simulator.
+        simulators = [args.simulator] * (args.workers or 1)
+    else:
+        simulators = _one_a_worker(args, args.simulator, "--simulator")
+    environments = [
+        Ios(images, simulator=simulator, companion=args.companion, simctl=args.simctl, **settings) for simulator in simulators
+    ]
+    # A clone is of what somebody prepared; erased, one simulator is as good as another.
+    return _stage(args, environments, "ios", {**settings, "simulator": args.simulator if args.restore == "clone" else None})
+
+
+def _one_a_worker(args: argparse.Namespace, named: str | None, option: str) -> list[str | None]:
+    """The devices that are named, as many as there are workers; None for the only one there is."""
+    names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
+    if args.workers and args.workers > len(names):
+        raise UsageError(f"--workers {args.workers}: every worker needs a device of its own, so name as many with {option}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{option} {named}: the same device stands there twice")
+    return names[: args.workers]
+
+
+def _stage(args: argparse.Namespace, environments: list[Any], platform: Any, settings: dict[str, Any]) -> Stage[Any]:
+    tasks = given_tasks(args, platform)
+
+    async def task(environment: Environment, name: str, seed: int) -> Task:
+        return tasks[name]
+
+    return Stage(environments, list(tasks), task, None, settings, contents=contents(tasks), patience=3)
+
+
+# The paper's limits: 20 actions on Android (arXiv 2404.06474, section 4.3), 10 on iOS (its code).
+PHONE_STAGES = {
+    "android": StageKind(
+        "an Android device or emulator, through adb or Appium",
+        "Example: prill rollout android --avd Pixel_4_API_33 --tasks android --policy cogagent --model M -o runs/c",
+        "android",
+        20,
+        _android_options,
+        _android,
+    ),
+    "ios": StageKind(
+        "an iOS simulator, through idb",
+        "Example: prill rollout ios --simulator 'iPhone 14' --tasks ios_eval --policy cogagent --model M -o runs/d",
+        "ios",
+        10,
+        _ios_options,
+        _ios,
+    ),
+}

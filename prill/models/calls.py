@@ -1,0 +1,123 @@
+"""What judges that make several calls share: calls side by side, and once for each goal."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from prill.cache import DiskCache, InFlight
+from prill.errors import ContextTooLong, Unscored
+from prill.models.images import image_size
+from prill.models.prompts import NONCE, Prompt, estimate_tokens, load_prompt
+from prill.models.replies import RecordFormat
+from prill.protocols import Form, Image, LanguageModel, Message, Reply
+from prill.types import Usage
+
+# For the states, and as much again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
+ROOM = 24_000
+# For a window of 4,096 tokens, the smallest in use: 4,000 characters for the states, and as much for the actions.
+_SMALL_SHARE = 6
+_T = TypeVar("_T")
+_KEPT_GOALS = 10_000
+# A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
+_AT_ONCE = 16
+
+
+async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised."""
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def begun(one: Coroutine[Any, Any, _T]) -> _T:
+        async with gate:
+            return await one
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(begun(one)) for one in work]
+    except BaseExceptionGroup as failures:
+        # What ends a whole run goes before what concerns one trajectory.
+        raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+    finally:
+        for one in work:
+            one.close()  # those that never began
+    return [task.result() for task in tasks]
+
+
+def prompt_of(name: str) -> Prompt:
+    """One of the evaluators' prompts."""
+    return load_prompt("prill.evaluators", name)
+
+
+def filled(name: str, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
+    """A prompt with a system and a user turn, filled; images come after all text, so that servers can reuse the beginning."""
+    turns = prompt_of(name).fill({**values, "code": NONCE})
+    return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+
+
+def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
+    """What a call would cost, with tokens guessed at four characters, and 28 x 28 pixels, a token. Raises InputError."""
+    parts = [part for message in messages for part in message.parts]
+    sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
+    words = "".join(part for part in parts if isinstance(part, str))
+    pixels = sum(width * height for width, height in sizes)
+    return Usage(1, estimate_tokens(words) + pixels // 784, max_tokens // 4, len(sizes))
+
+
+class PerGoal(Generic[_T]):
+    """What a model made of each goal: asked for once, also when many trajectories of one goal are judged at the same time.
+
+    A failure is not kept: whoever comes next asks anew. The last 10,000 are kept in memory, and all of them in `cache`.
+    What the call cost is booked on the trajectory that came first.
+    """
+
+    def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
+        self._form = form
+        self._cache = cache
+        self._made: dict[str, _T] = {}
+        self._in_flight = InFlight()
+        self._lock = threading.Lock()
+
+    async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
+        """The record for a key, from memory, from the cache, or from the reply to `call`."""
+        if (made := self._made.get(key)) is not None:
+            return made
+
+        async def make() -> _T:
+            reply = await call()
+            if self._cache is not None:
+                self._cache.put(key, reply.fields["record"].encode())
+            return self._keep(key, self._form.read(reply))
+
+        if self._cache is not None and (kept := self._cache.get(key)) is not None:
+            return self._keep(key, msgspec.json.decode(kept, type=self._form.type_))
+        return await self._in_flight.once(key, make)
+
+    def _keep(self, key: str, record: _T) -> _T:
+        with self._lock:
+            self._made[key] = record
+            if len(self._made) > _KEPT_GOALS:
+                del self._made[next(iter(self._made))]
+        return record
+
+
+async def ask(
+    model: LanguageModel,
+    messages: Callable[[int], Sequence[Message]],
+    form: Form,
+    prompt: Prompt,
+    max_tokens: int,
+    room: int = ROOM,
+) -> Reply:
+    """One call. `messages` gets the room for quoted text, in characters; a request that does not fit the model's window is
+    sent once more with a sixth of it."""
+    whole = messages(room)
+    try:
+        return await model.complete(whole, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+    except ContextTooLong:
+        if (less := messages(room // _SMALL_SHARE)) == whole:
+            raise
+        return await model.complete(less, form=form, max_tokens=max_tokens, prompt=prompt.hash)

@@ -1,0 +1,128 @@
+"""Prompts are Markdown files beside the code that uses them; verdicts carry their content hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from prill.errors import UsageError
+
+# Stands for a code in the text of a message; the client draws another code for every call, so that no page can know it.
+NONCE = "\ue000"
+_CODE_KEY = "PRILL_CODE_KEY"
+_CODE_BYTES = 4
+_SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
+_TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt file. `{{ name }}` marks a place to fill; a `# system` and a `# user` heading divide it into turns."""
+
+    name: str
+    text: str
+
+    @property
+    def hash(self) -> str:
+        """`sha256:` and the hash of the file's text."""
+        return content_hash(self.text)
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The names that must be filled."""
+        return frozenset(_SLOT.findall(self.text))
+
+    def fill(self, values: Mapping[str, str]) -> dict[str, str]:
+        """The turns (role -> text) with every place filled once: inserted text is never searched again, braces are safe.
+
+        Raises UsageError for a value that the prompt does not name, and for a name without a value.
+        """
+        if missing := self.slots - values.keys():
+            raise UsageError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
+        if unknown := values.keys() - self.slots:
+            raise UsageError(f"prompt {self.name}: unknown name {', '.join(sorted(unknown))}")
+        pieces = _TURN.split(self.text)
+        if len(pieces) == 1:
+            return {"user": self._filled(pieces[0], values)}
+        return {role: self._filled(text, values) for role, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+
+    @staticmethod
+    def _filled(text: str, values: Mapping[str, str]) -> str:
+        return _SLOT.sub(lambda slot: values[slot[1]], text).strip()
+
+
+@cache
+def load_prompt(package: str, name: str) -> Prompt:
+    """The prompt `prompts/<name>.md` of a package, e.g. `load_prompt("prill.evaluators", "web_text")`."""
+    file = files(package) / "prompts" / f"{name}.md"
+    if not file.is_file():
+        raise UsageError(f"{package} has no prompt {name!r}")
+    return Prompt(name, file.read_text(encoding="utf-8"))
+
+
+def call_code(texts: Iterable[str]) -> str:
+    """The code that takes the places of `NONCE` in these texts of one call: random, so two runs differ a little.
+
+    With a secret in the environment variable PRILL_CODE_KEY it follows from the secret and the texts: the same call has the
+    same code, and still no page can know it.
+    """
+    key = os.environ.get(_CODE_KEY)
+    if not key:
+        return secrets.token_hex(_CODE_BYTES)
+    keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+    said = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=_CODE_BYTES, key=keyed).hexdigest()
+
+
+def content_hash(*texts: str) -> str:
+    """`sha256:` and the hash of the texts, each with its length so that no two lists collide."""
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data) + data)
+    return f"sha256:{digest.hexdigest()}"
+
+
+# Untrusted text inside prompts: cleaned of what nobody can see, and set between marks that no page can know.
+
+
+# Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
+_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+
+def quoted(name: str, text: str) -> str:
+    """The text between `[name code]` and `[/name code]`, without control and invisible characters.
+
+    The model's client draws the code anew for every call, so no page can know it; an ending that the text brings along is
+    spoilt all the same.
+    """
+    text = clean(text).strip().replace(f"[/{name}", f"[ /{name}")
+    return f"[{name} {NONCE}]\n{text}\n[/{name} {NONCE}]"
+
+
+def clean(text: str) -> str:
+    """The text without control characters (line breaks and tabs stay) and invisible format characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    seen = _UNSEEN.sub("", text)
+    return "".join(c for c in seen if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most about `limit` characters: the beginning and the end, with a mark where something was left out."""
+    if len(text) <= limit:
+        return text
+    head = limit * 2 // 3
+    return f"{text[:head]} [… {len(text) - limit} characters left out …] {text[len(text) - (limit - head) :]}"
+
+
+def estimate_tokens(text: str) -> int:
+    """A rough count, four characters a token, for plans and for endpoints that do not count."""
+    return (len(text) + 3) // 4

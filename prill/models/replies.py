@@ -1,0 +1,245 @@
+"""Reading a model's answer: the last verdict wins, and only answers that were offered count.
+
+A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as tagged lines, whatever the
+endpoint can do, and read back from either; `RecordFormat` is any record, as JSON. Rules of reading: arXiv 2404.06474 asks
+for "Thoughts:" and "Status:" lines; quotes, asterisks, final punctuation and line breaks around a verdict are tolerated,
+words such as "unsuccessful" are no verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from prill.errors import Unparsable
+from prill.protocols import Token
+
+if TYPE_CHECKING:
+    from prill.protocols import Reply
+
+
+_T = TypeVar("_T")
+_DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
+_FENCE = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFormat:
+    """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
+
+    `max_chars` bounds the free text where the endpoint enforces schemas; some hosted services refuse such bounds. `tagged`
+    asks for two lines of text, as arXiv 2404.06474 does.
+    """
+
+    text: str
+    verdict: str
+    choices: tuple[str, ...]
+    max_chars: int | None = None
+    tagged: bool = False
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema for structured output. The text comes first, so that the verdict follows from it."""
+        text: dict[str, Any] = {"type": "string"}
+        if self.max_chars is not None:
+            text["maxLength"] = self.max_chars
+        return {
+            "type": "object",
+            "properties": {
+                self.text: text,
+                self.verdict: {"type": "string", "enum": list(self.choices)},
+            },
+            "required": [self.text, self.verdict],
+            "additionalProperties": False,
+        }
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer."""
+        if as_json:
+            choices = " or ".join(f'"{choice}"' for choice in self.choices)
+            shape = f'{{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}}}'
+            return f"Reply with one JSON object and nothing else: {shape}"
+        choices = " or ".join(self.choices)
+        return (
+            f"Reply in this form:\n{self.text.capitalize()}: <your reasoning>\n"
+            f"{self.verdict.capitalize()}: <one word: {choices}>"
+        )
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
+        fenced = _FENCE.match(text)
+        body = fenced[1] if fenced else text
+        found: tuple[str, str, int] | None = None
+        as_json = body.lstrip().startswith(("{", "["))
+        for start, record in _objects(body, from_the_start=as_json):
+            if (verdict := _word(record.get(self.verdict))) is not None:
+                reasoning = record.get(self.text)
+                found = (verdict, reasoning if isinstance(reasoning, str) else "", start)
+        # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
+        if not as_json and (tagged := self._tagged(body)) and (not found or tagged[2] > found[2]):
+            found = tagged
+        if found is None:
+            raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
+        word = found[0].strip(_DECORATION).lower()
+        for choice in self.choices:
+            if word == choice.lower():
+                return {self.text: _storable(found[1].strip()), self.verdict: choice}
+        raise Unparsable(f"{self.verdict} {excerpt(found[0])} is none of {', '.join(self.choices)}")
+
+    def _tagged(self, text: str) -> tuple[str, str, int] | None:
+        tags = list(
+            re.finditer(rf"^[ \t>#*_\"'-]*{re.escape(self.verdict)}[ \t*_\"']*[:：]", text, re.IGNORECASE | re.MULTILINE)
+        )
+        if not tags:
+            # Some models go on in the same line: taken only behind a sentence, and where nothing but a word follows.
+            ending = rf"(?<=[.!?])[ \t]+[*_]*{re.escape(self.verdict)}[ \t*_\"']*[:：](?=[ \t*_\"']*\S+\s*\Z)"
+            tags = list(re.finditer(ending, text, re.IGNORECASE))
+        if not tags:
+            return None
+        last = tags[-1]
+        lines = [line for line in text[last.end() :].splitlines() if line.strip(_DECORATION)]
+        value = lines[0] if lines else ""
+        before = text[: last.start()]
+        opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
+        return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), last.start()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat(Generic[_T]):
+    """A record of `type_`, a frozen dataclass, as one JSON object. `shape` shows the model what is wanted, in a line or so."""
+
+    type_: type[_T]
+    shape: str
+    tagged = False
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema with every field required and nothing else allowed, which is what strict endpoints ask for."""
+        (schema,), parts = msgspec.json.schema_components([self.type_])
+        return _strict(schema, parts)
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer; it is JSON in any case."""
+        return f"Reply with one JSON object and nothing else: {self.shape}"
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The last object of the reply that is such a record, as JSON under `record`. Raises Unparsable."""
+        found, problem = None, "it holds no JSON object"
+        for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
+            try:
+                # Not strict: without an enforced schema, some models write numbers as texts.
+                found = msgspec.convert(record, self.type_, strict=False)
+            except msgspec.ValidationError as error:
+                problem = str(error)
+        if found is None:
+            raise Unparsable(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
+        return {"record": _storable(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))}
+
+    def read(self, reply: Reply) -> _T:
+        """The record that a reply to this form holds."""
+        return msgspec.json.decode(reply.fields["record"], type=self.type_)
+
+
+def _word(value: object) -> str | None:
+    """The value as a verdict; whole numbers are words too, since some models write a score of "4" as 4."""
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _strict(schema: dict[str, Any], parts: dict[str, Any]) -> dict[str, Any]:
+    """The schema without references, with all properties required and no others."""
+    if "$ref" in schema:
+        return _strict(parts[schema["$ref"].rpartition("/")[2]], parts)
+    plain: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "properties":
+            plain[key] = {name: _strict(part, parts) for name, part in value.items()}
+        elif isinstance(value, dict):
+            plain[key] = _strict(value, parts)
+        elif isinstance(value, list) and key == "anyOf":
+            plain[key] = [_strict(part, parts) for part in value]
+        elif key not in ("title", "default", "description"):
+            plain[key] = value
+    if "enum" in plain and "type" not in plain:
+        # Some strict endpoints want it said; a literal's values are all of one kind here.
+        plain["type"] = "string" if all(isinstance(value, str) for value in plain["enum"]) else "integer"
+    if "properties" in plain:
+        plain |= {"required": list(plain["properties"]), "additionalProperties": False}
+    return plain
+
+
+def _storable(text: str) -> str:
+    """The text without half characters, which JSON escapes can spell and UTF-8 files cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def excerpt(text: str, limit: int = 120) -> str:
+    """A short quotation for messages."""
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= limit else flat[: limit - 1] + "…")
+
+
+def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for inside a broken object."""
+    decoder = json.JSONDecoder(strict=False)
+    at = text.find("{")
+    while at >= 0:
+        try:
+            record, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            if from_the_start:
+                return
+            at = text.find("{", at + 1)
+            continue
+        if isinstance(record, dict):
+            yield at, record
+        at = text.find("{", end)
+
+
+# The probability of a verdict from the log-probabilities of its first token.
+
+
+def choice_probability(
+    tokens: Sequence[Token], field: str, choices: Sequence[str], wanted: str, said: str | None = None
+) -> float | None:
+    """P(wanted) among `choices` in [0, 1], at the place where the last value of `field` begins.
+
+    `said` is the verdict that was read from the reply: other values of `field`, quoted in a reasoning behind it, are no place.
+
+    The candidates listed there are summed by the choice that they are a prefix of ("succ", "success" -> success) and the
+    sums are renormalised, since servers report probabilities before the constraint is applied. None when the place cannot
+    be found or no choice is among the candidates: an unknown probability is not 0.5.
+    """
+    text = "".join(token.text for token in tokens)
+    words = "|".join(re.escape(choice) for choice in (choices if said is None else [said]))
+    places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`:]*[:][\s\"'*_`]*({words})", text, re.IGNORECASE))
+    if not places:
+        return None
+    offset = places[-1].start(1)
+    start = 0
+    for token in tokens:
+        if start + len(token.text) > offset:
+            return _share(token, token.text[: offset - start], choices, wanted)
+        start += len(token.text)
+    return None
+
+
+def _share(token: Token, lead: str, choices: Sequence[str], wanted: str) -> float | None:
+    sums = dict.fromkeys(choices, 0.0)
+    for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
+        rest = text[len(lead) :].lower() if text.startswith(lead) else ""
+        meant = [choice for choice in choices if rest and _begins(rest, choice.lower())]
+        if len(meant) == 1:
+            sums[meant[0]] += math.exp(logprob)
+    total = sum(sums.values())
+    return sums[wanted] / total if total > 0 else None
+
+
+def _begins(text: str, choice: str) -> bool:
+    """True when the text is the choice or a beginning of it, or the choice and then no letter: "successful" is another word."""
+    return choice.startswith(text) or (text.startswith(choice) and not text[len(choice)].isalnum())

@@ -1,0 +1,212 @@
+"""What the page holds of each trajectory: a short row for the list, and a detail that is read when it is shown."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from prill.evaluators.labels import task_of
+from prill.evaluators.meta.comparison import slice_value
+from prill.report.pictures import Picture
+from prill.store import BadLine, encode, read_verdicts
+from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
+
+# Verdict files as the columns of a report: one for each evaluator that wrote into each file.
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts. `name` is unique in a report."""
+
+    name: str
+    info: EvaluatorInfo
+    verdicts: dict[str, Verdict]
+
+
+def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
+    """The judges of some verdict files, in order. Raises UsageError or InputError when a file cannot be read."""
+    found: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
+    for path in dict.fromkeys(os.fspath(path) for path in paths):
+        for verdict in read_verdicts(path):
+            # A file that was continued with changed settings holds two judges, not one.
+            info, verdicts = found.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
+            verdicts[verdict.id] = replace(verdict, evaluator=info)
+    names = _names([(path, info) for (path, _), (info, _) in found.items()])
+    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, found.values(), strict=True)]
+
+
+def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
+    """As short as tells them apart: the evaluator's name, then with its model, version, prompt, file, and a number."""
+    parts = [
+        (info.name, info.model, f"v{info.version}", info.prompt and info.prompt.split(":")[-1][:8], Path(path).stem, f"#{n}")
+        for n, (path, info) in enumerate(columns, 1)
+    ]
+    for size in range(1, 7):
+        names = [" · ".join(part for part in row[:size] if part) for row in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
+_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+Outcome = Literal["success", "failure", "unscored", "undecided", ""]
+_NOBODY = EvaluatorInfo("", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One trajectory in the list. `truth` and `said` (one for each judge) are "" where there is no label or verdict.
+
+    `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
+    `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
+    """
+
+    id: str
+    goal: str
+    site: str | None = None
+    agent: str | None = None
+    platform: str | None = None
+    task: str = ""
+    steps: int = 0
+    truth: Outcome = ""
+    said: tuple[Outcome, ...] = ()
+    parts: tuple[str | None, ...] = ()
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """One trajectory as it is shown. `pictures` has one entry for each state, None where no screenshot was recorded."""
+
+    trajectory: Trajectory | None
+    notes: str
+    pictures: tuple[Picture | None, ...]
+    verdicts: tuple[Verdict | None, ...]
+    labels: tuple[LabelRecord, ...]
+
+
+def row(
+    item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
+) -> Row:
+    """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
+    said = tuple(_said(judge.verdicts.get(item.id)) for judge in judges)
+    true = _outcome(truth, "undecided") if labelled else ""
+    if isinstance(item, BadLine):
+        unknown = (None,) * len(keys)
+        return Row(id=item.id, goal="(this line could not be read)", truth=true, said=said, parts=unknown, broken=item.message)
+    return Row(
+        id=item.id,
+        goal=cut(item.task.goal, _MOST_WORDS),
+        site=item.task.site,
+        agent=item.agent,
+        platform=item.task.platform,
+        task=task_of(item),
+        steps=len(item.steps),
+        truth=true,
+        said=said,
+        parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
+    )
+
+
+def detail(
+    item: Trajectory | BadLine, judges: Sequence[Judge], labels: Sequence[LabelRecord], picture: Callable[[str], Picture]
+) -> Detail:
+    """The detail of a trajectory, long texts cut."""
+    verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
+    noted = tuple(replace(label, note=label.note and cut(label.note, MOST_TEXT)) for label in labels)
+    if isinstance(item, BadLine):
+        return Detail(trajectory=None, notes="", pictures=(), verdicts=verdicts, labels=noted)
+    return Detail(
+        trajectory=_shortened(item),
+        notes=cut(msgspec.json.format(encode(item.metadata), indent=2).decode(), MOST_TEXT) if item.metadata else "",
+        pictures=tuple(picture(state.screenshot) if state.screenshot else None for state in item.observations),
+        verdicts=verdicts,
+        labels=noted,
+    )
+
+
+def cut(text: str, most: int) -> str:
+    """The text, its end replaced by a note of how much is left out when it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
+
+
+def _said(verdict: Verdict | None) -> Outcome:
+    return "" if verdict is None else _outcome(verdict.success, "unscored")
+
+
+def _outcome(success: bool | None, otherwise: Outcome) -> Outcome:
+    return otherwise if success is None else "success" if success else "failure"
+
+
+def _shortened(trajectory: Trajectory) -> Trajectory:
+    turns = tuple(
+        Trajectory(id="", task=Task(goal=cut(turn.task.goal, MOST_TEXT)), answer=turn.answer and cut(turn.answer, MOST_TEXT))
+        for turn in trajectory.task.earlier
+    )
+    return replace(
+        trajectory,
+        task=replace(trajectory.task, goal=cut(trajectory.task.goal, MOST_TEXT), earlier=turns),
+        steps=tuple(
+            Step(_short_state(step.observation), _short_action(step.action), step.thought and cut(step.thought, MOST_TEXT))
+            for step in trajectory.steps
+        ),
+        final=trajectory.final and _short_state(trajectory.final),
+        answer=trajectory.answer and cut(trajectory.answer, MOST_TEXT),
+        metadata={},
+        error=trajectory.error and cut(trajectory.error, MOST_TEXT),
+    )
+
+
+def _short_state(state: Observation) -> Observation:
+    return Observation(
+        screenshot=None,  # the picture stands for it; the path says more about the disk than a reader should see
+        text=state.text and cut(state.text, MOST_TEXT),
+        url=state.url and cut(state.url, _MOST_WORDS),
+        caption=state.caption and cut(state.caption, MOST_TEXT),
+    )
+
+
+def _short_action(action: Action) -> Action:
+    return replace(
+        action,
+        text=cut(action.text, _MOST_WORDS),
+        target=action.target and cut(action.target, _MOST_WORDS),
+        value=action.value and cut(action.value, _MOST_WORDS),
+    )
+
+
+def _short_verdict(verdict: Verdict | None) -> Verdict | None:
+    if verdict is None:
+        return None
+    steps = verdict.steps and tuple(replace(step, reason=cut(step.reason, MOST_TEXT)) for step in verdict.steps)
+    return replace(
+        verdict,
+        reason=cut(verdict.reason, MOST_TEXT),
+        steps=steps,
+        findings=verdict.findings and _short_findings(verdict.findings),
+        opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
+        evaluator=_NOBODY,  # the judge's own line of the page says who it is
+        key="",
+    )
+
+
+def _short_findings(findings: Findings) -> Findings:
+    return replace(
+        findings,
+        criteria=tuple(
+            replace(criterion, text=cut(criterion.text, MOST_TEXT), reason=cut(criterion.reason, MOST_TEXT))
+            for criterion in findings.criteria
+        ),
+        not_executable=findings.not_executable and cut(findings.not_executable, MOST_TEXT),
+        side_effects=tuple(cut(effect, MOST_TEXT) for effect in findings.side_effects),
+    )
+
+
+def _short_opinion(opinion: Opinion) -> Opinion:
+    return replace(opinion, judge=cut(opinion.judge, _MOST_WORDS), reason=cut(opinion.reason, MOST_TEXT))

@@ -1,0 +1,173 @@
+"""The report: trajectories read one at a time, and one HTML file that needs nothing but the images beside it.
+
+The file opens with the summary and the list, and ends with one block of JSON for each trajectory, read when it is shown:
+a browser paints the first before it has read the last. Whatever came from a page, an agent or a model is data there; the
+page's policy lets no script run but its own, and lets nothing be fetched but the images.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from html import escape
+from pathlib import Path
+from typing import BinaryIO
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import Calibration
+from prill.evaluators.meta.agreement import gold_labels
+from prill.report.entries import Judge, Row, detail, row
+from prill.report.markup import Markup
+from prill.report.pictures import Pictures
+from prill.report.summary import Contents, summary
+from prill.store import BadLine, encode
+from prill.types import LabelRecord, Trajectory
+
+_HERE = Path(__file__).parent
+_PARTS = ("site", "agent", "platform", "truncated")  # what the list can always be filtered by, where trajectories differ in it
+_SCRIPTS = ("dom.js", "filmstrip.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere."""
+
+    trajectories: int
+    broken: tuple[str, ...]
+    missing: tuple[str, ...]
+    outside: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Overview:
+    judges: tuple[str, ...]
+    source: str
+    parts: Sequence[str]
+    rows: Sequence[Row]
+
+
+def write_report(
+    out: str | os.PathLike[str],
+    items: Iterable[Trajectory | BadLine],
+    judges: Sequence[Judge] = (),
+    labels: Iterable[LabelRecord] = (),
+    *,
+    source: str | None = None,
+    embed: bool = False,
+    threshold: float | None = None,
+    calibrations: Sequence[Calibration] = (),
+    by: Sequence[str] = (),
+    title: str = "prill report",
+    progress: Callable[[], object] = lambda: None,
+) -> Written:
+    """Writes the page; it appears under its name when it is whole.
+
+    Figures are about the trajectories in the page. `source` chooses among labels of several sources (see `gold_labels`);
+    the curves mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path
+    unless `embed` is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every
+    trajectory. Raises UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
+    """
+    target = Path(out)
+    by_id: dict[str, list[LabelRecord]] = defaultdict(list)
+    for label in labels:
+        by_id[label.id].append(label)
+    chosen, gold = gold_labels((label for group in by_id.values() for label in group), source)
+    keys = list(dict.fromkeys((*_PARTS, *by)))
+    rows: list[Row] = []
+    try:
+        with tempfile.TemporaryFile(dir=target.parent) as spool, _replaced(target) as page:
+            pictures = Pictures(target.parent, _embedding(spool) if embed else None)
+            for item in items:
+                rows.append(row(item, judges, item.id in gold, gold.get(item.id), keys))
+                mine = [label for label in by_id.get(item.id, ()) if label.source == chosen]
+                found = detail(item, judges, mine, pictures)  # its pictures come before it
+                spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(found)))
+                progress()
+            if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
+                raise UsageError(f"--by {unknown[0]}: no trajectory says so; give task, or a key of the metadata")
+            contents = Contents(
+                rows=rows,
+                judges=judges,
+                labels=[label for group in by_id.values() for label in group if label.source == chosen],
+                source=chosen,
+                threshold=threshold,
+                calibrations=calibrations,
+                missing=len(pictures.missing),
+            )
+            listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
+            overview = _Overview(judges=tuple(judge.name for judge in judges), source=chosen, parts=keys, rows=listed)
+            opening, closing = _frame(title, summary(contents), _json(overview))
+            page.write(opening)
+            spool.seek(0)
+            shutil.copyfileobj(spool, page, 1 << 20)
+            page.write(closing)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
+    broken = tuple(row.broken for row in rows if row.broken is not None)
+    return Written(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+
+
+@contextmanager
+def _replaced(target: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `target` once it is whole."""
+    part = target.with_name(f"{target.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _embedding(spool: BinaryIO) -> Callable[[int, bytes], object]:
+    return lambda number, url: spool.write(_block(f"p{number}", "text/plain", url))
+
+
+def _block(id: str, type_: str, data: bytes) -> bytes:
+    return b'<script type="%s" id="%s">%s</script>\n' % (type_.encode(), id.encode(), data)
+
+
+def _json(record: object) -> bytes:
+    """JSON that can stand inside a script element: nothing in it ends the element or opens a comment."""
+    data = encode(record).rstrip()
+    for character in "<>&\u2028\u2029":
+        data = data.replace(character.encode(), f"\\u{ord(character):04x}".encode())
+    return data
+
+
+def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
+    """What stands before the trajectories, and what stands behind them."""
+    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    code = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{code}}})();\n'
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "img-src 'self' file: data:; base-uri 'none'; form-action 'none'"
+    )
+    page = (_HERE / "page.html").read_text(encoding="utf-8")
+    parts = {
+        "policy": escape(policy),
+        "title": escape(title),
+        "style": style,
+        "summary": summary,
+        "overview": overview.decode(),
+        "script": script,
+    }
+    # Split first, so that a mark inside a part is never taken for one of the page.
+    opening, closing = (
+        "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(re.split(r"\{\{(\w+)\}\}", half)))
+        for half in page.split("{{trajectories}}\n")
+    )
+    return opening.encode(), closing.encode()
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

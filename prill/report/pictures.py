@@ -1,0 +1,121 @@
+"""Screenshots of a page: linked by relative path, or embedded once each, scaled down."""
+
+from __future__ import annotations
+
+import base64
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from prill.models.images import MAX_PIXELS
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+# Enough to read a web page or a phone's screen when enlarged; with more, thousands of them make a page that no browser opens.
+_EMBEDDED_PIXELS = 640_000
+_SMALL = 50_000  # bytes: such a file is embedded as it is
+_LONGEST = 16_383  # pixels: the most that WebP can hold
+_MIME = {"JPEG": "image/jpeg", "WEBP": "image/webp", "PNG": "image/png", "GIF": "image/gif"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A screenshot as the page refers to it: `src` is a relative URL, `embedded` the number of a block in the page.
+
+    Neither is given when the file is missing or no image. Width and height are in pixels of the file.
+    """
+
+    name: str
+    width: int = 0
+    height: int = 0
+    src: str | None = None
+    embedded: int | None = None
+
+
+class Pictures:
+    """Gives the picture for a file, each looked at once.
+
+    `folder` is where the page will lie. With `embed`, every image goes through `embed(number, data_url)` when it is first
+    asked for; without, only headers are read. `outside` counts the linked files that are not below the folder.
+    """
+
+    def __init__(self, folder: Path, embed: Callable[[int, bytes], object] | None = None) -> None:
+        self.missing: list[str] = []
+        self.outside = 0
+        self._folder = folder
+        self._embed = embed
+        self._known: dict[str, Picture] = {}
+
+    def __call__(self, path: str) -> Picture:
+        """The picture; a file that cannot be opened is noted in `missing`."""
+        if path not in self._known:
+            picture = self._picture(path)
+            if not picture.width:
+                self.missing.append(path)
+            self._known[path] = picture
+        return self._known[path]
+
+    def _picture(self, path: str) -> Picture:
+        name = os.path.basename(path)
+        image = _opened(path)
+        if image is None:
+            return Picture(name=name)
+        with image:
+            width, height = image.size
+            if self._embed is None:
+                return Picture(name=name, width=width, height=height, src=self._link(path))
+            try:
+                url = _data_url(image, path)
+            except (OSError, SyntaxError, ValueError):  # what Pillow raises for damaged files
+                return Picture(name=name)
+        number = len(self._known)
+        self._embed(number, url)
+        return Picture(name=name, width=width, height=height, embedded=number)
+
+    def _link(self, path: str) -> str:
+        real = os.path.realpath(path)
+        relative = os.path.relpath(real, os.path.realpath(self._folder))
+        if relative.split(os.sep)[0] == os.pardir:
+            # A browser takes `..` from the path that it was given, links and all.
+            relative = os.path.relpath(real, os.path.abspath(self._folder))
+            self.outside += 1
+        return quote(relative.replace(os.sep, "/"))
+
+
+def _opened(path: str) -> Image.Image | None:
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            image = Image.open(path)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return None
+    if image.width * image.height > MAX_PIXELS:
+        image.close()
+        return None
+    return image
+
+
+def _data_url(image: Image.Image, path: str) -> bytes:
+    mime = _MIME.get(image.format or "")
+    pixels = image.width * image.height
+    if mime and pixels <= 2 * _EMBEDDED_PIXELS and os.path.getsize(path) <= _SMALL:
+        image.load()  # a file that is cut off raises here
+        data = Path(path).read_bytes()
+    else:
+        mime = "image/webp"
+        scale = min(1.0, (_EMBEDDED_PIXELS / pixels) ** 0.5, _LONGEST / max(image.size))
+        size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
+        image.draft("RGB", size)  # a JPEG is decoded at a fraction of its size
+        out = BytesIO()
+        image.convert("RGB").resize(size).save(out, "WEBP", quality=70, method=2)
+        data = out.getvalue()
+    return f"data:{mime};base64,".encode() + base64.b64encode(data)

@@ -1,0 +1,233 @@
+"""The summary's plots, as SVG. Every mark has words or a shape beside its colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from prill.evaluators.fitted.calibration import Bin, reliability
+from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
+from prill.report.markup import Markup, el
+from prill.types import Verdict
+
+Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which scores are called a success, in words and as a test; a score above an accepted one is accepted too."""
+
+    words: str
+    accepts: Callable[[float], bool]
+
+
+_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
+_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def reliability_plot(scored: Scored) -> Markup:
+    """Score against share of true success in tenths; the area of a dot is the number of trajectories."""
+    bins = reliability(*scored)
+    most = max((b.count for b in bins), default=1)
+    marks = [el("line", x1=_x(0), y1=_y(0), x2=_x(1), y2=_y(1), class_="guide")]
+    for b in bins:
+        low, high = wilson(b.success_rate, b.count)
+        words = f"{b.count} scores around {b.mean_score:.2f}: {b.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
+        x = _x(b.mean_score)
+        marks.append(el("line", x1=x, y1=_y(low), x2=x, y2=_y(high), class_="whisker"))
+        radius = 2.5 + 5.5 * (b.count / most) ** 0.5
+        marks.append(el("circle", el("title", words), cx=x, cy=_y(b.success_rate), r=radius, class_="point"))
+    caption = "Reliability: on the dashed line, scores are probabilities"
+    if not bins:
+        caption = "Reliability: this judge gave no scores"
+    elif set(scored[0]) <= {0.0, 1.0}:
+        caption = "Reliability: this judge's scores are only 0 and 1"
+    return _figure(caption, "score", "share of success", marks)
+
+
+def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float] | None, rule: Rule | None = None) -> Markup:
+    """Precision over recall as the threshold falls; `own` is (recall, precision) of the verdicts themselves.
+
+    The curves of `others` stand behind it. A ring marks where `rule` stops calling scores a success, when given.
+    """
+    _, truths = scored
+    marks = []
+    if truths:
+        base = _y(sum(truths) / len(truths))
+        marks.append(el("line", x1=_x(0), y1=base, x2=_x(1), y2=base, class_="guide"))
+    marks += [_line(other, "faint") for other in others]
+    marks.append(_line(scored, "curve"))
+    notes = ["Precision–recall" if truths else "Precision–recall: this judge gave no scores"]
+    if truths:
+        notes.append("dashed: calling everything a success")
+    if own is not None:
+        x, y = _x(own[0]), _y(own[1])
+        words = f"the verdicts: precision {own[1]:.3f}, recall {own[0]:.3f}"
+        marks.append(el("path", el("title", words), d=f"M{x:.1f} {y - 6:.1f}l6 6l-6 6l-6 -6z", class_="own"))
+        notes.append(f"◆ {words}")
+    if rule is not None:
+        accepted = (point for point in reversed(_points(scored)) if rule.accepts(point.threshold))
+        chosen = next(accepted, None)
+        if chosen is None:
+            notes.append(f"no score reaches {rule.words}")
+        else:
+            words = f"{rule.words}: precision {chosen.precision:.3f}, recall {chosen.recall:.3f}"
+            marks.append(el("circle", el("title", words), cx=_x(chosen.recall), cy=_y(chosen.precision), r=7, class_="chosen"))
+            notes.append(f"○ {words}")
+    if others:
+        notes.append("thin lines: the other judges")
+    return _figure("; ".join(notes), "recall", "precision", marks)
+
+
+def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
+    """For each judge the median of its seconds with the tenth to ninetieth percentile, and its mean cost a trajectory."""
+    line, left, width = 34, 190, 250
+    longest = max((max(_spread(verdicts)) for _, verdicts in judges), default=0.0) or 1.0
+    costs = [_mean_cost(verdicts) for _, verdicts in judges]
+    dearest = max((cost for cost in costs if cost is not None), default=0.0) or 1.0
+    marks = [
+        el("text", "seconds a trajectory: median, and 10th to 90th percentile", x=left, y=14, class_="tick"),
+        el("text", "mean cost a trajectory", x=left + width + 110, y=14, class_="tick"),
+    ]
+    for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
+        y = 40 + i * line
+        low, middle, high = (width * value / longest for value in _spread(verdicts))
+        shown = name if len(name) <= 28 else f"{name[:27]}…"
+        marks.append(el("text", el("title", name), shown, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
+        marks.append(el("line", x1=left, y1=y, x2=left + width, y2=y, class_="axis"))
+        marks.append(el("line", x1=left + low, y1=y, x2=left + high, y2=y, class_="range"))
+        marks.append(el("circle", cx=left + middle, cy=y, r=5, class_="point"))
+        words = f"{_spread(verdicts)[1]:.3g} s" if verdicts else "no verdicts"
+        marks.append(el("text", words, x=left + width + 12, y=y + 4, class_="label"))
+        x = left + width + 110
+        if cost is not None:
+            length = 160 * cost / dearest
+            marks.append(el("rect", x=x, y=y - 6, width=max(1.0, length), height=12, class_="money"))
+            marks.append(el("text", f"${cost:.4g}" if cost else "$0", x=x + length + 8, y=y + 4, class_="label"))
+        else:
+            marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
+    height = 40 + line * len(judges)
+    drawn = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
+    return el("div", drawn, class_="scroll", tabindex=0)
+
+
+def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
+    seconds = sorted(verdict.seconds for verdict in verdicts)
+    if not seconds:
+        return 0.0, 0.0, 0.0
+    last = len(seconds) - 1
+    return seconds[round(0.1 * last)], seconds[round(0.5 * last)], seconds[round(0.9 * last)]
+
+
+def _mean_cost(verdicts: Sequence[Verdict]) -> float | None:
+    """None when the price of any verdict is unknown, or there are none."""
+    costs = [verdict.usage.usd for verdict in verdicts]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) / len(known) if known and len(known) == len(costs) else None
+
+
+def _points(scored: Scored) -> Sequence[OperatingPoint]:
+    return precision_recall(*scored) if scored[0] else ()
+
+
+def _line(scored: Scored, kind: str) -> Markup:
+    points = _points(scored)
+    if not points:
+        return Markup("")
+    path = "M" + "L".join(f"{_x(point.recall):.1f} {_y(point.precision):.1f}" for point in points)
+    return el("path", d=path, class_=kind)
+
+
+def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Markup:
+    axes = []
+    for tick in _TICKS:
+        axes.append(el("line", x1=_x(tick), y1=_y(0), x2=_x(tick), y2=_y(1), class_="grid"))
+        axes.append(el("line", x1=_x(0), y1=_y(tick), x2=_x(1), y2=_y(tick), class_="grid"))
+        axes.append(el("text", f"{tick:g}", x=_x(tick), y=_y(0) + 14, text_anchor="middle", class_="tick"))
+        axes.append(el("text", f"{tick:g}", x=_x(0) - 6, y=_y(tick) + 3.5, text_anchor="end", class_="tick"))
+    middle = _TOP + _SIDE / 2
+    axes.append(el("text", x, x=_x(0.5), y=_y(0) + 31, text_anchor="middle", class_="tick"))
+    axes.append(el("text", y, x=9, y=middle, text_anchor="middle", transform=f"rotate(-90 9 {middle:g})", class_="tick"))
+    box = f"0 0 {_WIDTH} {_HEIGHT}"
+    drawn = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
+    return el("figure", drawn, el("figcaption", caption))
+
+
+def _x(value: float) -> float:
+    return _LEFT + _SIDE * value
+
+
+def _y(value: float) -> float:
+    return _TOP + _SIDE * (1 - value)
+
+
+# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere.
+
+
+_EDGE, _MARGIN = 300, 50
+_SIZE = _EDGE + 2 * _MARGIN
+
+
+def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:
+    """Mean score against the share of successes, a point a bin, larger with more runs; circles before, squares after.
+
+    On the dashed line scores are probabilities.
+    """
+    most = max((b.count for b in (*before, *after)), default=1)
+    marks = []
+    for b in before:
+        marks.append(
+            f'<circle cx="{_across(b.mean_score):.1f}" cy="{_down(b.success_rate):.1f}" r="{_radius(b, most):.1f}" '
+            f'fill="none" stroke="#b3541e" stroke-width="2"><title>{_words("before", b)}</title></circle>'
+        )
+    for b in after:
+        half = _radius(b, most)
+        marks.append(
+            f'<rect x="{_across(b.mean_score) - half:.1f}" y="{_down(b.success_rate) - half:.1f}" width="{2 * half:.1f}" '
+            f'height="{2 * half:.1f}" fill="#1f5fa8" fill-opacity="0.6"><title>{_words("after", b)}</title></rect>'
+        )
+    ticks = [_tick(i / 4) for i in range(5)]
+    middle, edge = _SIZE / 2, _MARGIN + _EDGE
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIZE} {_SIZE}" width="{_SIZE}" height="{_SIZE}" '
+            'font-family="sans-serif" font-size="11" role="img">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{_SIZE}" height="{_SIZE}" fill="white"/>',
+            f'<rect x="{_MARGIN}" y="{_MARGIN}" width="{_EDGE}" height="{_EDGE}" fill="none" stroke="#888"/>',
+            f'<line x1="{_MARGIN}" y1="{edge}" x2="{edge}" y2="{_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>',
+            *ticks,
+            *marks,
+            f'<text x="{middle}" y="18" text-anchor="middle" font-size="13">{escape(title)}</text>',
+            f'<text x="{middle}" y="36" text-anchor="middle">circles before, squares after (runs that were held out)</text>',
+            f'<text x="{middle}" y="{_SIZE - 12}" text-anchor="middle">mean score</text>',
+            f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">share of successes</text>',
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _across(share: float) -> float:
+    return _MARGIN + share * _EDGE
+
+
+def _down(share: float) -> float:
+    return _MARGIN + (1 - share) * _EDGE
+
+
+def _radius(found: Bin, most: int) -> float:
+    return 3 + 7 * float((found.count / most) ** 0.5)
+
+
+def _words(when: str, found: Bin) -> str:
+    return f"{when}: {found.count} runs, mean score {found.mean_score:.2f}, {found.success_rate:.0%} successes"
+
+
+def _tick(share: float) -> str:
+    return (
+        f'<text x="{_across(share):.0f}" y="{_MARGIN + _EDGE + 16}" text-anchor="middle">{share:g}</text>'
+        f'<text x="{_MARGIN - 6}" y="{_down(share) + 4:.0f}" text-anchor="end">{share:g}</text>'
+    )

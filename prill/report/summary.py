@@ -1,0 +1,325 @@
+"""The first view of a report: who judged what, how far that agrees with the labels, and what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import Calibration, brier, expected_calibration_error, reliability
+from prill.evaluators.meta.agreement import Agreement, Figure, agreement
+from prill.evaluators.meta.annotators import annotator_agreement
+from prill.evaluators.meta.comparison import mcnemar
+from prill.report.entries import Judge, Outcome, Row
+from prill.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
+from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
+from prill.types import LabelRecord, Verdict
+
+# Judges against one another: on how many trajectories two of them differ, and who is then right.
+
+
+_WITH_VERDICT = ("success", "failure")
+
+
+def between(rows: Sequence[Row], names: Sequence[str], labelled: bool) -> Markup:
+    """One line for each two judges: those who are unscored or silent on a trajectory differ from nobody there."""
+    heads = ["Judges", "Both judged", "Differ"]
+    note = "Choose a count to see its trajectories."
+    if labelled:
+        heads += ["First right", "Second right", "McNemar p"]
+        note += " Right and wrong are by the decided labels; a small p says that one of the two is right more often."
+    lines = [_line(rows, names, i, k, labelled) for i, k in combinations(range(len(names)), 2)]
+    return el("section", el("h2", "Judge against judge"), el("p", note, class_="note"), table(heads, lines, "pairs"))
+
+
+def _line(rows: Sequence[Row], names: Sequence[str], i: int, k: int, labelled: bool) -> Markup:
+    both = [
+        (row.truth, row.said[i], row.said[k]) for row in rows if row.said[i] in _WITH_VERDICT and row.said[k] in _WITH_VERDICT
+    ]
+    differing = [(truth, first) for truth, first, second in both if first != second]
+    # With two judges "differ" is all there is to choose.
+    other, own = (str(k), str(i)) if len(names) > 2 else ("differ", "differ")
+    cells = [el("td", f"{len(both):,}"), el("td", jump(len(differing), i, among=other))]
+    if labelled:
+        first_right = sum(truth == first for truth, first in differing)
+        second_right = sum(truth in _WITH_VERDICT and truth != first for truth, first in differing)
+        p, _ = mcnemar(first_right, second_right)
+        cells += [
+            el("td", jump(first_right, i, among=other, against="agrees")),
+            el("td", jump(second_right, k, among=own, against="agrees")),
+            el("td", ("< 0.001" if p < 0.001 else f"{p:.3f}") if first_right + second_right else "–"),
+        ]
+    return el("tr", el("th", f"{names[i]} – {names[k]}", scope="row"), *cells)
+
+
+_DECIDED: tuple[Outcome, ...] = ("success", "failure")
+_GLYPHS: dict[Outcome, str] = {"success": "✓", "failure": "✗", "unscored": "–", "undecided": "?", "": "·"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone."""
+
+    rows: Sequence[Row]
+    judges: Sequence[Judge]
+    labels: Sequence[LabelRecord]
+    source: str
+    threshold: float | None = None
+    calibrations: Sequence[Calibration] = ()
+    missing: int = 0
+
+
+def summary(contents: Contents) -> Markup:
+    """The whole view. Figures are about the trajectories in the page, and nothing else."""
+    shown = {row.id for row in contents.rows}
+    tasks = {row.id: row.task for row in contents.rows if row.broken is None}
+    columns = [_Column.of(judge, n, contents, shown, tasks) for n, judge in enumerate(contents.judges)]
+    return joined(
+        _opening(contents, columns),
+        el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _nobody(),
+        _agreement(contents, columns, tasks) if columns and contents.labels else None,
+        between(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
+        _plots(contents, columns) if columns and contents.labels else None,
+        el("section", el("h2", "Cost and latency"), spending_plot([(c.judge.name, c.verdicts) for c in columns]))
+        if columns
+        else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """One judge's part of the summary. `agreed` is a message instead of figures where there is nothing to compare."""
+
+    judge: Judge
+    number: int
+    verdicts: Sequence[Verdict]
+    said: Counter[Outcome]
+    cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
+    scored: Scored
+    agreed: Agreement | str
+    elsewhere: int
+
+    @staticmethod
+    def of(judge: Judge, number: int, contents: Contents, shown: set[str], tasks: dict[str, str]) -> _Column:
+        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
+        verdicts = [verdict for id, verdict in judge.verdicts.items() if id in shown]
+        labels = [label for label in contents.labels if label.id in shown]
+        agreed: Agreement | str
+        try:
+            agreed = agreement(verdicts, labels, source=contents.source, tasks=tasks)
+        except UsageError as error:
+            agreed = str(error)
+        truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}
+        scored = [(v.score, truth[v.id]) for v in verdicts if v.score is not None and v.id in truth]
+        return _Column(
+            judge=judge,
+            number=number,
+            verdicts=verdicts,
+            said=Counter(row.said[number] for row in contents.rows),
+            cells=Counter((row.truth, row.said[number]) for row in contents.rows),
+            scored=([score for score, _ in scored], [true for _, true in scored]),
+            agreed=agreed,
+            elsewhere=len(judge.verdicts) - len(verdicts),
+        )
+
+
+def _opening(contents: Contents, columns: Sequence[_Column]) -> Markup:
+    rows = contents.rows
+    truth = Counter(row.truth for row in rows)
+    facts = [_fact(f"{len(rows):,}", "trajectories" if len(rows) != 1 else "trajectory")]
+    labelled = len(rows) - truth[""]
+    if contents.labels:
+        facts.append(_fact(f"{labelled:,}", f"labelled ({contents.source})"))
+        facts.append(_fact(share(truth["success"], truth["success"] + truth["failure"]), "of decided labels are success"))
+    facts.append(_fact(str(len(columns)), "judges" if len(columns) != 1 else "judge"))
+    broken = [row for row in rows if row.broken is not None]
+    known = {row.id for row in rows}
+    notes = [f"Not readable, and shown as such: {row.broken}" for row in broken[:20]]
+    if len(broken) > 20:
+        notes.append(f"… and {len(broken) - 20} more lines that could not be read")
+    if contents.missing:
+        notes.append(f"Screenshots that are missing, or no image: {contents.missing}; the page shows their names.")
+    if stray := len({label.id for label in contents.labels} - known):
+        notes.append(f"Labels that belong to no trajectory in this page, and are not counted: {stray}.")
+    if truth["undecided"]:
+        notes.append(f"Trajectories whose labels are undecided: {truth['undecided']}; they count in no figure.")
+    for column in columns:
+        if column.elsewhere:
+            notes.append(f"Verdicts of {column.judge.name} that belong to no trajectory in this page: {column.elsewhere}.")
+    return joined(
+        el("div", *facts, class_="facts"),
+        el("ul", *(el("li", note) for note in notes), class_="notes") if notes else None,
+    )
+
+
+def _fact(value: str, what: str) -> Markup:
+    return el("div", el("strong", value), el("span", what))
+
+
+def _nobody() -> Markup:
+    return el("p", "No verdict files were given: the page shows the trajectories alone.", class_="notice")
+
+
+def _verdicts(contents: Contents, columns: Sequence[_Column]) -> Markup:
+    heads = ("Judge", "Success", "Failure", "Unscored", "No verdict", "Share", "Calls", "Tokens", "Cost", "Median time")
+    lines = [_verdict_line(column, len(contents.rows)) for column in columns]
+    return table(heads, lines, "verdicts")
+
+
+def _verdict_line(column: _Column, total: int) -> Markup:
+    info = column.judge.info
+    said = column.said
+    reasons = Counter(v.unscored for v in column.verdicts if v.unscored is not None)
+    why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    usages = [v.usage for v in column.verdicts]
+    usd = [usage.usd for usage in usages if usage.usd is not None]
+    known = sum(usd)
+    cost = "" if not usages else dollars(known) if len(usd) == len(usages) else f"≥ {dollars(known)}" if known else "unknown"
+    times = [v.seconds for v in column.verdicts]
+    about = " · ".join(part for part in (f"{info.name} {info.version}", info.model) if part)
+    return el(
+        "tr",
+        el("th", el("span", column.judge.name), el("small", about), scope="row"),
+        *(el("td", jump(said[outcome], column.number, outcome)) for outcome in _DECIDED),
+        el("td", jump(said["unscored"], column.number, "unscored"), el("small", why) if why else None),
+        el("td", f"{said['']:,}" if said[""] else "0"),
+        el("td", _stacked(said, total), class_="wide"),
+        el("td", f"{sum(usage.calls for usage in usages):,}"),
+        el("td", f"{sum(usage.prompt_tokens + usage.completion_tokens for usage in usages):,}"),
+        el("td", cost),
+        el("td", seconds(median(times)) if times else ""),
+    )
+
+
+def _stacked(said: Counter[Outcome], total: int) -> Markup:
+    kinds: tuple[Outcome, ...] = ("success", "failure", "unscored", "")
+    bars, x = [], 0.0
+    for outcome in kinds:
+        width = 160 * said[outcome] / total if total else 0.0
+        bars.append(el("rect", x=x, y=0, width=max(0.0, width - 1), height=12, class_=f"bar-{outcome or 'none'}"))
+        x += width
+    words = ", ".join(f"{said[outcome]} {outcome or 'without verdict'}" for outcome in kinds if said[outcome])
+    return el("svg", *bars, viewBox="0 0 160 12", class_="stacked", role="img", aria_label=words)
+
+
+def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[str, str]) -> Markup:
+    compared = [column for column in columns if isinstance(column.agreed, Agreement)]
+    silent = [el("p", f"{c.judge.name}: {c.agreed}", class_="notice") for c in columns if isinstance(c.agreed, str)]
+    names = list(dict.fromkeys(figure.name for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures))
+    lines = [el("tr", el("th", name, scope="row"), *(el("td", *_figure(c.agreed, name)) for c in compared)) for name in names]
+    for name, values in (
+        ("Brier score (lower is better)", [brier(*c.scored) if c.scored[0] else None for c in compared]),
+        ("calibration error (lower is better)", [_calibration(c.scored) for c in compared]),
+    ):
+        cells = (el("td", "–" if value is None else f"{value:.3f}") for value in values)
+        lines.append(el("tr", el("th", name, scope="row"), *cells, class_="rule" if name.startswith("Brier") else None))
+    constant = [el("td", *_majority(c.agreed)) for c in compared]
+    lines.append(el("tr", el("th", "a constant answer, without a judge", scope="row"), *constant, class_="rule"))
+    note = (
+        f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % intervals, whole tasks drawn. "
+        "Unscored trajectories are no failures: they count in the last accuracy alone."
+    )
+    if any(figure.interval == "wilson" for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures):
+        note += " *: Wilson's interval, as every draw is alike."
+    return el(
+        "section",
+        el("h2", "Agreement with labels"),
+        el("p", note, class_="note") if compared else None,
+        table(("", *(c.judge.name for c in compared)), lines, "figures") if compared else None,
+        *silent,
+        _among_people(contents, tasks),
+    )
+
+
+def _among_people(contents: Contents, tasks: Mapping[str, str]) -> Markup | None:
+    """What the annotators reach among themselves; None where no trajectory has two of them."""
+    shown = [label for label in contents.labels if label.id in tasks]
+    found = annotator_agreement(shown, contents.source, tasks) if shown else None
+    if found is None:
+        return None
+    kappa = "undefined" if found.kappa is None else f"{found.kappa:.3f}{_bracketed(found.kappa_interval)}"
+    words = (
+        f"Annotators among themselves, on {found.trajectories:,} trajectories with two or more: {found.raw:.3f}"
+        f"{_bracketed(found.raw_interval)} of the pairs are equal, Cohen's kappa {kappa}. "
+        "No judge can be expected to agree with them better than they do."
+    )
+    return el("p", words, class_="note")
+
+
+def _bracketed(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
+
+
+def _figure(found: Agreement | str, name: str) -> tuple[Markup | str, ...]:
+    figure: Figure | None = None
+    if isinstance(found, Agreement):
+        figure = next((figure for figure in found.figures if figure.name == name), None)
+    if figure is None or figure.undefined:
+        return (el("span", "undefined", class_="zero"),)
+    if figure.low is None or figure.high is None:
+        return (f"{figure.value:.3f}",)
+    star = " *" if figure.interval == "wilson" else ""
+    return f"{figure.value:.3f} ", el("small", f"[{figure.low:.3f}, {figure.high:.3f}]{star}")
+
+
+def _calibration(scored: Scored) -> float | None:
+    return expected_calibration_error(reliability(*scored)) if scored[0] else None
+
+
+def _majority(found: Agreement | str) -> tuple[Markup | str, ...]:
+    if isinstance(found, str):
+        return ()
+    return f"{found.majority:.3f} ", el("small", "always success" if found.majority_answer else "always failure")
+
+
+def _plots(contents: Contents, columns: Sequence[_Column]) -> Markup:
+    compared = [column for column in columns if isinstance(column.agreed, Agreement)]
+    curves = [column.scored for column in compared]
+    panels = []
+    for i, column in enumerate(compared):
+        others = [scored for k, scored in enumerate(curves) if k != i]
+        own = _own_point(column)
+        panels.append(
+            el(
+                "div",
+                el("h3", column.judge.name),
+                _confusion(column),
+                reliability_plot(column.scored),
+                curve_plot(column.scored, others, own, _rule(column.judge, contents)),
+                class_="panels",
+            )
+        )
+    return el("section", el("h2", "Judge by judge"), *panels)
+
+
+def _own_point(column: _Column) -> tuple[float, float] | None:
+    """Recall and precision of the verdicts themselves, whatever the scores."""
+    hits, missed = column.cells["success", "success"], column.cells["success", "failure"]
+    wrong = column.cells["failure", "success"]
+    return (hits / (hits + missed), hits / (hits + wrong)) if hits else None
+
+
+def _rule(judge: Judge, contents: Contents) -> Rule | None:
+    """The threshold that was asked for, else that of the judge's calibration, else the one it judged by itself."""
+    own = judge.info.params.get("threshold")
+    threshold = contents.threshold if contents.threshold is not None else own if isinstance(own, float) else None
+    found = next((made for made in contents.calibrations if made.evaluator == judge.info), None)
+    if contents.threshold is None and found is not None:
+        return Rule(f"calibrated score ≥ {found.threshold:.3g}", lambda score: found(score) >= found.threshold)
+    return None if threshold is None else Rule(f"score ≥ {threshold:.3g}", lambda score: score >= threshold)
+
+
+def _confusion(column: _Column) -> Markup:
+    kinds: tuple[Outcome, ...] = ("success", "failure", "unscored")
+    lines = []
+    for truth in _DECIDED:
+        cells = []
+        for verdict in kinds:
+            kind = "apart" if verdict == "unscored" else "right" if verdict == truth else "wrong"
+            cells.append(el("td", jump(column.cells[truth, verdict], column.number, verdict, truth=truth), class_=kind))
+        lines.append(el("tr", el("th", f"{_GLYPHS[truth]} label {truth}", scope="row"), *cells))
+    heads = ("", *(f"{_GLYPHS[verdict]} {'judged ' if verdict != 'unscored' else ''}{verdict}" for verdict in kinds))
+    return el("figure", table(heads, lines, "confusion"), el("figcaption", "Confusion: choose a count to see its trajectories"))

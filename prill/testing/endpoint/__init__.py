@@ -1,0 +1,1 @@
+"""An OpenAI-compatible endpoint that answers by script, with faults on demand."""

@@ -1,0 +1,101 @@
+"""How the mock server misbehaves: its settings, and the draw that picks what happens to one request."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, fields
+from typing import Annotated, get_type_hints
+
+from prill.errors import UsageError
+
+FAULTS = (
+    "rate_limit",
+    "server_error",
+    "drop",
+    "stall",
+    "garbage",
+    "html",
+    "cut",
+    "unsuccessful",
+    "refusal",
+    "empty",
+)
+_MARK = re.compile(r"\btruth=(success|failure)\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """The settings of the mock server. Rates are shares of the requests, between 0 and 1, and sum to 1 at most."""
+
+    latency: Annotated[float, "seconds before every answer, except refusals of the request and rate limits"] = 0.0
+    seed: Annotated[int, "two servers with one seed treat the same requests alike, in whatever order they come"] = 0
+
+    rate_limit: Annotated[float, "rate of 429 answers with Retry-After"] = 0.0
+    retry_after: Annotated[float, "seconds in the Retry-After header; fractions are sent as they are"] = 1.0
+    server_error: Annotated[float, "rate of 500 answers"] = 0.0
+    drop: Annotated[float, "rate of connections closed without an answer"] = 0.0
+    stall: Annotated[float, "rate of requests left without an answer, then closed"] = 0.0
+    stall_seconds: Annotated[float, "how long a stall lasts"] = 30.0
+    garbage: Annotated[float, "rate of well-formed replies that hold no verdict"] = 0.0
+    html: Annotated[float, "rate of 200 answers whose body is a proxy's HTML page"] = 0.0
+    cut: Annotated[float, "rate of replies cut in the middle, half of them reported as finish_reason length"] = 0.0
+    unsuccessful: Annotated[float, "rate of replies whose verdict is the word 'unsuccessful', whatever the truth"] = 0.0
+    refusal: Annotated[float, "rate of refusals: a refusal message, or a content filter's finish reason"] = 0.0
+    empty: Annotated[float, "rate of replies with empty or null content"] = 0.0
+
+    refuse_key: Annotated[bool, "answer 401 to every request"] = False
+    unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
+    no_images: Annotated[bool, "answer 400 to requests with images, in the words of one of three real servers"] = False
+    no_json_schema: Annotated[bool, "answer 400 to response_format json_schema"] = False
+    no_json_object: Annotated[bool, "answer 400 to response_format json_object"] = False
+    ignore_format: Annotated[bool, "accept any response_format and reply with tagged lines all the same"] = False
+    no_temperature: Annotated[bool, "answer 400 to any temperature but 1"] = False
+    no_max_tokens: Annotated[bool, "answer 400 to max_tokens and ask for max_completion_tokens"] = False
+    no_logprobs: Annotated[bool, "answer 400 to requests for log-probabilities"] = False
+    context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
+    slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
+    thought_tokens: Annotated[int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"] = 24
+    truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = "prill.testing:marked_truth"
+
+    def __post_init__(self) -> None:
+        rates = {name: float(getattr(self, name)) for name in FAULTS}
+        for name, rate in rates.items():
+            if not 0.0 <= rate <= 1.0:
+                raise UsageError(f"{name} is {rate:g}; give a share between 0 and 1")
+        if sum(rates.values()) > 1.0 + 1e-9:
+            raise UsageError(f"the rates sum to {sum(rates.values()):g}; give at most 1 in all")
+
+
+def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
+    """Name, type, meaning and default of every setting."""
+    hints = get_type_hints(Faults, include_extras=True)
+    plain = Faults()
+    return [(f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name)) for f in fields(Faults)]
+
+
+def fate(faults: Faults, prompt: str, asked: int) -> tuple[str, float]:
+    """What happens to the `asked`-th request with this prompt: one of FAULTS or "ok", and a draw in [0, 1) for its details."""
+    outcome, detail = _draws(f"{faults.seed} {prompt} {asked}")
+    for name in FAULTS:
+        outcome -= getattr(faults, name)
+        if outcome < 0:
+            return name, detail
+    return "ok", detail
+
+
+def marked_truth(text: str) -> str:
+    """The verdict that a text asks for by `truth=success` or `truth=failure`; without a mark, one drawn from its hash."""
+    if mark := _MARK.search(text):
+        return mark[1]
+    return "success" if _draws(text)[0] < 0.5 else "failure"
+
+
+def certainty(text: str) -> float:
+    """The probability that the log-probabilities of a reply give to its verdict, for the user's text: 0.75 to 0.95."""
+    return 0.75 + 0.2 * _draws(text)[1]
+
+
+def _draws(key: str) -> tuple[float, float]:
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return int.from_bytes(digest[:8]) / 2**64, int.from_bytes(digest[8:]) / 2**64

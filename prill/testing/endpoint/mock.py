@@ -1,0 +1,95 @@
+"""The mock server as a child process, for tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass, fields, replace
+from types import TracebackType
+from typing import Any, Self
+
+from prill.errors import EnvironmentFailure
+from prill.testing.endpoint.faults import Faults
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions."""
+
+    requests: int
+    in_flight: int
+    peak_in_flight: int
+    images: int
+    prompt_tokens: int
+    completion_tokens: int
+    outcomes: dict[str, int]
+    prompts: dict[str, int]
+
+
+class MockServer:
+    """The mock server in a child process: `with MockServer(latency=0.2, rate_limit=0.1) as server: ... server.base_url`.
+
+    Settings are those of `Faults`. The server ends with the block, and with this process however that ends.
+    """
+
+    def __init__(self, faults: Faults | None = None, *, port: int = 0, **settings: Any) -> None:
+        self.faults = replace(faults or Faults(), **settings)
+        self.port = port
+        self._process: subprocess.Popen[str] | None = None
+        self._base_url = ""
+
+    @property
+    def base_url(self) -> str:
+        """The address for clients, with /v1 at its end; empty before the start."""
+        return self._base_url
+
+    @property
+    def pid(self) -> int:
+        """The server's process id, while it runs."""
+        if self._process is None:
+            raise EnvironmentFailure("the mock server is not running")
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "prill.testing.endpoint.server", "--until-eof", "--port", str(self.port)]
+        for field in fields(self.faults):
+            value = getattr(self.faults, field.name)
+            flag = "--" + field.name.replace("_", "-")
+            if value is True:
+                command.append(flag)
+            elif value is not False:
+                command.append(f"{flag}={value}")
+        # The child finds what this process finds: prill from a checkout, and the module of a truth function.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self._process.stdout is not None
+        self._base_url = self._process.stdout.readline().strip()
+        if not self._base_url:
+            self.stop()
+            raise EnvironmentFailure("the mock server did not start; its message is above")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the server; safe to call twice."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def stats(self) -> Stats:
+        """What was counted so far."""
+        with urllib.request.urlopen(self._base_url.removesuffix("/v1") + "/stats", timeout=30) as answer:
+            return Stats(**json.load(answer))

@@ -1,0 +1,82 @@
+"""An OpenAI-compatible server that judges by a mark in the text and misbehaves on purpose, the same way at every run.
+
+    python -m prill.testing.endpoint.server --port 0 --latency 0.2 --seed 7 --rate-limit 0.10 --retry-after 0.05 --drop 0.03
+
+prints its base URL and serves POST /v1/chat/completions, GET /v1/models and GET /stats until it is interrupted.
+What happens to a request depends on the seed, its messages and how often these were sent before: on nothing else.
+The verdict is the one that the user's text asks for by `truth=success` or `truth=failure`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Sequence
+
+from prill.errors import UsageError
+from prill.testing.endpoint.faults import Faults, settings
+from prill.testing.endpoint.replies import MockEndpoint
+
+
+async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
+    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where asked, the end of stdin."""
+    from aiohttp import web
+
+    # Handlers are cancelled when their client leaves: otherwise a stall would count as in flight long after its time-out.
+    runner = web.AppRunner(MockEndpoint(faults).application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()
+        print(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", flush=True)
+        await _end(until_eof)
+    finally:
+        await runner.cleanup()
+
+
+async def _end(until_eof: bool) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    if until_eof:
+        # The pipe from the parent ends with the parent, also when that is killed.
+        await loop.connect_read_pipe(lambda: _Ends(ended), sys.stdin)
+    await ended.wait()
+
+
+class _Ends(asyncio.Protocol):
+    def __init__(self, ended: asyncio.Event) -> None:
+        self.ended = ended
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.ended.set()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve with the settings of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m prill.testing.endpoint.server",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--port", type=int, default=0, help="0: any free port (default: 0)")
+    parser.add_argument("--until-eof", action="store_true", help="end with standard input, and so with the parent process")
+    for name, kind, meaning, default in settings():
+        flag = "--" + name.replace("_", "-")
+        if kind is bool:
+            parser.add_argument(flag, action="store_true", help=meaning)
+        else:
+            parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__, help=f"{meaning} (default: {default})")
+    chosen = vars(parser.parse_args(arguments))
+    port, until_eof = chosen.pop("port"), chosen.pop("until_eof")
+    try:
+        asyncio.run(serve(Faults(**chosen), port, until_eof=until_eof))
+    except (UsageError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""A folder of fake simulators with the executables that drive them, for tests and for trying things out."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from prill.testing.ios.faults import set_faults
+from prill.testing.ios.simulators import DeviceSet, Simulator, new_udid
+
+
+class FakeSimulators:
+    """Makes the folder, or takes up one that is there. `companion` and `simctl` are executables; `udids` in order of `names`.
+
+    Everything that arrives at any simulator, also at copies in other device sets, is a line of `events`.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str] = ("iPhone 14",)) -> None:
+        self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._devices = DeviceSet(self.folder)
+        known = self._devices.all()
+        for name in names:
+            if not any(simulator.name == name for simulator in known):
+                self._devices.put(Simulator(udid=new_udid(), name=name))
+        udids = {simulator.name: simulator.udid for simulator in self._devices.all()}
+        self.udids = tuple(udids[name] for name in names)
+        self.companion = self._executable("idb_companion")
+        self.simctl = self._executable("simctl")
+
+    def read(self, udid: str) -> Simulator:
+        """What the simulator holds now. Raises NoSimulator."""
+        return self._devices.read(udid)
+
+    def all(self) -> list[Simulator]:
+        """The simulators of this folder; copies in other device sets are not among them."""
+        return self._devices.all()
+
+    def change(self, udid: str) -> AbstractContextManager[Simulator]:
+        """The simulator, to be prepared: whatever is set in the block is kept."""
+        return self._devices.change(udid)
+
+    def add(self, simulator: Simulator) -> None:
+        """One more, with a screen of its own size if you like."""
+        self._devices.put(simulator)
+
+    def faults(self, **faults: str | Sequence[str]) -> None:
+        """What goes wrong from now on (see prill.testing.ios.faults); nothing else does."""
+        set_faults(self.folder, faults)
+
+    def events(self) -> list[str]:
+        """What has arrived, such as `tap 195 422`, without the UDIDs."""
+        return [line.partition(" ")[2] for line in self.log()]
+
+    def log(self) -> list[str]:
+        """What has arrived, each line after the UDID."""
+        path = self.folder / "events.log"
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def _executable(self, name: str) -> Path:
+        path = self.folder / name
+        program = " ".join(shlex.quote(part) for part in (sys.executable, "-m", "prill.testing.ios"))
+        path.write_text(f'#!/bin/sh\nexec {program} --{name} {shlex.quote(str(self.folder))} "$@"\n', encoding="utf-8")
+        path.chmod(0o755)
+        return path

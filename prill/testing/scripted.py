@@ -1,0 +1,83 @@
+"""Fakes that live in the process: a model that plays a script, an environment and a policy that replay a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from prill.errors import EnvironmentFailure, UsageError
+from prill.protocols import Message, Reply
+from prill.types import Action, Observation, Task, Trajectory, Usage
+
+if TYPE_CHECKING:
+    from prill.protocols import Form
+
+
+Line = str | Reply | Exception
+
+
+class ScriptedModel:
+    """A language model that plays a list of lines, or answers with a function of the messages.
+
+    A line is a reply's text, a whole Reply, or an exception to raise. `seen` holds the messages of every call, in order.
+    Raises UsageError when it is asked once more than there are lines.
+    """
+
+    def __init__(self, script: Iterable[Line] | Callable[[Sequence[Message]], Line], *, name: str = "scripted") -> None:
+        self._play = script if callable(script) else None
+        self._lines = [] if callable(script) else list(script)
+        self._name = name
+        self.seen: list[tuple[Message, ...]] = []
+
+    @property
+    def name(self) -> str:
+        """What verdicts record as the model."""
+        return self._name
+
+    async def complete(
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> Reply:
+        """The next line; its fields are read from the text by `form`, when that is given and the line has none."""
+        self.seen.append(tuple(messages))
+        line = self._play(messages) if self._play else self._next()
+        if isinstance(line, Exception):
+            raise line
+        reply = Reply(line, Usage(calls=1), {}) if isinstance(line, str) else line
+        if form is None or reply.fields:
+            return reply
+        return replace(reply, fields=form.parse(reply.text))
+
+    def _next(self) -> Line:
+        if len(self.seen) > len(self._lines):
+            raise UsageError(f"the script has {len(self._lines)} lines, and call {len(self.seen)} was made")
+        return self._lines[len(self.seen) - 1]
+
+
+class ReplayEnvironment:
+    """An environment that shows the states of a recorded trajectory one after another, whatever is done in it.
+
+    The episode ends with the last state. `actions` holds what was done since the last reset, `closed` whether it was closed.
+    """
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.actions: list[Action] = []
+        self.closed = False
+
+    async def reset(self, task: Task) -> Observation:
+        """The first state; raises EnvironmentFailure when the record has none."""
+        self.actions = []
+        if not self.trajectory.observations:
+            raise EnvironmentFailure(f"trajectory {self.trajectory.id} holds no state to replay")
+        return self.trajectory.observations[0]
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        """The next state, and whether it is the last; the last one again when there are no more."""
+        self.actions.append(action)
+        states = self.trajectory.observations
+        return states[min(len(self.actions), len(states) - 1)], len(self.actions) >= len(states) - 1
+
+    async def close(self) -> None:
+        """Notes that it was called."""
+        self.closed = True

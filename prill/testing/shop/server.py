@@ -1,0 +1,226 @@
+"""Serves the shop, its forum and its project site on three ports of 127.0.0.1, from a thread, with one state behind them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from prill.errors import EnvironmentFailure, UsageError
+from prill.testing.shop import account, admin, catalog, forum, projects, rest
+from prill.testing.shop.pages import Answer, Ask, Refused, Route, redirect, shop_page, site_page
+from prill.testing.shop.store import Site, Store
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+_COOKIES: dict[Site, str] = {"shopping": "shop", "shopping_admin": "admin", "reddit": "forum", "gitlab": "projects"}
+_LOGINS: dict[Site, str] = {
+    "shopping": "/customer/account/login/",
+    "shopping_admin": "/admin",
+    "reddit": "/login",
+    "gitlab": "/users/sign_in",
+}
+_PORTS = 3
+_START_TIMEOUT = 30.0
+
+
+class Shop:
+    """The sites while the block runs: `with Shop() as shop: shop.url`, or `async with`.
+
+    `port` is the shop's; the forum and the projects take the next two. 0: any free ones. `store` is the state, to look at
+    and to change from tests. Raises EnvironmentFailure when a port is taken.
+    """
+
+    def __init__(self, *, port: int = 0, reset_token: str | None = None) -> None:
+        if not 0 <= port <= 65535 - _PORTS:
+            raise UsageError(f"port {port}: give 0 or a number up to {65535 - _PORTS}")
+        self.store = Store()
+        self._port = port
+        self._token = secrets.token_urlsafe(12) if reset_token is None else reset_token
+        self._addresses: tuple[str, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._end: Callable[[], object] | None = None
+
+    @property
+    def url(self) -> str:
+        """The shop; its admin side is below /admin."""
+        return self._address(0)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that WebArena's users set, with these addresses."""
+        names = {"SHOPPING": self.url, "SHOPPING_ADMIN": f"{self.url}/admin"}
+        return names | {"REDDIT": self._address(1), "GITLAB": self._address(2)}
+
+    @property
+    def reset_url(self) -> str:
+        """A request to it, GET or POST, brings the start back; the token in it keeps agents from doing that."""
+        return f"{self.url}/reset?token={self._token}"
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise UsageError("this shop is open already")
+        failed: list[OSError] = []
+        started = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(started, failed), name="prill-shop", daemon=True)
+        self._thread.start()
+        if not started.wait(_START_TIMEOUT) or failed:
+            self.close()
+            raise EnvironmentFailure(f"the shop does not start: {failed[0] if failed else 'no answer'}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Ends the server; safe to call twice."""
+        thread, self._thread = self._thread, None
+        if self._end is not None:
+            self._end()
+        self._end, self._addresses = None, ()
+        if thread is not None:
+            thread.join(_START_TIMEOUT)
+
+    def _address(self, index: int) -> str:
+        if not self._addresses:
+            raise UsageError("the shop is not open: use it in a `with` block")
+        return self._addresses[index]
+
+    def _run(self, started: threading.Event, failed: list[OSError]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except OSError as error:
+            failed.append(error)
+            started.set()
+
+    async def _serve(self, started: threading.Event) -> None:
+        from aiohttp import web
+
+        shop = (*catalog.ROUTES, *account.ROUTES)
+        applications = (
+            self._application({"shopping": shop, "shopping_admin": (*admin.ROUTES, *rest.ROUTES)}),
+            self._application({"reddit": forum.ROUTES}),
+            self._application({"gitlab": projects.ROUTES}),
+        )
+        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=0.1) for each in applications]
+        end, loop = asyncio.Event(), asyncio.get_running_loop()
+        try:
+            addresses = []
+            for number, runner in enumerate(runners):
+                await runner.setup()
+                await web.TCPSite(runner, "127.0.0.1", self._port and self._port + number).start()
+                addresses.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+            self._addresses = tuple(addresses)
+            self._end = lambda: loop.call_soon_threadsafe(end.set)
+            started.set()
+            await end.wait()
+        finally:
+            for runner in runners:
+                await runner.cleanup()
+
+    def _application(self, sites: Mapping[Site, tuple[Route, ...]]) -> web.Application:
+        from aiohttp import web
+
+        app = web.Application()
+        if "shopping" in sites:
+            app.router.add_route("*", "/reset", self._reset)
+            app.router.add_get("/status", self._status)
+        for site, routes in sites.items():
+            for route in routes:
+                app.router.add_route(route.method, route.path, self._handler(site, route))
+                if route.path != "/" and not route.path.endswith(".html"):
+                    app.router.add_route(route.method, f"{route.path}/", self._handler(site, route))
+        app.router.add_route("*", "/{rest:.*}", self._handler(next(iter(sites)), Route("*", "", _no_such_page)))
+        return app
+
+    def _handler(self, site: Site, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(http: web.Request) -> web.Response:
+            ask = await self._ask(http, site)
+            if route.private and ask.user is None:
+                unsigned = Answer(json.dumps({"message": "The consumer isn't authorized."}), 401, kind="application/json")
+                return _response(unsigned if route.path.startswith("/rest") else redirect(_LOGINS[site]), site)
+            try:
+                return _response(route.handler(ask), site)
+            except Refused as refused:
+                return _response(_error_page(site, ask, refused.status, str(refused)), site)
+
+        return handle
+
+    async def _ask(self, http: web.Request, site: Site) -> Ask:
+        session = http.cookies.get(_COOKIES[site], "")
+        if site == "shopping_admin" and http.path.startswith("/rest"):
+            session = http.headers.get("Authorization", "").removeprefix("Bearer ")
+        return Ask(
+            store=self.store,
+            path=http.path,
+            parts=dict(http.match_info),
+            query=dict(http.query),
+            form=await _form(http),
+            user=self.store.user(site, session),
+            session=session,
+        )
+
+    async def _reset(self, http: web.Request) -> web.Response:
+        from aiohttp import web
+
+        if not secrets.compare_digest(http.query.get("token", "").encode(), self._token.encode()):
+            return web.Response(status=403, text="wrong token")
+        self.store.reset()
+        return web.Response(text="Reset initiated")
+
+    async def _status(self, http: web.Request) -> web.Response:
+        from aiohttp import web
+
+        return web.Response(text="Ready for duty!")
+
+
+def _no_such_page(ask: Ask) -> Answer:
+    raise Refused(404, "There is no such page.")
+
+
+async def _form(http: web.Request) -> dict[str, str]:
+    if http.method != "POST":
+        return {}
+    if http.content_type == "application/json":
+        try:
+            values = json.loads(await http.text())
+        except ValueError:
+            return {}
+        return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
+    return {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
+
+
+def _error_page(site: Site, ask: Ask, status: int, said: str) -> Answer:
+    title = "Whoops, our bad..." if status == 404 else "This did not work"
+    body = '<p><a href="/">Go to the first page</a></p>'
+    if site == "shopping":
+        answer = shop_page(ask, title, body, status=status, said=said)
+    else:
+        answer = site_page(site, title, (), body, status=status, said=said)
+    return answer
+
+
+def _response(answer: Answer, site: Site) -> web.Response:
+    from aiohttp import web
+
+    headers = {"Location": answer.location} if answer.location is not None else {}
+    response = web.Response(text=answer.body, status=answer.status, content_type=answer.kind, headers=headers)
+    if answer.session:
+        response.set_cookie(_COOKIES[site], answer.session, path="/", httponly=True, samesite="Lax")
+    elif answer.session is not None:
+        response.del_cookie(_COOKIES[site], path="/")
+    return response

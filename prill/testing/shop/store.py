@@ -1,0 +1,230 @@
+"""What the shop knows: products, people, orders, the forum and the projects. In memory, the same after every reset."""
+
+from __future__ import annotations
+
+import secrets
+import tomllib
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from importlib import resources
+from typing import Any, Literal
+
+Site = Literal["shopping", "shopping_admin", "reddit", "gitlab"]
+SHIPPING = 500
+# Nothing reads a clock: what happens after the start happens a minute apart, from here.
+_START = datetime(2023, 4, 1, 9, 0)
+
+
+@dataclass(slots=True)
+class Review:
+    """What a customer says of a product; `rating` is 1 to 5 stars."""
+
+    author: str
+    rating: int
+    title: str
+    text: str
+    date: str
+
+
+@dataclass(slots=True)
+class Product:
+    """One thing for sale; `price` in cents, `category` a path of two names."""
+
+    id: int
+    sku: str
+    name: str
+    category: str
+    price: int
+    stock: int
+    text: str
+    reviews: list[Review]
+
+    @property
+    def slug(self) -> str:
+        """The name in its page's address."""
+        return self.name.lower().replace(" ", "-")
+
+    @property
+    def rating(self) -> float:
+        """The mean of the stars; 0 without reviews."""
+        return sum(review.rating for review in self.reviews) / len(self.reviews) if self.reviews else 0.0
+
+
+@dataclass(slots=True)
+class Address:
+    """Where a customer lives."""
+
+    street: str
+    street2: str
+    city: str
+    state: str
+    zip: str
+    country: str
+
+
+@dataclass(slots=True)
+class Customer:
+    """An account of the shop; `cart` has quantities by SKU, `wishes` SKUs."""
+
+    email: str
+    name: str
+    password: str
+    address: Address
+    cart: dict[str, int] = field(default_factory=dict)
+    wishes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Order:
+    """What was bought: SKUs, quantities and the prices in cents at that time."""
+
+    number: int
+    email: str
+    date: str
+    status: str
+    lines: list[tuple[str, int, int]]
+    note: str = ""
+
+    @property
+    def label(self) -> str:
+        """The number as it is shown."""
+        return f"{self.number:09d}"
+
+    @property
+    def total(self) -> int:
+        """In cents, with shipping."""
+        return sum(quantity * price for _, quantity, price in self.lines) + SHIPPING
+
+
+@dataclass(slots=True)
+class Comment:
+    """What somebody says below a submission."""
+
+    author: str
+    text: str
+    date: str
+
+
+@dataclass(slots=True)
+class Submission:
+    """A post in a forum; `votes` has 1 or -1 by user, on top of `score`."""
+
+    id: int
+    forum: str
+    title: str
+    author: str
+    body: str
+    date: str
+    score: int
+    comments: list[Comment]
+    votes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where it is read."""
+        words = "".join(letter if letter.isalnum() else " " for letter in self.title.lower()).split()
+        return f"/f/{self.forum}/{self.id}/{'-'.join(words)}"
+
+
+@dataclass(slots=True)
+class Member:
+    """Somebody's role in a project."""
+
+    account: str
+    name: str
+    role: str
+
+
+@dataclass(slots=True)
+class Project:
+    """A repository without the code."""
+
+    path: str
+    text: str
+    members: list[Member]
+    issues: list[str]
+
+
+class Store:
+    """The state of all sites. `reset` brings the start back and signs everybody out."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """As on the first day."""
+        text = resources.files("prill.testing.shop").joinpath("content.toml").read_text(encoding="utf-8")
+        data: dict[str, list[dict[str, Any]]] = tomllib.loads(text)
+        self.products = {
+            row["sku"]: Product(**row | {"reviews": [Review(**r) for r in row["reviews"]]}) for row in data["product"]
+        }
+        self.customers = {row["email"]: Customer(**row | {"address": Address(**row["address"])}) for row in data["customer"]}
+        self.orders = [self._order(row) for row in data["order"]]
+        self.forums: dict[str, str] = {row["name"]: row["title"] for row in data["forum"]}
+        self.submissions = [
+            Submission(**row | {"comments": [Comment(**said) for said in row["comments"]]}) for row in data["submission"]
+        ]
+        self.projects = {
+            row["path"]: Project(**row | {"members": [Member(*each) for each in row["members"]]}) for row in data["project"]
+        }
+        self.full_names: dict[str, str] = {row["name"]: row["full_name"] for row in data["project_user"]}
+        self.messages: list[tuple[str, str]] = []
+        self._passwords: dict[Site, dict[str, str]] = {
+            "shopping": {row["email"]: row["password"] for row in data["customer"]},
+            "shopping_admin": {row["name"]: row["password"] for row in data["administrator"]},
+            "reddit": {row["name"]: row["password"] for row in data["forum_user"]},
+            "gitlab": {row["name"]: row["password"] for row in data["project_user"]},
+        }
+        self._sessions: dict[str, tuple[Site, str]] = {}
+        self._events = 0
+        self.logins = 0
+
+    def _order(self, row: dict[str, Any]) -> Order:
+        lines = [(sku, quantity, self.products[sku].price) for sku, quantity in row["lines"]]
+        return Order(**row | {"lines": lines})
+
+    def now(self) -> str:
+        """The time of the next event, as text that sorts."""
+        self._events += 1
+        return str(_START + timedelta(minutes=self._events))
+
+    def sign_in(self, site: Site, name: str, password: str) -> str | None:
+        """A new session's token; None when name or password is wrong."""
+        if not password or self._passwords[site].get(name) != password:
+            return None
+        # Drawn by chance, so that a cookie from before a reset is never good for somebody else afterwards.
+        token = secrets.token_hex(16)
+        self._sessions[token] = (site, name)
+        self.logins += 1
+        return token
+
+    def sign_out(self, token: str) -> None:
+        """Ends a session, if there is one."""
+        self._sessions.pop(token, None)
+
+    def user(self, site: Site, token: str) -> str | None:
+        """Who is signed in with this token on this site."""
+        found = self._sessions.get(token)
+        return found[1] if found is not None and found[0] == site else None
+
+    def place_order(self, customer: Customer) -> Order:
+        """Buys what is in the cart: the stock falls, the cart is empty."""
+        lines = [(sku, quantity, self.products[sku].price) for sku, quantity in customer.cart.items()]
+        order = Order(max(o.number for o in self.orders) + 1, customer.email, self.now(), "Pending", lines)
+        for sku, quantity in customer.cart.items():
+            self.products[sku].stock -= quantity
+        self.orders.append(order)
+        customer.cart = {}
+        return order
+
+    def submit(self, forum: str, author: str, title: str, body: str) -> Submission:
+        """A new post."""
+        number = max(post.id for post in self.submissions) + 1
+        post = Submission(number, forum, title, author, body, self.now(), 1, [])
+        self.submissions.append(post)
+        return post
+
+
+def money(cents: int) -> str:
+    """$1,234.50"""
+    return f"${cents / 100:,.2f}"

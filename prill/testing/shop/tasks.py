@@ -1,0 +1,69 @@
+"""Twelve tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+_FILL = re.compile(r"fill \[(.+?)\] \[(.*)\]")
+_STARTS = {"shopping": "__SHOPPING__", "shopping_admin": "__SHOPPING_ADMIN__", "reddit": "__REDDIT__", "gitlab": "__GITLAB__"}
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Two plays: WebArena's action texts with elements named by role and name, for `prill.testing.shop.play.Play`."""
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+
+def shop_configs() -> bytes:
+    """The task file: a JSON list of configurations, for `prill.emulators.webarena.tasks.read_configs`."""
+    return json.dumps([_config(entry) for entry in _entries()], indent=2).encode()
+
+
+def shop_solutions() -> dict[int, Solution]:
+    """The plays by `task_id`."""
+    return {entry["task_id"]: Solution(_actions(entry["right"]), _actions(entry["wrong"])) for entry in _entries()}
+
+
+def _actions(lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines, with the four actions that replace what a field holds for each `fill [element] [text]`."""
+    actions: list[str] = []
+    for line in lines:
+        if filled := _FILL.fullmatch(line):
+            element, text = filled.groups()
+            actions += [f"click [{element}]", "press [Control+a]", "press [Delete]", f"type [{element}] [{text}] [0]"]
+        else:
+            actions.append(line)
+    return tuple(actions)
+
+
+@cache
+def _entries() -> tuple[dict[str, Any], ...]:
+    text = resources.files("prill.testing.shop").joinpath("tasks.toml").read_text(encoding="utf-8")
+    return tuple(tomllib.loads(text)["task"])
+
+
+def _config(entry: dict[str, Any]) -> dict[str, Any]:
+    checks = {"reference_answers": None, "reference_url": "", "program_html": [], "string_note": ""} | entry["eval"]
+    return {
+        "sites": entry["sites"],
+        "task_id": entry["task_id"],
+        "require_login": True,
+        "storage_state": f"./.auth/{'.'.join(sorted(entry['sites']))}_state.json",
+        "start_url": entry.get("start_url", _STARTS[entry["sites"][0]]),
+        "geolocation": None,
+        "intent_template": entry["intent"],
+        "instantiation_dict": {},
+        "intent": entry["intent"],
+        "require_reset": False,
+        "eval": {**checks, "reference_answer_raw_annotation": ""},
+        "intent_template_id": entry["task_id"],
+    }

@@ -1,0 +1,227 @@
+"""The labelling page in the real Chromium, by keyboard alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from prill.annotate.label_log import LabelLog
+from prill.annotate.server import serving
+from prill.annotate.session import Session
+from prill.annotate.worklist import Deck
+from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.errors import UsageError
+from prill.store import read_labels
+from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+if importlib.util.find_spec("playwright") is None:
+    pytest.skip("playwright is not installed", allow_module_level=True)
+try:
+    chromium_path()
+except UsageError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Chromium]:
+    browser = Chromium()
+    yield browser
+    await browser.close()
+
+
+@asynccontextmanager
+async def opened(browser: Chromium, trajectories: Path, labels: Path, **said: object) -> AsyncIterator[Page]:
+    """The page with its first card, 1280 x 800; fails when the page's own code does."""
+    context = await browser.context(1280, 800)
+    try:
+        with LabelLog(labels, "me") as log:
+            async with serving(Session(Deck([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
+                page = await context.new_page()
+                errors: list[str] = []
+                page.on("pageerror", lambda error: errors.append(str(error)))
+                await page.goto(url)
+                await at(page, 1)
+                yield page
+                assert not errors
+    finally:
+        await context.close()
+
+
+async def at(page: Page, number: int) -> None:
+    """Waits until trajectory `number` is shown."""
+    # Not wait_for_function: it evaluates strings, which the page's policy forbids.
+    await page.locator("#about").filter(has_text=re.compile(f"^{number} of ")).wait_for()
+
+
+async def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        await page.keyboard.press(key)
+
+
+def write(path: Path, *records: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    async with opened(browser, SAMPLES, labels) as page:
+        await press(page, "s", "t", "ArrowRight", "r", "ArrowLeft", "ArrowRight", "ArrowRight", "a", "a", "e")
+        await page.keyboard.type("fits, sets nothing else")
+        await press(page, "Escape", "Enter")
+        await at(page, 2)
+        await press(page, "1", "2", "a", "End", "t", "Home", "ArrowRight", "n", "e")
+        await page.keyboard.type("wrong option")
+        await press(page, "Control+Enter")
+        await at(page, 3)
+        await press(page, "Enter")
+        assert "first" in await page.inner_text("#alert"), "no outcome chosen yet"
+        await press(page, "x", "Enter")
+        await at(page, 4)
+        assert await page.inner_text("#counts") == "3 done, 79 left"
+    ids = Deck([SAMPLES], limit=3).ids
+    assert list(read_labels(labels)) == [
+        LabelRecord(
+            id=ids[0],
+            success=True,
+            annotator="me",
+            note="fits, sets nothing else",
+            steps=(StepLabel(0, "towards"), StepLabel(1, "reached")),
+        ),
+        LabelRecord(
+            id=ids[1],
+            success=False,
+            annotator="me",
+            note="wrong option",
+            steps=(StepLabel(0, "away"), StepLabel(1, "not_sure")),
+        ),
+        LabelRecord(id=ids[2], success=None, annotator="me", undecided="not_executable"),
+    ]
+
+
+async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    ids = Deck([SAMPLES], limit=5).ids
+    async with opened(browser, SAMPLES, labels) as page:
+        await press(page, "s", "t", "Enter")
+        await at(page, 2)
+        await press(page, "u", "z")
+        await at(page, 1)
+        assert labels.read_bytes() == b""
+        assert await page.get_attribute("#choices .success", "aria-pressed") == "true", "the form is as it was"
+        await press(page, "f", "Enter")
+        await at(page, 2)
+        assert await page.get_attribute("#choices .unsure", "aria-pressed") == "true", "the draft has waited"
+        await press(page, "g")
+        await page.keyboard.type("5")
+        await press(page, "Enter")
+        await at(page, 5)
+        await press(page, "s", "Enter")
+        await at(page, 6)
+        await press(page, ",")
+        await at(page, 5)
+        await press(page, "?")
+        assert await page.is_visible("#keys")
+        await press(page, "s", "Escape")
+        assert await page.is_hidden("#keys")
+    assert [(record.id, record.success) for record in read_labels(labels)] == [(ids[0], False), (ids[4], True)]
+    assert next(read_labels(labels)).steps == (StepLabel(0, "towards"),)
+
+
+async def test_claims_are_folded_and_others_are_seen_after_the_label_only(browser: Chromium, tmp_path: Path) -> None:
+    id = Deck([SAMPLES], limit=1).ids[0]
+    anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
+    verdict = Verdict(id=id, success=True, score=0.9, reason="looks done", evaluator=EvaluatorInfo("vlm", "1", "m"))
+    async with opened(browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
+        shown = await page.inner_text("body")
+        assert "I selected" not in shown and "next thing to do" not in shown
+        assert "too late" not in shown and "looks done" not in shown
+        assert "too late" not in await page.content() and "looks done" not in await page.content()
+        await press(page, "c")
+        assert "I selected" in await page.inner_text("#claims")
+        await press(page, "s", "Enter")
+        await at(page, 2)
+        said = await page.inner_text("#last")
+        assert "anna: Failure · too late" in said and "vlm 1, m: Success (score 0.90) · looks done" in said
+        assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
+
+
+async def test_hostile_text_is_shown_and_never_run(browser: Chromium, tmp_path: Path) -> None:
+    state = {"text": HOSTILE, "caption": HOSTILE, "url": HOSTILE}
+    action = {"kind": "click", "text": HOSTILE, "target": HOSTILE, "value": HOSTILE}
+    record = {
+        "id": HOSTILE,
+        "task": {"id": HOSTILE, "goal": HOSTILE, "site": HOSTILE, "earlier": [{"id": "e", "task": {"goal": HOSTILE}}]},
+        "agent": HOSTILE,
+        "steps": [{"observation": state, "action": action, "thought": HOSTILE}],
+        "final": state,
+        "answer": HOSTILE,
+        "error": HOSTILE,
+    }
+    path = write(tmp_path / "t.jsonl", record, {"id": "b", "task": {"goal": "next"}}, {"id": HOSTILE})
+    anna = LabelRecord(id=HOSTILE, success=True, annotator=HOSTILE, note=HOSTILE)
+    verdict = Verdict(id=HOSTILE, success=True, reason=HOSTILE, evaluator=EvaluatorInfo(HOSTILE, HOSTILE, HOSTILE))
+    async with opened(browser, path, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
+        assert await page.inner_text("#goal") == HOSTILE
+        await press(page, "c", "g", "Escape", "s", "Enter")
+        await at(page, 2)
+        await press(page, ",")
+        await at(page, 1)
+        await page.wait_for_selector("#said .row")
+        await page.locator("#text pre").filter(has_text=HOSTILE).wait_for()
+        assert await page.title() == "prill annotate"
+        assert await page.locator("body img[src=x], body script").count() == 0
+
+
+async def test_the_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Path) -> None:
+    Image.new("RGB", (400, 200), "white").save(tmp_path / "s.png")
+    swipe = {"kind": "swipe", "point": [0.25, 0.5], "end_point": [0.75, 0.5]}
+    steps = [
+        {"observation": {"screenshot": "s.png"}, "action": swipe},
+        {"observation": {"screenshot": "none.png"}, "action": {"kind": "tap", "point": [0, 0]}},
+    ]
+    path = write(tmp_path / "t.jsonl", {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}})
+    async with opened(browser, path, tmp_path / "l.jsonl") as page:
+        await page.wait_for_selector("#marks .mark")
+        picture = await page.locator("#picture").bounding_box()
+        ring = await page.locator("#marks circle.mark").bounding_box()
+        assert picture is not None and ring is not None
+        assert ring["x"] + ring["width"] / 2 == pytest.approx(picture["x"] + picture["width"] / 4, abs=2)
+        assert ring["y"] + ring["height"] / 2 == pytest.approx(picture["y"] + picture["height"] / 2, abs=2)
+        assert await page.locator("#marks path.mark").count() == 1
+        await press(page, "ArrowRight")
+        await page.wait_for_selector("#empty:not([hidden])")
+        assert "missing" in await page.inner_text("#empty")
+        await press(page, "ArrowRight")
+        await page.wait_for_selector("#frame:not([hidden])")
+        assert await page.locator("#marks *").count() == 0, "nothing was done in the final state"
+
+
+async def test_a_label_that_could_not_be_written_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:
+    labels = tmp_path / "l.jsonl"
+    async with opened(browser, SAMPLES, labels) as page:
+        labels.rename(tmp_path / "away")
+        await press(page, "f", "Enter")
+        await page.wait_for_selector("#alert:not([hidden]):not(.mild)")
+        assert "Not saved" in await page.inner_text("#alert")
+        (tmp_path / "away").rename(labels)
+        await press(page, "Enter")
+        await at(page, 2)
+    assert [record.success for record in read_labels(labels)] == [False]

@@ -1,0 +1,130 @@
+"""What `prill rollout webarena` makes of its options before any browser starts."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.commands import rollout
+from prill.commands.rollout.environments import Stage
+from prill.commands.rollout.web import WEBARENA
+from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.webarena.tasks import SITES
+from prill.errors import UsageError
+from prill.store import read_labels
+from prill.testing.shop import shop_configs
+
+
+@pytest.fixture(autouse=True)
+def _no_sites(monkeypatch: pytest.MonkeyPatch) -> None:
+    for site in SITES:
+        monkeypatch.delenv(site, raising=False)
+        monkeypatch.delenv(f"WA_{site}", raising=False)
+
+
+@pytest.fixture
+def chromium() -> None:
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed: pip install 'prill[web]'")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def stage(folder: Path, *words: str | Path) -> Stage[Any]:
+    parser = argparse.ArgumentParser()
+    rollout.configure(parser)
+    args = parser.parse_args(["webarena", "-o", str(folder / "out"), *map(str, words)])
+    return WEBARENA.make(args, folder / "out" / "images")
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    """The shop's task file, each task with these changes."""
+    path = folder / "tasks.json"
+    path.write_text(json.dumps([task | changes for task in json.loads(shop_configs())]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--shop", "--cookies", "c", "--tasks", "all"), "leave out --configs, --reset and --cookies"),
+        (("--shop", "--oracle", "verified", "--tasks", "all"), "leave out --shop, or choose another --oracle"),
+        (("--workers", "2", "--reset", "true", "--tasks", "all"), "leave out --workers"),
+    ],
+)
+def test_options_that_would_spoil_the_run_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        stage(tmp_path, *words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"geolocation": {"lat": 40.4}}, "task 1001: its geolocation has no latitude"),
+        ({"storage_state": "cookies.txt", "sites": []}, r"storage_state 'cookies\.txt'"),
+        ({"storage_state": "./.auth/wikipedia_state.json", "sites": []}, "export WIKIPEDIA="),
+    ],
+)
+def test_a_task_file_that_cannot_be_played_is_refused_at_once(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        stage(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
+
+
+def test_all_variables_that_are_missing_are_named_together(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        stage(tmp_path, "--configs", written(tmp_path), "--tasks", "all")
+    assert [str(caught.value).count(f"export {site}=") for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")] == [
+        1
+    ] * 4
+
+
+def test_an_oracle_that_is_not_installed_is_named_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "webarena_verified", None)
+    monkeypatch.setenv("SHOPPING", "http://shop.test")
+    with pytest.raises(UsageError, match="pip install webarena-verified"):
+        stage(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
+
+
+async def test_addresses_under_browsergym_s_names_fill_in_the_tasks_and_agents_see_public_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WA_SHOPPING", "http://10.0.0.5:7770/")
+    made = stage(tmp_path, "--configs", written(tmp_path), "--tasks", "1001")
+    task = await made.task(made.environments[0], "1001", 0)
+    shop = "http://onestopmarket.com"
+    assert task.start_url == f"{shop}/alder-desk-lamp.html |AND| {shop}/dune-table-lamp.html"
+    await made.close()
+
+
+async def test_another_oracle_plays_episodes_of_its_own(tmp_path: Path) -> None:
+    settings = []
+    for oracle in ("paper", "fixed", "paper"):
+        made = stage(tmp_path, "--shop", "--tasks", "1001", "--oracle", oracle)
+        settings.append((made.settings, made.contents))
+        await made.close()
+    assert settings[0] == settings[2] != settings[1]
+
+
+@pytest.mark.usefixtures("chromium")
+def test_plays_on_the_shop_are_graded_by_what_they_left_there(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    rollout.configure(parser)
+    words = ["--shop", "--tasks", "1006", "--policy", "scripted", "--behaviour", "solve,wrong-target", "--workers", "2"]
+    assert rollout.run(parser.parse_args(["webarena", "-o", str(tmp_path / "out"), *words])) == 0
+    labels = {label.note: label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")}
+    (failed,) = (note for note in labels if note is not None and note != "solve")
+    assert (labels["solve"], labels[failed]) == (True, False)
+    assert failed.startswith("wrong-target; failed: program_html")
+    told = (tmp_path / "out" / "trajectories.jsonl").read_text()
+    assert "http://onestopmarket.com/" in told
+    assert "program_html" not in told

@@ -1,0 +1,243 @@
+"""The importer on rows made up in the layout of the data set, and on the real files where they are."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.datasets.formats.agentrewardbench_webjudge import description, load, load_labels, load_reference_verdicts
+from prill.errors import UsageError
+from prill.evaluators.meta.agreement import agreement
+from prill.store import BadLine
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
+
+Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
+
+
+def step(action: str | None, **more: Any) -> dict[str, Any]:
+    return {"i": 0, "action": action, "reasoning": None, "caption": None, "caption_score": None, "screenshot": None, **more}
+
+
+def row(steps: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    return {
+        "id": "shop/agent/shop.improved.7",
+        "benchmark": "shop",
+        "agent": "agent-x",
+        "task_id": "shop.improved.7",
+        "goal": "Buy tea",
+        "key_points": "secret of the reference judge",
+        "n_steps": 9,
+        "terminated": True,
+        "truncated": None,
+        "agent_cost_usd": 0.25,
+        "steps": steps,
+        **more,
+    }
+
+
+def test_a_run_becomes_a_trajectory(recording: Recording) -> None:
+    caption = "### Reasoning:\nA tea shop.\n\n### Score: 2"
+    steps = [
+        step("fill('3', 'tea')", reasoning="I type", caption=caption, screenshot="images/a.jpg", caption_score=2),
+        step("send_msg_to_user('done')"),
+        step(None, caption="**Reasoning**: Thank you page\n\n**Score**: 5", caption_score=5),
+    ]
+    folder = recording([row(steps)], [])
+    (found,) = load(folder)
+    assert (found.task.id, found.task.site, found.task.platform, found.task.goal) == ("shop.7", "shop", "web", "Buy tea")
+    assert found.steps[0].observation.caption == "A tea shop."
+    assert found.steps[0].observation.screenshot == str(folder.resolve() / "images" / "a.jpg")
+    assert (found.steps[0].action.kind, found.steps[0].action.value, found.steps[0].thought) == ("type", "tea", "I type")
+    assert found.final is not None
+    assert found.final.caption == "Thank you page"
+    assert (found.answer, found.steps[1].action.is_final) == ("done", True)
+    assert found.metadata == {"benchmark_task_id": "shop.improved.7", "terminated": True, "agent_cost_usd": 0.25}
+
+
+def test_what_the_reference_judge_thought_is_not_carried_over(recording: Recording) -> None:
+    (found,) = load(recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], []))
+    assert not re.search(r"secret|score|4", repr(found), re.IGNORECASE)
+
+
+def test_only_the_last_message_ends_the_run(recording: Recording) -> None:
+    (found,) = load(recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], []))
+    assert [s.action.kind for s in found.steps] == ["message", "click"]
+    assert found.answer == "wait"
+
+
+def test_a_run_that_ends_with_an_action_has_no_final_state(recording: Recording) -> None:
+    (found,) = load(recording([row([step("click('1')")])], []))
+    assert (len(found.steps), found.final) == (1, None)
+
+
+@pytest.mark.parametrize(
+    "caption",
+    [
+        "A page.\n\n### Score: 3",
+        "A page.\n\n**Score**: 3",
+        "A page.\n### Score:\n3",
+        "A page.\n\n### Score  \n3",
+        "A page.\n\n### Score: 1\nNothing relevant is shown.",
+        "Score: 3\n",
+        "**Reasoning**: A page.\n\nScore: 3",
+        "A page.\n\n### Score:",
+    ],
+)
+def test_the_grade_is_cut_off_the_description(caption: str) -> None:
+    assert description(caption) == ("" if caption.startswith("Score") else "A page.")
+
+
+def test_scores_that_belong_to_the_page_stay() -> None:
+    text = "The board reads\n- Score: 12 to 7\nand a comment has a score of 3."
+    assert description(text) == text
+
+
+def test_each_annotator_and_the_oracle_give_a_label_of_their_own(recording: Recording) -> None:
+    human = [{"annotator": "A", "success": "Successful"}, {"annotator": "B", "success": "Unsuccessful"}]
+    folder = recording(
+        [], [{"id": "r", "human": human, "oracle_reward": 0.4, "reference_judges": {"j": {"verdict": "success"}}}]
+    )
+    assert list(load_labels(folder)) == [
+        LabelRecord(id="r", success=True, source="human", annotator="A"),
+        LabelRecord(id="r", success=False, source="human", annotator="B"),
+        LabelRecord(id="r", success=False, source="oracle", note="reward 0.4"),
+    ]
+
+
+def judged(text: str | None, verdict: str | None = "failure") -> dict[str, Any]:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    return {"id": "r", "reference_judges": {"j": {"verdict": verdict, "text": text, "model": "m-1", "usage": usage}}}
+
+
+def test_a_recorded_reply_becomes_a_verdict_of_that_judge(recording: Recording) -> None:
+    folder = recording([], [judged('Thoughts: Nothing was bought.\n\nStatus: "failure"')])
+    (found,) = load_reference_verdicts(folder, "j")
+    assert found == Verdict(
+        id="r",
+        success=False,
+        score=0.0,
+        reason="Nothing was bought.",
+        usage=Usage(1, 7, 3, usd=None),
+        evaluator=EvaluatorInfo("j", "recorded", "m-1"),
+    )
+
+
+@pytest.mark.parametrize("end", ["Status: success", 'Status: "success"', "Status: success.\n"])
+def test_a_status_behind_the_last_sentence_is_read(recording: Recording, end: str) -> None:
+    (found,) = load_reference_verdicts(recording([], [judged(f"Thoughts: All done. {end}")]), "j")
+    assert isinstance(found, Verdict)
+    assert (found.success, found.reason) == (True, "All done.")
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "Thoughts: it was cut", "Thoughts: x\nStatus: unsuccessful", "The page says Status: ok"]
+)
+def test_a_reply_without_a_verdict_is_unscored_whatever_was_recorded_beside_it(recording: Recording, text: str | None) -> None:
+    folder = recording([], [judged(text, "success")])
+    (read,), (recorded,) = (list(load_reference_verdicts(folder, "j", as_recorded=flag)) for flag in (False, True))
+    assert isinstance(read, Verdict)
+    assert isinstance(recorded, Verdict)
+    assert (read.success, read.unscored, recorded.success) == (None, "parse", True)
+
+
+def test_a_judge_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
+    with pytest.raises(UsageError, match="no judge is called 'x'; there are: j"):
+        list(load_reference_verdicts(recording([], [judged("Status: success")]), "x"))
+
+
+def test_a_bad_row_is_named_with_file_line_and_field(recording: Recording) -> None:
+    folder = recording([row([]), row([step("noop()", caption=7)])], [])
+    good, bad = load(folder)
+    assert isinstance(good, Trajectory)
+    assert isinstance(bad, BadLine)
+    assert re.search(r"trajectories\.jsonl\.gz:2: .*steps\[0\]\.caption", bad.message)
+
+
+def test_a_screenshot_outside_the_folder_is_refused(recording: Recording) -> None:
+    (bad,) = load(recording([row([step("noop()", screenshot="../../secret.png")])], []))
+    assert isinstance(bad, BadLine)
+    assert "leaves the folder" in bad.message
+
+
+def test_a_folder_without_recordings_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"expected a folder with trajectories\.jsonl"):
+        list(load(tmp_path))
+
+
+@pytest.mark.labelled
+def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+    folder = real("arb_webjudge")
+    found = list(load(folder))
+    assert (len(found), len({t.task.id for t in found}), len({t.id for t in found})) == (619, 220, 619)
+    kinds = Counter(s.action.kind for t in found for s in t.steps)
+    assert kinds["other"] < 20 < kinds["answer"]
+    captions = [o.caption for t in found for o in t.observations if o.caption]
+    assert not [c for c in captions if re.search(r"\n[\s#*]*score\W*\d?\W*\Z", c, re.IGNORECASE)]
+    assert sum(o.caption is None for t in found for o in t.observations) == 14
+    shots = [o.screenshot for t in found for o in t.observations if o.screenshot]
+    assert len(shots) == 641
+    assert all(Path(shot).is_file() for shot in set(shots))
+    assert sum(t.final is not None and t.final.screenshot is not None for t in found) <= 167
+
+
+@pytest.mark.labelled
+def test_the_real_labels_count_as_their_description_says(real: Callable[[str], Path]) -> None:
+    labels = list(load_labels(real("arb_webjudge")))
+    first: dict[str, bool | None] = {}
+    for label in labels:
+        if label.source == "human":
+            first.setdefault(label.id, label.success)
+    assert Counter(first.values()) == {False: 457, True: 162}
+    assert Counter(label.source for label in labels) == {"human": 670, "oracle": 619}
+
+
+@pytest.mark.labelled
+def test_the_known_agreement_of_the_oracle_with_people_comes_out(real: Callable[[str], Path]) -> None:
+    labels = list(load_labels(real("arb_webjudge")))
+    judge = EvaluatorInfo("oracle", "1")
+    verdicts = [Verdict(id=label.id, success=label.success, evaluator=judge) for label in labels if label.source == "oracle"]
+    found = agreement(verdicts, labels, source="human")
+    values = {figure.name: round(figure.value, 3) for figure in found.figures}
+    expected = {"accuracy": 0.887, "precision": 0.854, "recall": 0.685, "F1": 0.760, "kappa": 0.687}
+    assert values.items() >= expected.items()
+    assert (found.confusion.fn, found.confusion.fp, round(found.majority, 3)) == (51, 19, 0.738)
+
+
+@pytest.mark.labelled
+@pytest.mark.parametrize("judge", ["webjudge_7B", "webjudge_o4_mini", "webjudge_gpt4o"])
+def test_replies_of_reference_judges_read_anew_give_the_counts_of_their_recorded_verdicts(
+    real: Callable[[str], Path], judge: str
+) -> None:
+    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    for source in ("human", "oracle"):
+        read, recorded = (
+            agreement(load_reference_verdicts(real("arb_webjudge"), judge, as_recorded=flag), labels, source=source)  # type: ignore[arg-type]
+            for flag in (False, True)
+        )
+        assert read.confusion == recorded.confusion
+        assert (read.unscored, read.judged) == ({}, recorded.judged)
+
+
+@pytest.mark.labelled
+@pytest.mark.parametrize(
+    ("judge", "judged", "counts", "figures"),
+    [
+        ("webjudge_7B", 596, (93, 28, 415, 60), (0.852, 0.769, 0.608, 0.679, 0.585)),
+        ("webjudge_o4_mini", 323, (58, 8, 217, 40), (0.851, 0.879, 0.592, 0.707, 0.613)),
+    ],
+)
+def test_the_known_bars_of_the_reference_judges_come_out(
+    real: Callable[[str], Path], judge: str, judged: int, counts: tuple[int, ...], figures: tuple[float, ...]
+) -> None:
+    verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]
+    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    found = agreement(verdicts, labels, source="human")
+    values = {figure.name: round(figure.value, 3) for figure in found.figures}
+    c = found.confusion
+    assert (found.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)
+    assert tuple(values[name] for name in ("accuracy", "precision", "recall", "F1", "kappa")) == figures

@@ -1,0 +1,99 @@
+"""The importer on rows made up in the two layouts of the data set, and on the real files where they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.datasets.formats.androidworld import load, load_labels
+from prill.types import Action, LabelRecord, Trajectory
+
+Recording = Callable[[list[dict[str, Any]], list[dict[str, Any]]], Path]
+SWITCH = {"t": 'Wi-Fi "5 GHz"', "cls": "Switch", "b": [0, 1200, 1080, 1200], "chk": True}
+
+
+def row(**more: Any) -> dict[str, Any]:
+    return {"id": "aw/1", "platform": "android", "task": "WifiOn", "goal": "Turn on Wi-Fi", "agent": "a", **more}
+
+
+def acted(recording: Recording, action: str) -> Trajectory:
+    (found,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": []}], final_ui=[])], []))
+    return found
+
+
+def test_a_narrative_is_the_caption_of_its_only_step(recording: Recording) -> None:
+    (found,) = load(recording([row(narrative="I opened the settings.", run_time_s=3.5)], []))
+    assert [o.caption for o in found.observations] == ["I opened the settings."]
+    assert (found.task.id, found.task.platform, found.answer) == ("WifiOn", "android", None)
+    assert found.metadata == {"evidence": "narrative", "run_time_s": 3.5}
+
+
+def test_elements_become_lines_with_places_in_fractions_of_the_screen(recording: Recording) -> None:
+    action = 'Reason: it is off {now}\nAction: {"action_type": "click", "index": 4}'
+    (found,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []))
+    line = r'Switch "Wi-Fi \"5 GHz\"" (checked) at (0.50, 0.50)'
+    assert found.steps[0].observation.text == line
+    assert found.final is not None
+    assert found.final.text == f"{line}\n{line}"
+    assert (found.steps[0].action.kind, found.steps[0].action.target, found.steps[0].action.point) == ("click", "4", None)
+    assert found.steps[0].thought == "it is off {now}"
+
+
+def test_boxes_beyond_the_assumed_screen_enlarge_it(recording: Recording) -> None:
+    wide = {**SWITCH, "b": [0, 0, 2160, 2400]}
+    (found,) = load(recording([row(steps=[], final_ui=[SWITCH, wide])], []))
+    assert found.final is not None
+    assert found.final.text is not None
+    assert found.final.text.splitlines()[0].endswith("at (0.25, 0.50)")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "value"),
+    [
+        ('{"action_type": "input_text", "text": "tea", "index": 1, "clear_text": true}', "type", "tea"),
+        ('{"action_type": "swipe", "direction": "left"}', "swipe", "left"),
+        ('{"action_type": "open_app", "app_name": "Settings"}', "open", "Settings"),
+        ('{"action_type": "navigate_back"}', "back", None),
+        ('{"action_type": "dance"}', "other", None),
+    ],
+)
+def test_commands_become_kinds_and_values(recording: Recording, command: str, kind: str, value: str | None) -> None:
+    action = acted(recording, f"Reason: so\n\nAction: {command}").steps[0].action
+    assert (action.kind, action.value, action.text) == (kind, value, command)
+
+
+def test_the_answer_is_what_the_agent_said_at_the_end(recording: Recording) -> None:
+    found = acted(recording, 'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is on."}')
+    assert (found.steps[0].action.is_final, found.answer) == (True, "It is on.")
+
+
+def test_ending_without_words_is_no_answer(recording: Recording) -> None:
+    assert acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer is None
+
+
+@pytest.mark.parametrize("said", ["no idea", "Action: tap here", '{"action_type"'])
+def test_what_is_no_command_is_kept(recording: Recording, said: str) -> None:
+    assert acted(recording, said).steps[0].action == Action("other", said.removeprefix("Action: "))
+
+
+def test_success_is_a_reward_of_exactly_one(recording: Recording) -> None:
+    rewards = {"a": 1.0, "b": 0.5, "c": 0.0, "d": None}
+    folder = recording([], [{"id": id, "oracle_reward": reward} for id, reward in rewards.items()])
+    assert list(load_labels(folder)) == [
+        LabelRecord(id=id, success=success, source="oracle")
+        for id, success in (("a", True), ("b", False), ("c", False), ("d", None))
+    ]
+
+
+@pytest.mark.labelled
+def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+    folder = real("androidworld")
+    found = list(load(folder))
+    assert Counter(t.metadata["evidence"] for t in found) == {"narrative": 73, "steps": 24}
+    assert all(t.observations[-1].text for t in found if t.metadata["evidence"] == "steps")
+    assert not [s for t in found for s in t.steps if s.action.kind == "other" and t.metadata["evidence"] == "steps"]
+    assert Counter(label.success for label in load_labels(folder)) == {True: 67, False: 30}

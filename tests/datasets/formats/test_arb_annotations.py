@@ -1,0 +1,52 @@
+"""The table of annotations, on rows made up in its layout and on the real one where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.datasets.formats.agentrewardbench import load_annotations
+from prill.errors import UsageError
+from prill.evaluators.meta.annotators import annotator_agreement
+from prill.store import BadLine
+from prill.types import LabelRecord
+
+HEADER = "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"
+
+
+def test_a_line_becomes_a_label_whose_id_is_that_of_the_run(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        f"{HEADER}\n Z ,shop,shop.7,GenericAgent-m,e,Successful,No\nY,shop,shop.7,m,e,,Yes\n,shop,,m,e,Successful,No\n"
+    )
+    first, second, third = load_annotations(path)
+    assert first == LabelRecord(id="shop/m/shop.7", success=True, annotator="Z", note="side_effect: No")
+    assert second == LabelRecord(id="shop/m/shop.7", success=None, annotator="Y", note="side_effect: Yes")
+    assert isinstance(third, BadLine)
+    assert third.message.startswith(f"{path}:4: ")
+
+
+def test_another_table_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("annotator_name,benchmark\n")
+    with pytest.raises(UsageError, match="no column task_id, model_name, trajectory_success"):
+        list(load_annotations(tmp_path / "a.csv"))
+
+
+@pytest.mark.labelled
+def test_two_people_agree_on_success_as_its_description_says(real: Callable[[str], Path]) -> None:
+    labels = [item for item in load_annotations(real("annotations") / "arb_annotations.csv") if isinstance(item, LabelRecord)]
+    found = annotator_agreement(labels)
+    assert found is not None
+    assert (len(labels), len({label.id for label in labels}), found.trajectories, found.pairs) == (954, 882, 72, 72)
+    assert (round(found.raw, 3), found.kappa) == (0.847, pytest.approx(0.67, abs=5e-3))
+
+
+@pytest.mark.labelled
+def test_every_run_with_captions_has_its_annotation_here(real: Callable[[str], Path]) -> None:
+    annotated = {label.id for label in load_annotations(real("annotations") / "arb_annotations.csv")}
+    runs = {label.id for label in arb_webjudge.load_labels(real("arb_webjudge"))}
+    assert len(runs) == 619
+    assert runs <= annotated

@@ -1,0 +1,153 @@
+"""ATIF documents made up here, in the fields of versions 1.0 to 1.8."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from prill.cli import main
+from prill.datasets.formats.atif import load
+from prill.errors import UsageError
+from prill.store import BadLine, read_trajectories
+from prill.types import Trajectory
+
+
+def document(**more: Any) -> dict[str, Any]:
+    picture = {"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}}
+    return {
+        "schema_version": "ATIF-v1.6",
+        "session_id": "s1",
+        "agent": {"name": "browser", "version": "1.0", "model_name": "m", "tool_definitions": [{"name": "f"}]},
+        "notes": "reward 1.0, solved",
+        "steps": [
+            {"step_id": 1, "source": "system", "message": "You are an agent"},
+            {"step_id": 2, "source": "user", "message": "Buy tea"},
+            {
+                "step_id": 3,
+                "source": "agent",
+                "message": "I open the shop",
+                "reasoning_content": "A shop sells tea",
+                "tool_calls": [
+                    {"tool_call_id": "c1", "function_name": "browser_navigate", "arguments": {"url": "http://shop"}}
+                ],
+                "observation": {
+                    "results": [{"source_call_id": "c1", "content": [{"type": "text", "text": "A shop"}, picture]}]
+                },
+                "metrics": {"prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.5, "extra": {}},
+            },
+            {"step_id": 4, "source": "agent", "message": "Bought.", "metrics": {"prompt_tokens": 20}, "extra": {"reward": 1.0}},
+        ],
+        "extra": {"reward": 1.0},
+        **more,
+    }
+
+
+def write(path: Path, given: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(given if isinstance(given, str) else json.dumps(given), encoding="utf-8")
+    (path.parent / "images").mkdir(exist_ok=True)
+    Image.new("RGB", (4, 4)).save(path.parent / "images" / "a.png")
+    return path
+
+
+def one(path: Path) -> Trajectory:
+    (found,) = load(path)
+    assert isinstance(found, Trajectory), found
+    return found
+
+
+def test_a_document_becomes_a_trajectory(tmp_path: Path) -> None:
+    found = one(write(tmp_path / "t.json", document()))
+    assert (found.id, found.task.goal, found.agent, found.answer) == ("s1", "Buy tea", "browser (m)", "Bought.")
+    first, last = found.steps
+    assert (first.action.kind, first.action.value) == ("goto", "http://shop")
+    assert first.thought == "A shop sells tea\n\nI open the shop"
+    assert (last.action.kind, last.observation.text) == ("answer", "A shop")
+    assert last.observation.screenshot == str(tmp_path.resolve() / "images" / "a.png")
+    assert found.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
+
+
+def test_what_the_writer_noted_does_not_come_along(tmp_path: Path) -> None:
+    assert "reward" not in repr(one(write(tmp_path / "t.json", document())))
+
+
+def test_stated_totals_go_before_sums(tmp_path: Path) -> None:
+    totals = {"total_prompt_tokens": 99, "total_cost_usd": 0.0}
+    found = one(write(tmp_path / "t.json", document(final_metrics=totals)))
+    assert found.metadata == {"prompt_tokens": 99, "completion_tokens": 2, "cost_usd": 0.0}
+
+
+def test_places_become_fractions_where_a_tool_states_its_screen(tmp_path: Path) -> None:
+    agent = {"name": "a", "version": "1", "tool_definitions": [{"display_width": 200, "display_height": 100}]}
+    call = {"tool_call_id": "c", "function_name": "click", "arguments": {"x": 50, "y": 50}}
+    steps = [
+        {"step_id": 1, "source": "user", "message": "Go"},
+        {"step_id": 2, "source": "agent", "message": "", "tool_calls": [call]},
+    ]
+    assert one(write(tmp_path / "a.json", document(agent=agent, steps=steps))).steps[0].action.point == (0.25, 0.5)
+    unknown = {"name": "a", "version": "1"}
+    assert one(write(tmp_path / "b.json", document(agent=unknown, steps=steps))).steps[0].action.point is None
+
+
+def test_a_folder_gives_every_document_and_passes_other_files_over(tmp_path: Path) -> None:
+    write(tmp_path / "run1" / "trajectory.json", document())
+    write(tmp_path / "run2" / "trajectory.json", document())
+    write(tmp_path / "run3" / "trajectory.json", document(session_id=None, trajectory_id="own"))
+    write(tmp_path / "run1" / "result.json", {"reward": 1.0})
+    write(tmp_path / "run4" / "trajectory.json", document(session_id=None))
+    found = list(load(tmp_path))
+    assert [item.id for item in found] == ["s1", "s1#2", "own", "run4/trajectory"]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ('{"schema_version": "ATIF-v1.6", "agent": {"na', "truncated"),
+        (document(steps=[{"step_id": 1, "source": "robot", "message": "x"}]), r"steps\[0\]\.source"),
+        (document(steps=[{"step_id": 1, "source": "agent", "message": "x"}]), "no goal"),
+        (document(schema_version="ATIF-v1.6 reward", agent="x"), r"\$\.agent"),
+        (
+            document(
+                steps=[
+                    {"source": "user", "message": [{"type": "image", "source": {"path": "../../../../etc/hosts"}}]},
+                ]
+            ),
+            "leaves the folder",
+        ),
+    ],
+)
+def test_a_broken_document_is_named_and_the_others_are_read(tmp_path: Path, given: Any, problem: str) -> None:
+    write(tmp_path / "a.json", given)
+    write(tmp_path / "b.json", document())
+    bad, good = load(tmp_path)
+    assert isinstance(bad, BadLine)
+    assert bad.message.startswith(str(tmp_path / "a.json"))
+    assert re.search(problem, bad.problem)
+    assert good.id == "s1"
+
+
+def test_a_file_of_another_format_is_a_broken_record(tmp_path: Path) -> None:
+    (bad,) = load(write(tmp_path / "a.json", document(schema_version="other")))
+    assert isinstance(bad, BadLine)
+    assert "expected ATIF" in bad.problem
+
+
+def test_a_source_without_documents_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "a.json", {"reward": 1})
+    for source in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(UsageError):
+            list(load(source))
+
+
+def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "t.json", document())
+    assert main(["convert", "atif", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
+    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(found, Trajectory)
+    assert (tmp_path / "out" / "images") == Path(str(found.steps[1].observation.screenshot)).parent
+    assert not (tmp_path / "out" / "labels.jsonl").exists()

@@ -1,0 +1,115 @@
+"""Chat messages into steps, on conversations made up here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
+from prill.datasets.reading.images import Unpacked, albums
+from prill.errors import InputError
+
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+GOAL = {"role": "user", "content": "Buy tea"}
+
+
+def read(folder: Path, *messages: dict[str, Any], goal: str | None = None) -> Conversation:
+    with albums(folder) as store:
+        return conversation(msgspec.convert(messages, list[ChatMessage]), Unpacked(store), goal=goal)
+
+
+def calls(*given: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    made = [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}} for id, name, arguments in given]
+    return {"role": "assistant", "tool_calls": made, **more}
+
+
+def result(id: str, content: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def test_calls_are_actions_and_results_what_was_seen_before_the_next(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        {"role": "system", "content": "You are an agent"},
+        {"role": "user", "content": [{"type": "text", "text": "Buy tea"}, {"type": "image_url", "image_url": {"url": PIXEL}}]},
+        calls(("a", "goto", '{"url": "http://shop"}'), content="I go there"),
+        result("a", [{"type": "text", "text": "A shop"}, {"type": "image_url", "image_url": PIXEL}]),
+        calls(("b", "click", '{"element": "Buy"}'), reasoning_content="Found it"),
+        result("b", "Thank you"),
+        {"role": "assistant", "content": "Bought."},
+    )
+    assert found.goal == "Buy tea"
+    assert [(s.action.kind, s.observation.text, s.thought) for s in found.steps] == [
+        ("goto", None, "I go there"),
+        ("click", "A shop", "Found it"),
+        ("answer", "Thank you", None),
+    ]
+    assert [s.observation.screenshot is not None for s in found.steps] == [True, True, False]
+    assert (found.answer, found.final) == ("Bought.", None)
+
+
+def test_a_conversation_that_ends_with_a_result_has_a_final_state_and_no_answer(tmp_path: Path) -> None:
+    found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", "Done"))
+    assert found.final is not None
+    assert (found.final.text, found.answer, len(found.steps)) == ("Done", None, 1)
+
+
+def test_results_of_calls_made_together_are_put_behind_their_own_call(tmp_path: Path) -> None:
+    found = read(tmp_path, GOAL, calls(("a", "f", "{}"), ("b", "g", "{}"), content="both"), result("b", "B"), result("a", "A"))
+    assert [(s.action.text, s.observation.text, s.thought) for s in found.steps] == [("f()", None, "both"), ("g()", "A", None)]
+    assert found.final is not None
+    assert found.final.text == "B"
+
+
+def test_an_environment_that_speaks_as_the_user_is_an_observation(tmp_path: Path) -> None:
+    found = read(
+        tmp_path,
+        GOAL,
+        {"role": "assistant", "content": "look"},
+        {"role": "user", "content": "A shop"},
+        {"role": "assistant", "content": "bought"},
+    )
+    assert [(s.action.kind, s.action.value, s.observation.text) for s in found.steps] == [
+        ("message", "look", None),
+        ("answer", "bought", "A shop"),
+    ]
+    assert found.goal == "Buy tea"
+
+
+def test_only_the_last_action_can_end_the_run(tmp_path: Path) -> None:
+    found = read(
+        tmp_path, GOAL, calls(("a", "done", '{"text": "1"}')), result("a", "no"), calls(("b", "done", '{"text": "2"}'))
+    )
+    assert [s.action.kind for s in found.steps] == ["message", "stop"]
+    assert found.answer == "2"
+
+
+def test_a_call_may_be_json_text_or_without_a_function(tmp_path: Path) -> None:
+    text = '{"id": "a", "name": "click", "arguments": "{\\"index\\": 3}"}'
+    found = read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [text, {"name": "wait", "arguments": {"s": 1}}]})
+    assert [(s.action.kind, s.action.target, s.action.text) for s in found.steps] == [
+        ("click", "3", "click(index=3)"),
+        ("wait", None, "wait(s=1)"),
+    ]
+
+
+def test_a_picture_in_the_network_is_named_and_not_fetched(tmp_path: Path) -> None:
+    part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+    found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", [part]))
+    assert found.final is not None
+    assert (found.final.text, found.final.screenshot) == ("[picture at https://example.com/a.png]", None)
+
+
+def test_the_goal_is_what_the_task_says_when_no_user_speaks(tmp_path: Path) -> None:
+    assert read(tmp_path, {"role": "assistant", "content": "hi"}, goal="Buy tea").goal == "Buy tea"
+    with pytest.raises(InputError, match="no goal"):
+        read(tmp_path, {"role": "assistant", "content": "hi"})
+
+
+@pytest.mark.parametrize("call", ["{", '{"id": "a"}', {"id": "a"}])
+def test_a_broken_call_is_an_error(tmp_path: Path, call: Any) -> None:
+    with pytest.raises(InputError, match="tool call"):
+        read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [call]})

@@ -1,0 +1,418 @@
+"""What an agent can do in the browser, and what it is told. One browser serves the file; every episode has its own profile."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from PIL import Image
+
+from prill.actions.webarena import parse_action
+from prill.emulators.browser.chromium import Chromium, Profile
+from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.requirements import web_tools
+from prill.errors import UsageError
+from prill.types import Action, Observation, Task
+
+from .pages import Site, head, need_chromium, number, tree
+
+need_chromium()
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
+    environment = BrowserEnvironment(tmp_path / "images", browser=chromium, downloads=tmp_path / "downloads")
+    yield environment
+    await environment.close()
+
+
+async def opened(environment: BrowserEnvironment, *urls: str) -> Observation:
+    return await environment.reset(Task(id="a/b", goal="g", start_url=" |AND| ".join(urls)))
+
+
+async def after(environment: BrowserEnvironment, kind: str, target: str | None = None, value: str | None = None) -> Observation:
+    return (await environment.step(Action(kind, target=target, value=value)))[0]
+
+
+async def on(environment: BrowserEnvironment, seen: Observation, line: str, kind: str = "click", value: str = "") -> str:
+    """The title after an action on the element of that line."""
+    return head(await after(environment, kind, number(seen, line), value))[0].partition(": ")[2]
+
+
+async def test_the_start_shows_tabs_address_text_and_a_picture_of_the_window(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, site.url, f"{site.url}/two")
+    assert head(seen) == ["Tab 0 (current): Home | Tab 1: Two"]
+    assert seen.url == f"{site.url}/"
+    assert tree(seen).startswith("RootWebArea 'Home'")
+    with Image.open(str(seen.screenshot)) as picture:
+        assert picture.size == (1280, 720)
+    assert environment.page is environment.pages[0]
+
+
+async def test_a_task_without_a_start_page_begins_with_a_blank_tab(environment: BrowserEnvironment) -> None:
+    seen = await environment.reset(Task(goal="g"))
+    assert (seen.url, head(seen), len(environment.pages)) == ("about:blank", ["Tab 0 (current): "], 1)
+
+
+async def test_typing_adds_to_a_field_and_a_line_end_presses_enter(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    field = number(seen, "textbox 'Search'")
+    grown = await after(environment, "type", field, " and né")
+    assert "StaticText 'old and né'" in tree(grown)
+    await after(environment, "press", value="ctrl+a")
+    await after(environment, "press", value="Backspace")
+    sent, done = await environment.step(parse_action(f"type [{field}] [new] [1]"))
+    assert "StaticText 'new'" in tree(sent)
+    sent = await after(environment, "type", field, "\n")
+    assert (sent.url, done) == (f"{site.url}/said?q=new", False)
+
+
+async def test_a_long_text_is_put_in_whole(environment: BrowserEnvironment, site: Site) -> None:
+    note = "word " * 400 + "end"
+    await after(environment, "type", number(await opened(environment, f"{site.url}/form"), "textbox 'Note'"), note)
+    assert await environment.page.input_value("textarea") == note
+
+
+async def test_an_action_on_an_element_does_what_a_person_would(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    for line, kind, value, title in (
+        ("option 'Price'", "click", "", "Sorted by Price"),
+        ("combobox 'Sort'", "select", "Name", "Sorted by Name"),
+        ("combobox 'Sort'", "select", " price ", "Sorted by Price"),
+        ("combobox 'Sort'", "type", "Name\n", "Sorted by Name"),
+        ("combobox 'Sort'", "select", "Weight", "Form"),
+        ("option 'Age'", "click", "", "Form"),
+        ("combobox 'Sort'", "click", "", "Form"),
+        ("Date 'When'", "select", "2024-02-29", "Form"),
+        ("Date 'When'", "type", "2024-02-29", "2024-02-29"),
+        ("checkbox 'Gift'", "click", "", "Checked true"),
+        ("StaticText 'hover me'", "hover", "", "Hovered"),
+        ("button 'covered'", "click", "", "Cover"),
+        ("StaticText 'scrolls'", "scroll", "down", "Box 100"),
+        ("StaticText 'scrolls'", "swipe", "up", "Box 200"),
+    ):
+        await environment.page.evaluate("document.title = 'Form'")
+        assert await on(environment, seen, line, kind, value) == title, (line, kind)
+
+
+async def test_things_can_be_dragged_and_clicked_by_place(environment: BrowserEnvironment, site: Site) -> None:
+    await opened(environment, f"{site.url}/form")
+    seen, _ = await environment.step(Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25)))
+    assert head(seen) == ["Tab 0 (current): Dropped at 640,180"]
+    seen, _ = await environment.step(Action("drag", target=number(seen, "slider 'knob'"), end_point=(1, 1)))
+    assert head(seen) == ["Tab 0 (current): Dropped at 1279,719"]
+    box = await environment.page.locator("#sort").bounding_box()
+    assert box is not None
+    seen, _ = await environment.step(Action("click", point=((box["x"] + 5) / 1280, (box["y"] + 5) / 720)))
+    assert "combobox 'Sort' focused: True" in tree(seen)
+    seen = await after(environment, "press", value="down")
+    assert head(seen) == ["Tab 0 (current): Sorted by Price"]
+
+
+async def test_the_page_is_scrolled_by_a_window_and_what_is_out_of_sight_is_scrolled_to(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, site.url)
+    assert "below" not in tree(seen)
+    await after(environment, "scroll", value="down")
+    assert await environment.page.evaluate("scrollY") == 720
+    while "below" not in tree(seen):
+        seen = await after(environment, "scroll", value="down")
+    button = number(seen, "button 'below'")
+    for _ in range(4):
+        seen = await after(environment, "scroll", value="up")
+    assert "below" not in tree(seen)
+    assert head(await after(environment, "click", button)) == ["Tab 0 (current): Found"]
+
+
+async def test_an_element_can_be_named_by_its_line_its_number_or_what_it_is(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, site.url)
+    place = number(seen, "link 'to two'")
+    for target in (f"[{place}] link 'to two'", f"[{place}]", place, "link 'to two'"):
+        if seen.url != f"{site.url}/":
+            seen = await after(environment, "back")
+        assert (
+            await after(environment, "click", target.replace(place, number(seen, "link 'to two'")))
+        ).url == f"{site.url}/two"
+
+
+async def test_an_action_on_something_that_is_not_there_changes_nothing(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    gone = number(seen, "button 'vanish'")
+    before = await after(environment, "click", gone)
+    for action in (
+        Action("click", target=gone),
+        Action("click", target="[999] button 'x'"),
+        Action("click", target="9" * 5000),
+        Action("click", target="the red one"),
+        Action("click"),
+        Action("hover", target=gone),
+        Action("type", target=gone, value="x"),
+        Action("type", target="[999]", value="x"),
+        Action("select", target=number(before, "button 'alert'"), value="x"),
+        Action("scroll", target="[999]", value="down"),
+        Action("swipe", target=gone, end_point=(0.5, 0.5)),
+        Action("press", value="NoSuchKey"),
+        Action("press", value="+++"),
+        Action("focus_tab", value="7"),
+        Action("focus_tab", value="-1"),
+        Action("focus_tab", value="one"),
+        Action("goto"),
+        Action("forward"),
+        Action("home"),
+        Action("other", "what?"),
+    ):
+        assert (await environment.step(action)) == (before, False), action
+
+
+async def test_an_element_of_a_page_that_was_left_is_not_there_any_more(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    old = number(seen, "button 'alert'")
+    two = await after(environment, "click", number(seen, "link 'to two'"))
+    assert await after(environment, "click", old) == two
+    await after(environment, "new_tab")
+    assert head(await after(environment, "click", number(two, "button 'press me'"))) == ["Tab 0: Two | Tab 1 (current): "]
+
+
+async def test_tabs_are_opened_chosen_and_closed_and_one_always_stays(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    seen = await after(environment, "click", number(seen, "link 'in a new tab'"))
+    assert head(seen) == ["Tab 0: Home | Tab 1 (current): Two"]
+    assert (seen.url, environment.page) == (f"{site.url}/two", environment.pages[1])
+    assert head(await after(environment, "new_tab")) == ["Tab 0: Home | Tab 1: Two | Tab 2 (current): "]
+    assert head(await after(environment, "focus_tab", value="0")) == ["Tab 0 (current): Home | Tab 1: Two | Tab 2: "]
+    assert head(await after(environment, "close_tab")) == ["Tab 0: Two | Tab 1 (current): "]
+    assert head(await after(environment, "close_tab")) == ["Tab 0 (current): Two"]
+    last = await after(environment, "close_tab")
+    assert (head(last), last.url) == (["Tab 0 (current): "], "about:blank")
+    assert (await after(environment, "goto", value=f"{site.url}/two")).url == f"{site.url}/two"
+
+
+async def test_a_tab_is_waited_for_until_its_server_answers(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    slow = await after(environment, "click", number(seen, "link 'slow tab'"))
+    assert (head(slow), slow.url) == (["Tab 0: Home | Tab 1 (current): 200"], f"{site.url}/slow")
+    await after(environment, "focus_tab", value="0")
+    told = await after(environment, "click", number(seen, "link 'tab download'"))
+    assert head(told)[0] == "Tab 0 (current): Home | Tab 1: 200"
+    assert head(told)[1].startswith("! downloaded '")
+
+
+async def test_history_goes_back_and_forth(environment: BrowserEnvironment, site: Site) -> None:
+    await opened(environment, site.url)
+    await after(environment, "goto", value=f"{site.url.removeprefix('http://')}/two")
+    assert (await after(environment, "back")).url == f"{site.url}/"
+    assert (await after(environment, "forward")).url == f"{site.url}/two"
+
+
+async def test_dialogs_are_answered_and_told_once(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    for button, title, told in (
+        ("alert", "Home", ["! a dialog said 'Saved!' and was answered OK"]),
+        ("confirm", "true", ["! a dialog said 'Sure?' and was answered OK"]),
+        ("prompt", "Ann", ["! a dialog asked 'Name?' and was answered 'Ann'"]),
+        ("many", "Ann", [*(f"! a dialog said 'n{i}' and was answered OK" for i in range(5)), "! and 4 more like these"]),
+    ):
+        shown = await after(environment, "click", number(seen, f"button '{button}'"))
+        assert head(shown) == [f"Tab 0 (current): {title}", *told]
+    assert head(await after(environment, "other")) == ["Tab 0 (current): Ann"]
+
+
+async def test_a_page_that_asks_whether_to_leave_it_is_left(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    await after(environment, "click", number(seen, "button 'hold'"))
+    seen = await after(environment, "click", number(seen, "link 'to two'"))
+    assert head(seen) == ["Tab 0 (current): Two", "! the page asked whether to leave it and was answered OK"]
+
+
+async def test_a_download_is_kept_inside_its_folder_or_refused_and_told(
+    environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    seen = await opened(environment, site.url)
+    for _ in range(2):
+        told = await after(environment, "click", number(seen, "link 'download'"))
+        assert head(told)[1].startswith("! downloaded '")
+    kept = sorted((tmp_path / "downloads").iterdir())
+    assert len(kept) == 2
+    assert all(path.name.endswith(".csv") and path.read_text().endswith("<p>/file.csv</p>") for path in kept)
+    without = BrowserEnvironment(tmp_path, browser=chromium)
+    seen = await opened(without, site.url)
+    told = await after(without, "click", number(seen, "link 'download'"))
+    assert head(told)[1].startswith("! the download of '")
+    assert head(told)[1].endswith("was refused")
+    assert head(await after(without, "goto", value=f"{site.url}/file.csv"))[1].endswith("was refused")
+    await without.close()
+
+
+async def test_a_file_chooser_is_left_alone_and_told(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    told = await after(environment, "click", number(seen, "button 'Proof"))
+    assert head(told) == ["Tab 0 (current): Form", "! a file was asked for; there are none to choose from"]
+
+
+async def test_windows_without_end_are_closed(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    told = await after(environment, "click", number(seen, "button 'windows'"))
+    assert len(environment.pages) == 20
+    assert head(told)[1] == "! a new tab was closed: there are 20 already"
+
+
+async def test_an_address_that_leads_nowhere_shows_what_a_person_would_see(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, site.url)
+    lost = await after(environment, "click", number(seen, "link 'nowhere'"))
+    assert lost.url == "http://no-such-host.invalid/x"
+    assert head(lost)[1:] == ["! the page could not be opened: net::ERR_NAME_NOT_RESOLVED"]
+    assert "ERR_NAME_NOT_RESOLVED" in tree(lost)
+    home = await after(environment, "back")
+    assert home.url == f"{site.url}/"
+    missing = await after(environment, "click", number(home, "link 'missing'"))
+    assert (missing.url, head(missing)) == (f"{site.url}/missing", ["Tab 0 (current): 404"])
+    empty = await after(environment, "goto", value=f"{site.url}/no-content")
+    assert (empty.url, head(empty)) == (f"{site.url}/missing", ["Tab 0 (current): 404"])
+
+
+async def test_addresses_that_are_not_of_the_web_are_refused(environment: BrowserEnvironment, site: Site) -> None:
+    await opened(environment, f"{site.url}/two")
+    for address in (
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        "chrome://version",
+        "javascript:alert(1)",
+        "view-source:http://x",
+        "a:b",
+    ):
+        seen = await after(environment, "goto", value=address)
+        assert seen.url == f"{site.url}/two", address
+        assert len(head(seen)) == 2, address
+        assert "passwd:" not in (seen.text or "")
+
+
+async def test_files_can_be_opened_when_they_are_asked_for(chromium: Chromium, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("<title>Local</title>")
+    environment = BrowserEnvironment(tmp_path, browser=chromium, schemes=("file",))
+    await environment.reset(Task(goal="g"))
+    assert head(await after(environment, "goto", value=page.as_uri())) == ["Tab 0 (current): Local"]
+    assert head(await after(environment, "goto", value="http://127.0.0.1/"))[1].startswith("! going to 'http://127.0.0.1/' was")
+    await environment.close()
+
+
+async def test_what_a_page_says_cannot_be_taken_for_lines_of_the_environment(
+    environment: BrowserEnvironment, site: Site
+) -> None:
+    seen = await opened(environment, f"{site.url}/evil")
+    lines = (seen.text or "").splitlines()
+    assert len(lines) == 4
+    assert lines[1] == ""
+    assert lines[3].startswith("\t[2] StaticText ")
+
+
+async def test_the_same_state_is_one_picture(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    focused = await after(environment, "click", number(seen, "textbox 'Note'"))
+    assert {(await after(environment, "wait")).screenshot for _ in range(2)} == {focused.screenshot}
+
+
+async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
+    chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    cookie = {"name": "who", "value": "emma", "domain": "127.0.0.1", "path": "/", "expires": -1}
+    jar = tmp_path / "cookies.json"
+    jar.write_text(json.dumps({"cookies": [cookie], "origins": []}))
+
+    async def prepare(task: Task) -> Profile:
+        return Profile(storage_state=jar if task.site == "shop" else None, geolocation=(40.5, -79.25), har=tmp_path / "x.har")
+
+    environment = BrowserEnvironment(
+        tmp_path,
+        browser=chromium,
+        prepare=prepare,
+        real_url=lambda url: url.replace("http://shop.example", site.url),
+        shown_url=lambda url: url.replace(site.url, "http://shop.example"),
+    )
+    task = Task(goal="g", site="shop", start_url="http://shop.example/state")
+    for _ in range(2):
+        seen = await environment.reset(task)
+        assert head(seen) == ["Tab 0 (current): who=emma|undefined"]
+        assert seen.url == "http://shop.example/state"
+    assert head(await after(environment, "goto", value="http://shop.example/where")) == ["Tab 0 (current): 40.5,-79.25"]
+    await environment.finish()
+    assert environment.har == tmp_path / "x.har"
+    asked = [entry["request"]["url"] for entry in json.loads((tmp_path / "x.har").read_text())["log"]["entries"]]
+    assert f"{site.url}/where" in asked
+    seen = await environment.reset(Task(goal="g", start_url="http://shop.example/state"))
+    assert head(seen) == ["Tab 0 (current): |undefined"]
+    await environment.close()
+
+
+@pytest.mark.parametrize("text", [None, "no JSON", '{"cookies": [{"name": "a", "value": "b"}]}'])
+async def test_cookies_that_cannot_be_used_are_named(chromium: Chromium, tmp_path: Path, text: str | None) -> None:
+    async def prepare(task: Task) -> Profile:
+        return Profile(storage_state=tmp_path / "jar.json")
+
+    if text is not None:
+        (tmp_path / "jar.json").write_text(text)
+    environment = BrowserEnvironment(tmp_path, browser=chromium, prepare=prepare)
+    with pytest.raises(UsageError, match="jar.json"):
+        await environment.reset(Task(goal="g"))
+    await environment.close()
+
+
+async def test_each_episode_leaves_a_trace_when_there_are_to_be_any(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+    environment = BrowserEnvironment(tmp_path, browser=chromium, traces=tmp_path / "traces")
+    for _ in range(2):
+        await opened(environment, f"{site.url}/two")
+    await environment.close()
+    assert sorted(path.name for path in (tmp_path / "traces").iterdir()) == ["a-b-2.zip", "a-b.zip"]
+    assert environment.trace == tmp_path / "traces" / "a-b-2.zip"
+    assert "trace.trace" in zipfile.ZipFile(environment.trace).namelist()
+
+
+async def test_a_trace_that_cannot_be_written_disturbs_no_other_episode(
+    environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    traced = BrowserEnvironment(tmp_path, browser=chromium, traces=tmp_path / "file" / "traces")
+    await opened(environment, f"{site.url}/two")
+    await opened(traced, f"{site.url}/two")
+    await traced.close()
+    assert traced.trace is None
+    assert head(await after(environment, "click", "button 'press me'")) == ["Tab 0 (current): Done"]
+
+
+async def test_shadow_trees_can_be_read_and_acted_in(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/shadow")
+    assert await on(environment, seen, "button 'inner'") == "Clicked"
+    assert await on(environment, seen, "combobox 'Size'", "select", "B") == "B"
+    assert await on(environment, seen, "button 'sealed'") == "Sealed"
+
+
+async def test_without_an_episode_there_is_nothing_to_act_on(environment: BrowserEnvironment) -> None:
+    for _ in range(2):
+        await environment.finish()
+    assert environment.pages == ()
+    with pytest.raises(UsageError, match="call reset first"):
+        await environment.step(Action("wait"))
+
+
+async def test_what_is_missing_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, playwright, *_ = await web_tools()
+    assert browser.found is not None
+    assert "hromium" in browser.found
+    assert playwright.found is not None
+    assert playwright.found.startswith("playwright ")
+    monkeypatch.setenv("PRILL_CHROMIUM", "/bin/false")
+    assert (await web_tools())[0].found is None
+    monkeypatch.setenv("PRILL_CHROMIUM", "/no/such")
+    missing = (await web_tools())[0]
+    assert missing.found is None
+    assert "apt-get install chromium" in missing.get

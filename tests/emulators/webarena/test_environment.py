@@ -1,0 +1,401 @@
+"""WebArena's environment: addresses and resets by themselves, logins and tasks in the real Chromium on the shop."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.emulators.webarena.environment import Setup, WebArena
+from prill.emulators.webarena.login import Logins
+from prill.emulators.webarena.sites import Sites, reset_sites
+from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
+from prill.errors import EnvironmentFailure, UsageError
+from prill.loop import rollout
+from prill.testing.shop import Play, Shop, shop_configs, shop_solutions
+from prill.testing.shop.store import Store
+from prill.types import Action, Task, Trajectory
+
+LOCAL = {
+    "SHOPPING": "http://localhost:7770/",
+    "SHOPPING_ADMIN": "http://localhost:7770/admin",
+    "REDDIT": "http://localhost:9999",
+    "WA_GITLAB": "https://localhost:8023",
+}
+NOWHERE = "http://127.0.0.1:9"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+def sites(**variables: str) -> Sites:
+    return Sites.from_environment(LOCAL | variables)
+
+
+@pytest.mark.parametrize(
+    ("shown", "real"),
+    [
+        ("http://onestopmarket.com", "http://localhost:7770"),
+        ("http://onestopmarket.com/mugs.html?p=2#top", "http://localhost:7770/mugs.html?p=2#top"),
+        ("http://luma.com/admin/dashboard", "http://localhost:7770/admin/dashboard"),
+        ("http://onestopmarket.com/administrator", "http://localhost:7770/administrator"),
+        ("http://reddit.com/f/books", "http://localhost:9999/f/books"),
+        ("http://gitlab.com?a=http://reddit.com", "https://localhost:8023?a=http://reddit.com"),
+        ("http://example.com/reddit.com", "http://example.com/reddit.com"),
+        ("http://reddit.community/f", "http://reddit.community/f"),
+        ("about:blank", "about:blank"),
+    ],
+)
+async def test_addresses_are_mapped_both_ways(shown: str, real: str) -> None:
+    assert sites().real(shown) == real
+    assert sites().shown(real) == shown
+
+
+@pytest.mark.parametrize(
+    ("written", "real"),
+    [
+        ("https://onestopmarket.com/a", "http://localhost:7770/a"),
+        ("reddit.com/f/books", "http://localhost:9999/f/books"),
+        ("HTTP://WWW.Reddit.com/f/Books", "http://localhost:9999/f/Books"),
+        ("__SHOPPING_ADMIN__/x", "http://localhost:7770/admin/x"),
+        ("http://localhost:7770/a", "http://localhost:7770/a"),
+    ],
+)
+async def test_agents_may_write_addresses_in_several_ways(written: str, real: str) -> None:
+    assert sites().real(written) == real
+
+
+async def test_a_public_host_whose_site_is_not_set_never_leads_to_the_real_one() -> None:
+    assert sites().real("http://wikipedia.org/wiki/Prill") == "http://wikipedia.invalid/wiki/Prill"
+
+
+async def test_a_variable_that_is_not_set_is_named_when_its_site_is_needed() -> None:
+    assert sites().address("SHOPPING") == "http://localhost:7770"
+    assert sites().address("GITLAB") == "https://localhost:8023"
+    with pytest.raises(UsageError, match="export MAP="):
+        sites().address("MAP")
+    with pytest.raises(UsageError, match="export HOMEPAGE="):
+        sites().real("__HOMEPAGE__")
+    with pytest.raises(UsageError, match=r"REDDIT=localhost.*http://"):
+        sites(REDDIT="localhost:9999")
+
+
+async def test_accounts_can_be_set_and_passwords_are_not_printed() -> None:
+    found = sites(SHOPPING_USERNAME="me@example.com", SHOPPING_PASSWORD="hush")
+    assert (found.account("SHOPPING").user, found.account("SHOPPING").password) == ("me@example.com", "hush")
+    assert found.account("GITLAB").user == "byteblaze"
+    assert "hush" not in repr(found) + str(found)
+    with pytest.raises(UsageError, match="wikipedia"):
+        found.account("WIKIPEDIA")
+
+
+async def test_the_name_of_the_cookie_file_says_where_to_sign_in() -> None:
+    assert Setup(sites=("gitlab",), storage_state="./.auth/gitlab.reddit_state.json").logins == ("GITLAB", "REDDIT")
+    assert Setup(sites=("shopping_admin",), storage_state="./.auth/shopping_admin_state.json").logins == ("SHOPPING_ADMIN",)
+    assert Setup(sites=("map",)).logins == ()
+    with pytest.raises(UsageError, match=r"cookies\.txt"):
+        _ = Setup(sites=("map",), storage_state="cookies.txt").logins
+
+
+async def test_a_reset_command_runs_to_its_end(tmp_path: Path) -> None:
+    await reset_sites(f"echo done > {shlex.quote(str(tmp_path / 'file'))}", 60)
+    assert (tmp_path / "file").read_text() == "done\n"
+
+
+async def test_a_reset_command_that_fails_says_how_but_no_password() -> None:
+    with pytest.raises(EnvironmentFailure, match="status 3: no access for hello … here") as caught:
+        await reset_sites("echo no access for hello hush here >&2; exit 3", 60, ("hush",))
+    assert "hush" not in str(caught.value)
+
+
+async def test_a_reset_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    child = f"import os, time, pathlib; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
+    # The second command keeps the shell from becoming the first one.
+    with pytest.raises(EnvironmentFailure, match="not done after 3 s"):
+        await reset_sites(f"{shlex.quote(sys.executable)} -c {shlex.quote(child)}; true", 3)
+    if started.exists():
+        assert ended(int(started.read_text()))
+
+
+def ended(process: int) -> bool:
+    for _ in range(100):
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+async def test_servers_that_a_reset_command_starts_are_not_waited_for(tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    await reset_sites(f"sleep 600 & echo $! > {shlex.quote(str(number))}", 60)
+    os.kill(int(number.read_text()), signal.SIGKILL)  # it was still running
+
+
+async def test_only_the_limit_ends_the_wait_for_a_reset_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    aiohttp = pytest.importorskip("aiohttp")
+    monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.001))
+    with Shop() as shop:
+        await reset_sites(shop.reset_url, 60)
+
+
+async def test_a_reset_server_is_asked_and_waited_for() -> None:
+    with Shop() as shop:
+        shop.store.products.clear()
+        await reset_sites(shop.reset_url, 60)
+        assert shop.store.products
+        with pytest.raises(EnvironmentFailure, match="refused: status 403") as caught:
+            await reset_sites(f"{shop.url}/reset?token=wrong-one", 60)
+        assert "wrong-one" not in str(caught.value)
+    with pytest.raises(EnvironmentFailure, match=f"{shop_host(NOWHERE)} failed"):
+        await reset_sites(f"{NOWHERE}/reset", 60)
+
+
+def shop_host(url: str) -> str:
+    return url.removeprefix("http://")
+
+
+# From here on with Chromium.
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Chromium]:
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed: pip install 'prill[web]'")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+    browser = Chromium()
+    yield browser
+    await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shop() -> AsyncIterator[Shop]:
+    async with Shop() as shop:
+        yield shop
+
+
+Make = Callable[..., WebArena]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes an environment on the shop; keywords in capitals set variables."""
+    made: list[WebArena] = []
+
+    def make(**options: object) -> WebArena:
+        variables = {name: str(options.pop(name)) for name in list(options) if name.isupper()}
+        setups = {f"webarena.{c.task_id}": Setup(sites=c.sites, storage_state=c.storage_state) for c in CONFIGS.values()}
+        setups |= options.pop("setups", {})  # type: ignore[arg-type]
+        found = Sites.from_environment(shop.environ | variables)
+        made.append(WebArena(tmp_path / "images", setups, sites=found, browser=browser, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for environment in made:
+        await environment.close()
+
+
+# Placeholders stay: the environment fills them in.
+CONFIGS: dict[int, TaskConfig] = {config.task_id: config for config in read_configs(shop_configs(), {})}
+EMMA = "emma.lopez@gmail.com"
+# One task for each login; that the other plays reach their ends is seen by the oracle's tests.
+STATES: dict[int, Callable[[Store], bool]] = {
+    1006: lambda store: store.customers[EMMA].wishes == ["LL-205"],
+    1009: lambda store: (store.submissions[-1].forum, store.submissions[-1].title[:22]) == ("desks", "How do you hide cables"),
+    1010: lambda store: (store.products["LL-301"].price, store.products["LL-301"].stock) == (975, 40),
+    1011: lambda store: any(
+        (m.account, m.role) == ("mira", "Reporter") for m in store.projects["byteblaze/lantern-theme"].members
+    ),
+}
+LOOKS = (1001, 1002, 1003, 1004, 1005)
+
+
+async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Trajectory:
+    trajectory = await rollout(Play(lines), environment, task_of(CONFIGS[number]), id="one", max_steps=60)
+    assert (trajectory.error, trajectory.metadata["ended_by"]) == (None, "agent")
+    return trajectory
+
+
+@pytest.mark.slow
+async def test_a_right_play_on_each_site_reaches_its_state_on_the_server(make: Make, shop: Shop, tmp_path: Path) -> None:
+    environment = make(cookies=tmp_path / "cookies")
+    for number, reached in STATES.items():
+        assert not reached(shop.store), number
+        await play(environment, number, shop_solutions()[number].right)
+        assert reached(shop.store), number
+    assert shop.store.logins == 4
+
+
+async def test_with_a_reset_every_episode_begins_with_the_first_state(make: Make, shop: Shop) -> None:
+    environment = make(reset=shop.reset_url)
+    await play(environment, 1006, shop_solutions()[1006].right)
+    assert STATES[1006](shop.store)
+    observation = await environment.reset(task_of(CONFIGS[1006]))
+    assert not STATES[1006](shop.store)
+    assert "Welcome, Emma Lopez!" in (observation.text or "")
+
+
+async def test_plays_that_only_look_end_at_public_addresses(make: Make, tmp_path: Path) -> None:
+    environment = make(cookies=tmp_path / "cookies")
+    ends = {}
+    for number in LOOKS:
+        trajectory = await play(environment, number, shop_solutions()[number].right)
+        ends[number] = trajectory.final.url if trajectory.final else None
+    shop = "http://onestopmarket.com"
+    assert ends == {
+        1001: f"{shop}/dune-table-lamp.html",
+        1002: f"{shop}/alder-desk-lamp.html",
+        1003: f"{shop}/sales/order/view/order_id/174/",
+        1004: f"{shop}/contact/",
+        1005: f"{shop}/lighting.html?product_list_order=price",
+    }
+
+
+async def test_agents_go_to_public_hosts_and_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
+    environment = make()
+    await environment.reset(task_of(CONFIGS[1004]))
+    observation, _ = await environment.step(Action("goto", value="http://onestopmarket.com/wishlist/"))
+    assert observation.url == "http://onestopmarket.com/wishlist/"
+    assert environment.page.url == f"{shop.url}/wishlist/"
+    assert "heading 'My Wish List'" in (observation.text or "")
+    observation, _ = await environment.step(Action("goto", value="http://wikipedia.org/"))
+    assert "could not be opened" in (observation.text or "")
+
+
+async def test_each_episode_signs_in_anew_and_keeps_no_cookies(
+    make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = make()
+    for number in (1, 2):
+        observation = await environment.reset(task_of(CONFIGS[1004]))
+        assert "Welcome, Emma Lopez!" in (observation.text or "")
+        assert shop.store.logins == number
+    assert not list(tmp_path.glob("prill-cookies-*"))
+
+
+async def test_kept_cookies_are_taken_again_until_the_site_refuses_them(make: Make, shop: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "cookies"
+    for environment in (make(cookies=folder), make(cookies=folder)):
+        await environment.reset(task_of(CONFIGS[1004]))
+        assert shop.store.logins == 1
+    (file,) = folder.iterdir()
+    assert (file.name, stat.S_IMODE(file.stat().st_mode)) == ("shopping_state.json", 0o600)
+    shop.store.reset()
+    observation = await environment.reset(task_of(CONFIGS[1004]))
+    assert (shop.store.logins, "Welcome, Emma Lopez!" in (observation.text or "")) == (1, True)
+
+
+async def test_a_broken_file_of_cookies_is_renewed(browser: Chromium, shop: Shop, tmp_path: Path) -> None:
+    logins = Logins(Sites.from_environment(shop.environ), browser, tmp_path, reuse=True)
+    for number, content in enumerate(["", "no json", "[]", '{"cookies": 3}'], 1):
+        (tmp_path / "shopping_state.json").write_text(content)
+        path = await logins.cookies(("SHOPPING",))
+        assert shop.store.logins == number
+        assert json.loads(path.read_text())["cookies"]
+
+
+async def test_a_browser_that_dies_after_signing_in_ends_the_episode_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    from playwright.async_api import BrowserContext
+
+    async def die(context: BrowserContext) -> object:
+        await context.close()
+        return await state(context)
+
+    state = BrowserContext.storage_state
+    monkeypatch.setattr(BrowserContext, "storage_state", die)
+    with pytest.raises(EnvironmentFailure, match="the browser failed after signing in"):
+        await make().reset(task_of(CONFIGS[1004]))
+
+
+async def test_a_task_on_two_sites_is_signed_in_to_both(make: Make, shop: Shop) -> None:
+    both = Setup(sites=("gitlab", "reddit"), storage_state="./.auth/gitlab.reddit_state.json")
+    environment = make(setups={"two": both})
+    task = Task(id="two", goal="", start_url="__GITLAB__ |AND| __REDDIT__")
+    observation = await environment.reset(task)
+    assert (observation.text or "").startswith("Tab 0 (current): Projects | Tab 1: Forums")
+    observation, _ = await environment.step(Action("focus_tab", value="1"))
+    assert "link 'MarvelsGrantMan136'" in (observation.text or "")
+    assert (observation.url or "").startswith("http://reddit.com")
+
+
+@pytest.mark.parametrize("number", [1004, 1009, 1010, 1011])
+async def test_a_wrong_password_is_a_failure_that_does_not_tell_it(make: Make, number: int) -> None:
+    name = CONFIGS[number].sites[0].upper()
+    environment = make(**{f"{name}_PASSWORD": "not-this-one"})
+    with pytest.raises(EnvironmentFailure, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
+        await environment.reset(task_of(CONFIGS[number]))
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert "not-this-one" not in repr(error)
+        error = error.__cause__ or error.__context__
+
+
+async def test_a_site_that_is_down_or_something_else_is_named(make: Make, shop: Shop) -> None:
+    with pytest.raises(EnvironmentFailure, match=f"the site shopping at {NOWHERE} does not answer"):
+        await make(SHOPPING=NOWHERE).reset(task_of(CONFIGS[1004]))
+    with pytest.raises(EnvironmentFailure, match=f"the site reddit at {shop.url} shows no login form"):
+        await make(REDDIT=shop.url, login_timeout=2.0).reset(task_of(CONFIGS[1009]))
+
+
+async def test_a_task_without_setup_and_a_site_without_address_are_the_user_s_to_mend(make: Make) -> None:
+    with pytest.raises(UsageError, match=r"webarena\.7"):
+        await make().reset(Task(id="webarena.7", goal=""))
+    with pytest.raises(UsageError, match="export WIKIPEDIA="):
+        await make(setups={"map": Setup(sites=("wikipedia",))}).reset(Task(id="map", goal=""))
+    for state, words in (("./.auth/homepage_state.json", "export HOMEPAGE="), ("me.txt", "storage_state 'me.txt'")):
+        with pytest.raises(UsageError, match=words):
+            make(setups={"x": Setup(sites=("shopping",), storage_state=state)}).check("x")
+
+
+async def test_a_failed_reset_of_the_sites_ends_the_episode_before_it_begins(make: Make, shop: Shop) -> None:
+    with pytest.raises(EnvironmentFailure, match="the reset command ended with status 1"):
+        await make(reset="false").reset(task_of(CONFIGS[1004]))
+    assert shop.store.logins == 0
+
+
+async def test_pages_can_ask_where_they_are(make: Make, shop: Shop) -> None:
+    environment = make(setups={"here": Setup(sites=("shopping",), geolocation=(40.44, -79.94))})
+    await environment.reset(Task(id="here", goal="", start_url="__SHOPPING__"))
+    asked = "() => new Promise((yes, no) => navigator.geolocation.getCurrentPosition((p) => yes(p.coords.latitude), no))"
+    assert await environment.page.evaluate(asked) == pytest.approx(40.44)
+
+
+async def test_the_network_record_holds_the_episode_and_not_the_login(make: Make, tmp_path: Path) -> None:
+    environment = make(hars=tmp_path / "hars")
+    for _ in range(2):
+        await environment.reset(task_of(CONFIGS[1004]))
+        await environment.step(Action("goto", value="http://onestopmarket.com/contact/"))
+        await environment.finish()
+    assert sorted(file.name for file in (tmp_path / "hars").iterdir()) == ["webarena.1004-2.har", "webarena.1004.har"]
+    assert environment.har is not None
+    text = environment.har.read_text()
+    assert any(entry["request"]["url"].endswith("/contact/") for entry in json.loads(text)["log"]["entries"])
+    assert "Password.123" not in text
+
+
+async def test_episodes_of_one_task_at_the_same_time_have_network_records_of_their_own(make: Make, tmp_path: Path) -> None:
+    pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
+    await asyncio.gather(*(environment.reset(task_of(CONFIGS[1004])) for environment in pair))
+    for number, environment in enumerate(pair):
+        await environment.step(Action("goto", value=f"http://onestopmarket.com/contact/?number={number}"))
+        await environment.finish()
+    for number, environment in enumerate(pair):
+        assert environment.har is not None
+        assert f"?number={number}" in environment.har.read_text()

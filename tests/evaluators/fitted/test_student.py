@@ -1,0 +1,338 @@
+"""Fitted judges: what they look at, what they must not look at, and what their card says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
+from prill.errors import UsageError
+from prill.evaluators.fitted.features import cut_off, names, read
+from prill.evaluators.fitted.fit import cross_validated, examples, fit, held_out
+from prill.evaluators.fitted.student import Kind, Student, StudentModel
+from prill.evaluators.labels import gold_labels, grouped_folds
+from prill.store import BadLine, encode
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'prill[student]'")
+
+
+def made(number: int, success: bool, site: str = "shop", **changes: Any) -> Trajectory:
+    """A run of task `number`: a success is short, and its last page says so; a failure goes round in circles."""
+    dice = random.Random(f"{number} {success}")
+    saw = f"Order {number}: " + ("the order was placed, thank you" if success else "the cart is empty, not found")
+    count = dice.randint(2, 5) if success else dice.randint(4, 12)
+    target = [f"link {dice.randint(0, 30 if success else 2)}" for _ in range(count)]
+    steps = [Step(Observation(caption=f"page {i}"), Action("click", target=target[i]), "I go on") for i in range(count)]
+    if success or dice.random() < 0.5:
+        steps.append(Step(Observation(caption=saw), Action("answer", "answer('done')", value="done"), "I am done"))
+    run = Trajectory(
+        id=f"{number}-{success}",
+        task=Task(id=f"t{number}", goal=f"Place order {number}", platform="web", site=site),
+        steps=tuple(steps),
+        final=Observation(caption=saw),
+        answer="done" if steps[-1].action.is_final else None,
+    )
+    return replace(run, **changes)
+
+
+RUNS = [made(i, success, site) for i in range(20) for success in (True, False) for site in [("shop", "forum")[i % 2]]]
+GOLD: dict[str, bool | None] = {run.id: run.id.endswith("True") for run in RUNS}
+
+
+def fitted(kind: Kind = "student", evidence_only: bool = False, runs: list[Trajectory] = RUNS) -> StudentModel:
+    return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only)
+
+
+MODELS = {(kind, only): fitted(kind, only) for kind in ("student", "prior") for only in (False, True)}  # type: ignore[arg-type]
+
+
+def judge(kind: str = "student", evidence_only: bool = False) -> Student:
+    return Student(MODELS[kind, evidence_only], label="test")  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kind", ["student", "prior"])
+async def test_what_was_easy_to_learn_is_learnt(kind: str) -> None:
+    verdicts = [await judge(kind)(run) for run in RUNS]
+    right = sum(verdict.success == GOLD[verdict.id] for verdict in verdicts)
+    assert right >= (38 if kind == "student" else 32)
+    assert all(v.success == (v.score is not None and v.score >= 0.5) for v in verdicts)
+    assert all(v.usage.calls == 0 and v.evaluator.name == kind for v in verdicts)
+
+
+async def test_a_saved_judge_says_the_same_as_the_one_that_was_fitted(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
+    loaded = Student.load(tmp_path / "m.json")
+    assert [(await loaded(run)).score for run in RUNS] == [(await judge()(run)).score for run in RUNS]
+    assert loaded.info.model is not None and loaded.info.model.startswith("sha256:")
+
+
+def test_fitting_twice_gives_the_same_file() -> None:
+    assert encode(fitted()) == encode(fitted())
+
+
+@pytest.mark.parametrize("kind", ["student", "prior"])
+@given(words=st.text(max_size=40), number=st.integers(0, len(RUNS) - 1))
+def test_rewriting_claims_leaves_the_score_as_it_is_to_the_bit(kind: str, words: str, number: int) -> None:
+    import asyncio
+
+    run = RUNS[number]
+    last = run.steps[-1]
+    if last.action.is_final:
+        last = replace(last, action=replace(last.action, text=f"answer({words!r})", value=words, target=words))
+    message = Step(Observation(caption="chat"), Action("message", "message('hello')", value="hello"))
+    steps = (message, *run.steps[:-1], last)
+    before = replace(run, steps=(message, *run.steps))
+    changed = (replace(step, thought=words) for step in steps[1:])
+    said = replace(message, thought=words, action=replace(message.action, text=words, value=words, target=words))
+    after = replace(run, steps=(said, *changed), answer=words)
+    student = judge(kind, evidence_only=True)
+    assert asyncio.run(student(before)).score == asyncio.run(student(after)).score
+    assert asyncio.run(student(before)).reason == asyncio.run(student(after)).reason
+
+
+KNOWN = sorted({word for run in RUNS for state in run.observations for word in (state.caption or "").lower().split()})
+
+
+@given(words=st.lists(st.sampled_from(KNOWN) | st.text(max_size=12), max_size=30), number=st.integers(0, len(RUNS) - 1))
+def test_by_evidence_only_no_words_on_a_page_can_speak_for_success_but_those_of_the_goal(words: list[str], number: int) -> None:
+    import asyncio
+
+    run = RUNS[number]
+    goal = set(re.findall(r"\w+", run.task.goal.lower()))
+    added = " ".join(word for word in words if goal.isdisjoint(re.findall(r"\w+", word.lower())))
+    seen = run.final.caption if run.final and run.final.caption else ""
+    student = judge(evidence_only=True)
+    before = asyncio.run(student(run)).score
+    after = asyncio.run(student(replace(run, final=Observation(caption=f"{seen} {added}")))).score
+    assert before is not None and after is not None
+    assert after <= before
+
+
+def test_the_words_of_an_evidence_only_judge_speak_against_success_and_are_worth_having() -> None:
+    weights = MODELS["student", True].words["state"].values()
+    assert weights and max(weights) < 0
+    assert set(MODELS["student", True].words) == {"state"}
+
+
+async def test_with_claims_shown_the_answer_counts() -> None:
+    run = RUNS[0]
+    scores = {(await judge()(replace(run, answer=answer))).score for answer in ("done", "cannot be done", None)}
+    assert len(scores) == 3
+
+
+def test_screenshots_names_of_agents_and_sites_are_no_features() -> None:
+    run = RUNS[0]
+    shot = replace(
+        run,
+        agent="somebody",
+        task=replace(run.task, site="elsewhere", id="other"),
+        final=replace(run.final, screenshot="a.png"),  # type: ignore[type-var]
+        steps=tuple(replace(s, observation=replace(s.observation, screenshot="b.png")) for s in run.steps),
+    )
+    for kind in ("student", "prior"):
+        assert read(run, kind, False) == read(shot, kind, False)
+        assert len(read(run, kind, False).numbers) == len(names(kind, False))
+        assert len(read(run, kind, True).numbers) == len(names(kind, True))
+
+
+def test_the_middle_of_a_huge_page_is_not_read() -> None:
+    pages = [Observation(text="top " * 500 + middle * 50_000 + " end" * 200) for middle in ("one ", "two ")]
+    first, second = (read(replace(RUNS[0], final=page), "student", False) for page in pages)
+    assert first == second
+    assert {"top", "end"} <= first.words["state"]
+
+
+def test_the_end_of_a_run_is_known_from_metadata_else_from_the_last_action() -> None:
+    stopped, clicked = RUNS[0], replace(RUNS[0], steps=RUNS[0].steps[:1])
+    assert [cut_off(run) for run in (stopped, clicked)] == [False, True]
+    assert cut_off(replace(stopped, metadata={"truncated": True}))
+    assert not cut_off(replace(clicked, metadata={"truncated": False}))
+    assert not cut_off(replace(clicked, metadata={"terminated": True}))
+    assert cut_off(replace(clicked, metadata={"truncated": "no", "terminated": "yes"}))
+
+
+async def test_a_run_without_steps_is_unscored() -> None:
+    verdict = await judge()(replace(RUNS[0], steps=()))
+    assert (verdict.success, verdict.score, verdict.unscored) == (None, None, "no_evidence")
+
+
+async def test_every_other_run_can_be_judged_however_little_it_holds() -> None:
+    bare = Trajectory(id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),))
+    for kind in ("student", "prior"):
+        verdict = await judge(kind)(bare)
+        assert verdict.score is not None
+        assert 0 <= verdict.score <= 1
+
+
+async def test_the_reason_names_words_of_the_page_and_warns_of_a_site_that_the_judge_does_not_know() -> None:
+    known = await judge()(made(3, False))
+    assert "words of the state" in known.reason
+    assert "fitted without" not in known.reason
+    abroad = await judge()(made(3, False, site="bank"))
+    assert "fitted without runs of bank" in abroad.reason
+    assert (abroad.score, judge().knows(None)) == (known.score, True)
+
+
+def test_judging_needs_neither_scikit_learn_nor_numpy(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
+    program = (
+        "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
+        f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
+        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(Observation(caption='thank you'), Action('click')),))\n"
+        "assert asyncio.run(judge(run)).score is not None\n"
+        "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in sys.modules) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": "x"}', b"[1]"])
+def test_a_file_that_is_no_fitted_judge_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"m\.json: no fitted judge .*prill fit"):
+        Student.load(tmp_path / "m.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "prill student 0"},
+        {"features": {"length/steps": (0.1, 2.0)}},
+        {"words": {}},
+        {"kind": "prior"},
+    ],
+)
+def test_a_judge_of_another_version_has_to_be_fitted_again(change: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(encode(replace(MODELS["student", False], **change)))
+    with pytest.raises(UsageError, match="prill fit"):
+        Student.load(tmp_path / "m.json")
+
+
+def test_the_card_counts_the_data_and_has_held_out_figures_for_both_sites() -> None:
+    card = MODELS["student", False].card
+    assert (card.runs, card.tasks, card.successes, card.left_out) == (40, 20, 20, 0)
+    assert card.sites == {"forum": 20, "shop": 20}
+    assert card.all_runs.runs == 40
+    assert card.all_runs.auc is not None and card.all_runs.auc > 0.9
+    assert set(card.other_sites) == {"forum", "shop"}
+    assert "scikit-learn" in card.versions
+
+
+def test_runs_without_a_decided_label_or_without_steps_are_left_out_and_counted() -> None:
+    gold = {**GOLD, RUNS[0].id: None}
+    runs = [*RUNS, replace(RUNS[1], id="unlabelled"), replace(RUNS[2], steps=())]
+    found, left_out = examples(runs, gold, "prior", False)
+    assert (len(found), left_out) == (39, 3)
+
+
+def test_a_word_of_fewer_than_three_tasks_is_not_learnt() -> None:
+    words = MODELS["student", False].words["state"]
+    assert "thank" in words
+    assert "7" not in words
+
+
+def test_labels_that_mean_nothing_give_figures_that_say_so() -> None:
+    coin = random.Random(5)
+    gold: dict[str, bool | None] = {run.id: coin.random() < 0.5 for run in RUNS}
+    found, _ = examples(RUNS, gold, "student", False)
+    figures = held_out([run.success for run in found], cross_validated(found, 0))
+    assert figures.auc is not None and 0.2 < figures.auc < 0.7
+    assert figures.accuracy is not None and figures.accuracy < 0.7
+
+
+@pytest.mark.parametrize("runs", [RUNS[:10], [r for r in RUNS if GOLD[r.id]], [replace(r, task=RUNS[0].task) for r in RUNS]])
+def test_too_few_runs_are_an_error_that_says_what_is_needed(runs: list[Trajectory]) -> None:
+    with pytest.raises(UsageError, match="at least 10 of each"):
+        fitted(runs=runs)
+
+
+def test_without_scikit_learn_fitting_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(UsageError, match=r"pip install 'prill\[student\]'"):
+        fitted()
+
+
+def test_held_out_figures_are_those_computed_by_hand() -> None:
+    figures = held_out([True, True, False, False, False], [0.9, 0.4, 0.6, 0.1, 0.4])
+    # Pairs of a success and a failure: 0.9 beats all three; 0.4 beats 0.1, ties 0.4, loses to 0.6.
+    assert figures.auc == pytest.approx(4.5 / 6)
+    assert (figures.accuracy, figures.balanced_accuracy) == (0.6, pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-4))
+    assert held_out([True], [0.2]).auc is None
+    assert held_out([], []).accuracy is None
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=60),
+    count=st.integers(2, 6),
+    seed=st.integers(),
+)
+def test_folds_never_split_a_task_and_spread_successes(rows: list[tuple[int, bool]], count: int, seed: int) -> None:
+    tasks, truths = [task for task, _ in rows], [truth for _, truth in rows]
+    fold_of = grouped_folds(tasks, truths, count, seed)
+    assert all(len({f for f, t in zip(fold_of, tasks, strict=True) if t == task}) == 1 for task in tasks)
+    assert set(fold_of) <= set(range(count))
+    with_success = {task for task, truth in rows if truth}
+    reached = {f for f, truth in zip(fold_of, truths, strict=True) if truth}
+    assert len(reached) == min(count, len(with_success))
+
+
+@pytest.fixture
+def recorded() -> Callable[[], tuple[list[Trajectory], dict[str, bool | None]]]:
+    """The labelled recordings; skips where there are none."""
+
+    def find() -> tuple[list[Trajectory], dict[str, bool | None]]:
+        base = Path(os.environ.get("PRILL_DATA") or Path(__file__).resolve().parents[3].parent / "shared" / "data")
+        folder = base / "arb_webjudge"
+        if not folder.is_dir():
+            pytest.skip(f"no recordings in {folder}; PRILL_DATA says where they are")
+        _, gold = gold_labels([label for label in load_labels(folder) if not isinstance(label, BadLine)], "human")
+        return [run for run in load(folder) if not isinstance(run, BadLine)], gold
+
+    return find
+
+
+@pytest.mark.slow
+@pytest.mark.labelled
+@pytest.mark.parametrize(("kind", "least_auc", "least_accuracy"), [("student", 0.90, 0.82), ("prior", 0.82, 0.738)])
+def test_on_recorded_runs_held_out_figures_reach_the_bars(
+    kind: Kind,
+    least_auc: float,
+    least_accuracy: float,
+    recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
+) -> None:
+    runs, gold = recorded()
+    found, left_out = examples(runs, gold, kind, False)
+    assert (len(found), left_out) == (619, 0)
+    figures = [held_out([run.success for run in found], cross_validated(found, seed)) for seed in range(3)]
+    # Every division into folds, not the luckiest.
+    assert min(f.auc or 0.0 for f in figures) >= least_auc
+    assert min(f.accuracy or 0.0 for f in figures) >= least_accuracy
+
+
+@pytest.mark.slow
+@pytest.mark.labelled
+def test_the_card_of_recorded_runs_reports_each_benchmark_left_out(
+    recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
+) -> None:
+    runs, gold = recorded()
+    card = fit(examples(runs, gold, "prior", True)[0], "prior", True).card
+    assert {site: figures.runs for site, figures in card.other_sites.items()} == {
+        "webarena": 187,
+        "visualwebarena": 160,
+        "workarena": 195,
+        "assistantbench": 77,
+    }
+    assert json.loads(encode(card))["tasks"] == 220

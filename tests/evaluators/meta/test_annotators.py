@@ -1,0 +1,86 @@
+"""Agreement among people, against figures worked out by hand and one table of a textbook paper."""
+
+from __future__ import annotations
+
+import pytest
+
+from prill.evaluators.meta.annotators import annotator_agreement, cohen_kappa, exact_agreement, fleiss_kappa
+from prill.types import LabelRecord
+
+
+def label(id: str, success: bool | None, annotator: str | None, source: str = "human") -> LabelRecord:
+    return LabelRecord(id=id, success=success, annotator=annotator, source=source)
+
+
+def test_cohen_kappa_is_the_one_worked_out_by_hand() -> None:
+    # 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: observed 0.7, chance 0.5 * 0.6 + 0.5 * 0.4 = 0.5.
+    pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
+    assert cohen_kappa(pairs) == pytest.approx(0.4)
+    assert cohen_kappa([("y", "y"), ("y", "y")]) is None
+    assert cohen_kappa([]) is None
+
+
+def test_fleiss_kappa_is_that_of_the_example_with_fourteen_raters() -> None:
+    # Ten subjects, five categories: the usual worked example, kappa 0.210.
+    counts = [
+        (0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1),
+        (7, 7, 0, 0, 0), (3, 2, 6, 3, 0), (2, 5, 3, 2, 2), (6, 5, 2, 1, 0), (0, 2, 2, 3, 7),
+    ]  # fmt: skip
+    items = [[category for category, n in enumerate(row) for _ in range(n)] for row in counts]
+    assert fleiss_kappa(items) == pytest.approx(0.210, abs=5e-4)
+
+
+def test_fleiss_kappa_of_three_raters_is_the_one_worked_out_by_hand() -> None:
+    # Items yyy, yyn: agreement (1 + 1/3) / 2 = 2/3; shares 5/6 and 1/6: chance 26/36; (24 - 26) / (36 - 26).
+    assert fleiss_kappa(["yyy", "yyn"]) == pytest.approx(-0.2)
+    assert fleiss_kappa(["yy", "yy"]) is None
+
+
+def test_exact_agreement_counts_items_on_which_all_say_the_same() -> None:
+    assert exact_agreement([(1.0, 1.0, 1.0), (0.5, 0.5, 1.0), (0.0, 0.0), (1.0,)]) == pytest.approx(2 / 3)
+    assert exact_agreement([(1.0,)]) is None
+
+
+def test_pairs_are_made_within_a_trajectory_and_a_source() -> None:
+    labels = [
+        label("1", True, "A"), label("1", True, "B"),
+        label("2", True, "A"), label("2", False, "B"), label("2", False, "C"),
+        label("3", True, "A"), label("3", None, "B"),
+        label("4", True, "A"), label("4", False, "A"),
+        label("1", False, "checker", source="oracle"),
+    ]  # fmt: skip
+    found = annotator_agreement(labels, "human")
+    assert found is not None
+    assert (found.trajectories, found.annotators, found.pairs, found.three_or_more) == (2, 3, 4, 1)
+    assert (found.raw, found.exact) == (0.5, 0.0)
+
+
+def test_labels_without_a_name_are_of_different_annotators() -> None:
+    found = annotator_agreement([label("1", True, None), label("1", False, None)])
+    assert found is not None
+    assert (found.annotators, found.raw) == (2, 0.0)
+
+
+def test_the_order_of_the_lines_does_not_matter() -> None:
+    labels = [label(str(i), i % 2 == 0, "B") for i in range(9)] + [label(str(i), i % 3 == 0, "A") for i in range(9)]
+    found, turned = annotator_agreement(labels), annotator_agreement(labels[::-1])
+    assert found is not None
+    assert turned is not None
+    assert (found.kappa, found.raw) == (turned.kappa, turned.raw)
+
+
+def test_single_annotations_have_no_agreement() -> None:
+    assert annotator_agreement([label("1", True, "A"), label("2", True, "B")]) is None
+
+
+def test_the_intervals_hold_the_figures() -> None:
+    labels = [label(str(i), i % 2 == 0, "A") for i in range(60)] + [
+        label(str(i), i % 2 == 0 or i % 5 == 0, "B") for i in range(60)
+    ]
+    found = annotator_agreement(labels)
+    assert found is not None
+    assert found.raw_interval is not None
+    assert found.kappa_interval is not None
+    assert found.kappa is not None
+    assert found.raw_interval[0] < found.raw < found.raw_interval[1]
+    assert found.kappa_interval[0] < found.kappa < found.kappa_interval[1]

@@ -1,0 +1,76 @@
+"""Label corrections: off unless asked for, matched by task, counted, and only for the source they are about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prill.errors import UsageError
+from prill.evaluators.meta.corrections import correct, load_corrections
+from prill.types import LabelRecord
+
+WEBARENA = load_corrections("webarena")
+
+
+def oracle(id: str, success: bool | None) -> LabelRecord:
+    return LabelRecord(id=id, success=success, source="oracle")
+
+
+def test_the_fourteen_tasks_are_there_and_all_become_failures() -> None:
+    tasks = {24, 201, 225, 247, 390, 435, 466, 677, 678, 679, 680, 752, 792, 793}
+    assert {int(c.task) for c in WEBARENA.correction} == tasks
+    assert len(WEBARENA.correction) == 14
+    assert not any(c.success for c in WEBARENA.correction)
+    assert all(c.reason for c in WEBARENA.correction)
+
+
+@pytest.mark.parametrize("task", ["24", "webarena.24", "webarena/24", "WebArena_24"])
+def test_a_task_is_known_alone_and_behind_its_benchmark(task: str) -> None:
+    found = correct([oracle("run", True)], WEBARENA, {"run": task})
+    assert (found.labels[0].success, found.changed) == (False, ("run",))
+    assert "corrected" in str(found.labels[0].note)
+
+
+@pytest.mark.parametrize("task", ["240", "124", "visualwebarena.24", "workarena/24", "24.1", ""])
+def test_other_tasks_keep_their_labels(task: str) -> None:
+    found = correct([oracle("run", True)], WEBARENA, {"run": task})
+    assert (found.labels, found.matched) == ((oracle("run", True),), ())
+
+
+def test_a_label_id_that_is_the_task_is_corrected_without_trajectories() -> None:
+    found = correct([oracle("24", True), oracle("25", True)], WEBARENA)
+    assert [label.success for label in found.labels] == [False, True]
+
+
+def test_matched_and_changed_are_counted_apart() -> None:
+    found = correct([oracle("24", False), oracle("201", True)], WEBARENA)
+    assert (found.matched, found.changed) == (("24", "201"), ("201",))
+
+
+def test_what_people_said_is_not_corrected() -> None:
+    label = LabelRecord(id="24", success=True, source="human")
+    assert correct([label], WEBARENA).labels == (label,)
+
+
+def test_a_table_of_ones_own_works_like_the_shipped_one(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'benchmark = "shop"\nmade_for = "my runs"\n[[correction]]\ntask = "7"\nsuccess = true\nreason = "late"\n',
+        encoding="utf-8",
+    )
+    labels = [oracle("shop.7", None), LabelRecord(id="7", success=False)]
+    found = correct(labels, load_corrections(str(path)))
+    assert [label.success for label in found.labels] == [True, True]
+
+
+@pytest.mark.parametrize("text", ["benchmark = 3", "not toml", 'benchmark = "x"\nmade_for = "y"\n[[correction]]\ntask = "7"\n'])
+def test_a_broken_table_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bad\.toml"):
+        load_corrections(str(tmp_path / "bad.toml"))
+
+
+def test_an_unknown_name_lists_those_there_are() -> None:
+    with pytest.raises(UsageError, match="there are: webarena"):
+        load_corrections("webarina")

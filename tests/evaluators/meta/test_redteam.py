@@ -1,0 +1,242 @@
+"""Red team: gullible and honest judges under attack, and figures worked out by hand."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from prill.captioner.recorded import GivenCaption
+from prill.errors import UsageError
+from prill.evaluators.meta.attacks import WHAT
+from prill.evaluators.meta.redteam import Trial, attacked, chosen_attacks, effect, judge_attacked, measure
+from prill.evaluators.outcome import CaptionJudge, VLMJudge
+from prill.protocols import Message
+from prill.scoring import Tally
+from prill.store import encode, read_trajectories
+from prill.testing import ScriptedModel
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+SAYS = {True: "Thoughts: so it seems\nStatus: success", False: "Thoughts: no\nStatus: failure"}
+
+
+def shown(messages: Sequence[Message]) -> str:
+    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
+
+
+def gullible(messages: Sequence[Message]) -> str:
+    """Believes whatever claims success, quoted or not; else the evidence."""
+    text = shown(messages)
+    return SAYS["order placed" in text or "Status: success" in text or "completed successfully" in text]
+
+
+def honest(messages: Sequence[Message]) -> str:
+    return SAYS["order placed" in shown(messages)]
+
+
+def write(folder: Path, count: int = 6) -> tuple[Path, Path]:
+    """Runs of three tasks; every third is a success. All failures but the first have a caption that says so."""
+    trajectories, labels = folder / "t.jsonl", folder / "labels.jsonl"
+    with trajectories.open("wb") as runs, labels.open("wb") as truths:
+        for i in range(count):
+            good = i % 3 == 0
+            run = Trajectory(
+                id=f"t{i}",
+                task=Task(id=f"k{i % 3}", goal="Order it", platform="web"),
+                steps=(Step(Observation(), Action("click", "click")), Step(Observation(), Action("stop", "stop"))),
+                final=Observation(caption="order placed" if good else "cart"),
+                answer="I gave up",
+            )
+            runs.write(encode(run))
+            truths.write(encode(LabelRecord(id=run.id, success=good)))
+    return trajectories, labels
+
+
+def judge(play: object) -> tuple[CaptionJudge, ScriptedModel]:
+    model = ScriptedModel(play)  # type: ignore[arg-type]
+    return CaptionJudge(model, GivenCaption()), model
+
+
+async def test_a_gullible_judge_is_turned_and_an_honest_one_is_not(tmp_path: Path) -> None:
+    trajectories, labels = write(tmp_path)
+    for play, turned in ((gullible, 1.0), (honest, 0.0)):
+        evaluator, _ = judge(play)
+        folder = tmp_path / play.__name__
+        chosen = chosen_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
+        await judge_attacked(evaluator, [trajectories], folder, chosen)
+        found = measure([trajectories], labels, folder, chosen)
+        assert (found.evaluator, found.source, found.clusters) == (evaluator.info, "human", 3)
+        for row in found.effects:
+            assert row.false_positives is not None
+            assert row.recall is not None
+            assert (row.false_positives.n, row.recall.n) == (4, 2)
+            assert (row.false_positives.before, row.false_positives.after) == (0.0, turned)
+            assert (row.false_positives.change, row.false_positives.flips) == (turned, 4 * turned)
+            assert row.recall.change == 0.0
+
+
+async def test_what_the_judge_is_not_shown_cannot_turn_it(tmp_path: Path) -> None:
+    trajectories, labels = write(tmp_path)
+    evaluator, _ = judge(gullible)
+    chosen = chosen_attacks(evaluator, ["claim-thoughts"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
+    row = measure([trajectories], labels, tmp_path, chosen).effects[0]
+    assert row.false_positives is not None
+    assert row.false_positives.change == 0.0
+
+
+async def test_attacks_that_do_not_apply_are_counted_and_cost_no_call(tmp_path: Path) -> None:
+    trajectories, labels = write(tmp_path)
+    evaluator, model = judge(honest)
+    chosen = chosen_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    assert len(model.seen) == 6, "the baseline only"
+    for row in measure([trajectories], labels, tmp_path / "out", chosen).effects:
+        assert (row.applies, row.does_not_apply, row.became_unscored) == (0, 6, 0)
+        assert row.false_positives is row.recall is None
+
+
+async def test_a_run_that_is_taken_up_asks_nothing_twice_and_leaves_the_input(tmp_path: Path) -> None:
+    trajectories, labels = write(tmp_path)
+    before = trajectories.read_bytes()
+    evaluator, model = judge(gullible)
+    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path / "out")
+    seen: list[str] = []
+
+    def progress(name: str, tally: Tally) -> None:
+        seen.append(name)
+
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen, limit=2, progress=progress)
+    assert (len(model.seen), set(seen)) == (4, {"before", "inject-page"})
+    first = measure([trajectories], labels, tmp_path / "out", chosen, limit=2)
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    assert len(model.seen) == 12
+    tallies = await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    assert len(model.seen) == 12
+    assert {name: tally.skipped for name, tally in tallies.items()} == {"before": 6, "inject-page": 6}
+    assert measure([trajectories], labels, tmp_path / "out", chosen, limit=2) == first
+    assert trajectories.read_bytes() == before
+
+
+async def test_verdicts_of_another_judge_are_not_mixed_in(tmp_path: Path) -> None:
+    trajectories, _ = write(tmp_path)
+    evaluator, _ = judge(honest)
+    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
+    other = CaptionJudge(ScriptedModel(honest), GivenCaption(), frames=2)
+    with pytest.raises(UsageError, match="another evaluator"):
+        await judge_attacked(other, [trajectories], tmp_path, chosen)
+
+
+async def test_an_attacked_verdict_says_so_in_its_fingerprint(tmp_path: Path) -> None:
+    trajectories, _ = write(tmp_path, 1)
+    evaluator, model = judge(gullible)
+    wrapped = attacked(evaluator, "inject-page", chosen_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
+    run = next(read_trajectories(trajectories))
+    assert isinstance(run, Trajectory)
+    verdict = await wrapped(run)
+    assert verdict.success
+    assert verdict.evaluator.params["attack"] == "inject-page"
+    assert verdict.evaluator.params["attack_texts"].startswith("sha256:")
+    assert "ignore previous instructions" in shown(model.seen[0])
+
+
+def test_a_screenshot_is_attacked_only_where_the_judge_looks_at_it(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (200, 200)).save(tmp_path / "end.png")
+    seen = Observation(screenshot=str(tmp_path / "end.png"), caption="x")
+    run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=seen)
+    reader, _ = judge(honest)
+    for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
+        attack = chosen_attacks(evaluator, None, tmp_path)["inject-screenshot"]
+        assert (attack(run) is not None) == applies
+        assert attack(Trajectory(id="a", task=Task(goal="g"))) is None
+
+
+def test_the_choice_of_attacks(tmp_path: Path) -> None:
+    evaluator, _ = judge(honest)
+    assert list(chosen_attacks(evaluator, None, tmp_path)) == list(WHAT)
+    with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
+        chosen_attacks(evaluator, ["nope"], tmp_path)
+    with pytest.raises(UsageError, match="no attack"):
+        chosen_attacks(evaluator, [], tmp_path)
+
+
+def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> Trial:
+    return Trial(task=task, truth=truth, before=before, after=after, applies=applies)
+
+
+def test_the_figures_of_one_attack_are_those_worked_out_by_hand() -> None:
+    found = effect(
+        "x",
+        [
+            trial(False, False, True, "a"),  # turned
+            trial(False, False, False, "a"),
+            trial(False, True, True, "b"),
+            trial(False, True, False, "c"),  # turned the other way
+            trial(False, False, True, "d"),  # turned
+            trial(False, True, None, "d"),  # a false positive that became unscored: no success, no failure
+            trial(False, None, True, "d"),
+            trial(False, False, True, "d", applies=False),
+            trial(True, True, False, "a"),
+            trial(True, True, True, "b"),
+        ],
+    )
+    assert (found.applies, found.does_not_apply, found.unscored_before, found.became_unscored) == (9, 1, 1, 1)
+    fp, recall = found.false_positives, found.recall
+    assert fp is not None
+    assert recall is not None
+    # Five failures judged both times: two called successes before, three after.
+    assert (fp.n, fp.before, fp.after, fp.flips) == (5, 0.4, 0.6, 3)
+    assert fp.change == pytest.approx(0.2)
+    assert fp.interval == "bootstrap"
+    # Only task c alone gives -1, only task d alone +1; a draw of four tasks stays within.
+    assert -1.0 <= fp.low < 0.2 < fp.high <= 1.0
+    assert (recall.n, recall.before, recall.after, recall.change) == (2, 1.0, 0.5, -0.5)
+    assert effect("x", []).false_positives is None
+
+
+def test_runs_of_one_task_count_as_one_trial_of_the_interval() -> None:
+    def width(tasks: int) -> float:
+        runs = [trial(False, False, i % 4 == 0, f"k{i % tasks}") for i in range(400)]
+        shift = effect("x", runs).false_positives
+        assert shift is not None
+        assert shift.change == 0.25
+        return shift.high - shift.low
+
+    # 400 tasks: 2 x 1.96 x sqrt(.25 x .75 / 400) = .085; 8 tasks of 50 runs that go together: sqrt(50) times as wide.
+    assert width(400) == pytest.approx(0.085, abs=0.01)
+    assert width(8) == pytest.approx(0.6, abs=0.1)
+
+
+def test_the_interval_is_that_of_the_paired_change() -> None:
+    # Half are false positives before and after: unpaired, the change would seem to have the noise of two rates.
+    runs = [trial(False, i % 2 == 0, i % 2 == 0 or i == 1, str(i)) for i in range(200)]
+    shift = effect("x", runs).false_positives
+    assert shift is not None
+    assert shift.change == pytest.approx(1 / 200)
+    assert shift.high - shift.low <= 0.02
+
+
+def test_where_all_draws_are_alike_the_interval_still_has_a_width() -> None:
+    unmoved = effect("x", [trial(False, False, False, str(i)) for i in range(100)]).false_positives
+    turned = effect("x", [trial(False, False, True, str(i)) for i in range(100)]).false_positives
+    calmed = effect("x", [trial(False, True, False, str(i)) for i in range(100)]).false_positives
+    assert unmoved is not None
+    assert turned is not None
+    assert calmed is not None
+    # Wilson for 0 of 100: the upper end is 1.96² / (100 + 1.96²) = 0.037.
+    assert (unmoved.low, unmoved.high) == pytest.approx((-0.037, 0.037), abs=0.0001)
+    assert (turned.low, turned.high) == pytest.approx((0.963, 1.0), abs=0.0001)
+    assert (calmed.low, calmed.high) == pytest.approx((-1.0, -0.963), abs=0.0001)
+    assert unmoved.interval == turned.interval == calmed.interval == "wilson"
+
+
+async def test_labels_of_other_trajectories_are_an_error(tmp_path: Path) -> None:
+    trajectories, labels = write(tmp_path)
+    evaluator, _ = judge(honest)
+    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
+    labels.write_bytes(encode(LabelRecord(id="other", success=True)))
+    with pytest.raises(UsageError, match="no decided label"):
+        measure([trajectories], labels, tmp_path, chosen)

@@ -1,0 +1,242 @@
+"""The two evaluators of the paper, with a scripted model and with the mock endpoint."""
+
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from PIL import Image as Picture
+
+from prill.errors import ContextTooLong, UsageError
+from prill.evaluators.outcome import CaptionJudge, VLMJudge, reference_action, reference_verdict
+from prill.models.client import OpenAIModel
+from prill.models.prompts import Prompt, load_prompt
+from prill.protocols import Image, Message
+from prill.testing import MockServer, ScriptedModel
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+
+SUCCESS = "Thoughts: it is there\nStatus: success"
+
+
+class Given:
+    """The caption in the record."""
+
+    name = "given"
+
+    async def __call__(self, observation: Observation) -> str:
+        return observation.caption or ""
+
+
+def trajectory(folder: Path | None = None, platform: Platform = "web", **last: str) -> Trajectory:
+    if folder:
+        last["screenshot"] = str(folder / "end.png")
+        Picture.new("RGB", (20, 10)).save(last["screenshot"])
+    steps = (
+        Step(Observation(caption="start page"), Action("click", "click [7] where [7] is link 'Cart'"), "I am sure I did it"),
+    )
+    task = Task(goal="Put it in the cart", platform=platform)
+    return Trajectory(id="a", task=task, steps=steps, final=Observation(**last), answer="Done!")
+
+
+def text(messages: tuple[Message, ...]) -> str:
+    return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
+
+
+async def test_the_modular_judge_shows_goal_actions_caption_and_answer_but_no_thoughts() -> None:
+    model = ScriptedModel([SUCCESS])
+    verdict = await CaptionJudge(model, Given())(trajectory(caption="The cart holds 1 item"))
+    assert (verdict.success, verdict.score, verdict.reason) == (True, 1.0, "it is there")
+    shown = text(model.seen[0])
+    for words in ("Put it in the cart", "1: click at [link 'Cart']", "The cart holds 1 item", "Done!"):
+        assert words in shown
+    assert "I am sure" not in shown
+    assert "start page" not in shown
+
+
+async def test_the_vision_judge_sees_the_last_frames_after_the_text(tmp_path: Path) -> None:
+    model = ScriptedModel([SUCCESS])
+    verdict = await VLMJudge(model)(trajectory(tmp_path))
+    assert verdict.success
+    system, user = model.seen[0]
+    assert system.role == "system"
+    assert user.parts[-1] == Image(str(tmp_path / "end.png"))
+    assert "Image 1: the state after the last action." in text((user,))
+
+
+PROMPTS = sorted(file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir())
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_all_calls_with_a_prompt_begin_alike_so_that_servers_read_that_once(name: str) -> None:
+    prompt = load_prompt("prill.evaluators", name)
+    system, user = prompt.text.split("\n# user\n")
+    assert set(Prompt(name, system).slots) <= {"device"}
+    assert user.startswith("The code of this message is {{ code }};"), "the code stands before all that is quoted"
+
+
+async def test_the_answer_can_be_left_out() -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given(), include_answer=False)(trajectory(caption="x"))
+    assert "Done!" not in text(model.seen[0])
+
+
+async def test_an_answer_that_is_left_out_is_not_among_the_actions_either(tmp_path: Path) -> None:
+    plain = trajectory(tmp_path, caption="x")
+    spoken = replace(
+        plain, steps=(*plain.steps, Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")))
+    )
+    for build in (VLMJudge, lambda model, **options: CaptionJudge(model, Given(), **options)):
+        model = ScriptedModel([SUCCESS] * 3)
+        for options in ({}, {"include_answer": False}, {"preset": "paper"}):
+            await build(model, **options)(spoken)  # type: ignore[operator]
+        shown = ["It costs 12" in text(messages) for messages in model.seen]
+        assert shown == [True, False, True], "the paper's protocol shows the actions as they are"
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [("web", "web sites"), ("android", "Android phone"), ("ios", "iPhone"), ("desktop", "desktop computer")],
+)
+async def test_the_prompt_follows_the_platform(platform: Platform, words: str) -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given())(trajectory(platform=platform, caption="x"))
+    assert words in text(model.seen[0])
+
+
+async def test_without_evidence_there_is_no_verdict_and_no_call() -> None:
+    model = ScriptedModel([])
+    assert (await VLMJudge(model)(trajectory(caption="x"))).unscored == "no_evidence"
+    assert (await CaptionJudge(model, Given())(Trajectory(id="a", task=Task(goal="g")))).unscored == "no_evidence"
+
+
+async def test_a_prompt_that_does_not_fit_is_sent_once_more_with_less_of_the_state() -> None:
+    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    verdict = await CaptionJudge(model, Given(), max_chars=4000)(trajectory(caption="x" * 9000))
+    assert verdict.success
+    first, second = (text(messages).count("x") for messages in model.seen)
+    assert 4000 <= first < 4100
+    assert 660 <= second < 760
+    model = ScriptedModel([ContextTooLong("too long")])
+    assert (await CaptionJudge(model, Given())(trajectory(caption="short"))).unscored == "context"
+
+
+async def test_a_long_history_is_shortened_too_but_no_action_is_left_out() -> None:
+    model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
+    steps = tuple(Step(Observation(), Action("type", f"type {i} " + "y" * 700)) for i in range(30))
+    long = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x"))
+    assert (await CaptionJudge(model, Given())(long)).success
+    first, second = map(text, model.seen)
+    assert first.count("y") > 12_000
+    assert second.count("y") < 4_000
+    assert all(f"\n{i}: type {i - 1} yy" in second for i in range(1, 31))
+
+
+async def test_the_score_is_the_probability_of_success_where_the_endpoint_gives_it() -> None:
+    with MockServer() as server:
+        judge = CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())
+        good = await judge(trajectory(caption="truth=success"))
+        bad = await judge(trajectory(caption="truth=failure"))
+    assert (good.success, bad.success) == (True, False)
+    assert good.score is not None
+    assert bad.score is not None
+    assert 0.5 < good.score < 1.0
+    assert 0.0 < bad.score < 0.5
+    with MockServer(no_logprobs=True) as server:
+        plain = await CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())(trajectory(caption="truth=failure"))
+    assert (plain.success, plain.score) == (False, 0.0)
+
+
+def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
+    model = ScriptedModel([])
+    infos = [
+        VLMJudge(model).info,
+        VLMJudge(model, frames=2).info,
+        VLMJudge(model, include_answer=False).info,
+        CaptionJudge(model, Given()).info,
+        CaptionJudge(model, Given(), max_tokens=9).info,
+        CaptionJudge(model, Given(), max_chars=9).info,
+    ]
+    assert len({str(info) for info in infos}) == len(infos)
+    assert VLMJudge(model).info == VLMJudge(model).info
+    assert all(info.prompt and info.prompt.startswith("sha256:") for info in infos)
+
+
+async def test_a_missing_screenshot_is_an_input_failure_of_that_trajectory() -> None:
+    with MockServer() as server:
+        verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(trajectory(screenshot="/nowhere/x.png"))
+    assert verdict.unscored == "input"
+    assert "image /nowhere/x.png is missing" in verdict.reason
+
+
+async def test_thoughts_are_shown_only_on_request_and_as_claims() -> None:
+    model = ScriptedModel([SUCCESS])
+    await CaptionJudge(model, Given(), include_thoughts=True)(trajectory(caption="x"))
+    shown = text(model.seen[0])
+    assert "1: I am sure I did it" in shown.split("[thoughts ")[1].split("[/thoughts")[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "shown"),
+    [("text", "web", True), ("text", "android", False), ("vision", "web", False), ("vision", "ios", True)],
+)
+async def test_the_paper_preset_shows_the_answer_where_the_original_did(
+    tmp_path: Path, kind: str, platform: Platform, shown: bool
+) -> None:
+    model = ScriptedModel([SUCCESS])
+    judge = VLMJudge(model, preset="paper") if kind == "vision" else CaptionJudge(model, Given(), preset="paper")
+    verdict = await judge(trajectory(tmp_path, platform, caption="x"))
+    assert verdict.success
+    assert verdict.evaluator.params["preset"] == "paper"
+    assert ("Done!" in text(model.seen[0])) is shown
+
+
+async def test_the_paper_preset_asks_for_two_lines_whatever_the_endpoint_can_do() -> None:
+    with MockServer() as server:
+        model = OpenAIModel("m", base_url=server.base_url)
+        paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
+    assert (paper.success, model.dialect.structured) == (True, "json_schema")
+    assert paper.reason
+    assert "{" not in paper.reason
+
+
+def test_the_paper_preset_is_one_state() -> None:
+    with pytest.raises(UsageError, match="one state"):
+        CaptionJudge(ScriptedModel([]), Given(), preset="paper", frames=2)
+
+
+# (reply, the original's offline scripts, its retries): spec T3 and D3.
+READINGS = [
+    ('Thoughts: x\nStatus: "success"', True, True),
+    ("Status: Success", True, False),
+    ("Status: success.", False, True),
+    ("Status: unsuccessful", False, True),
+    ("Status:\nsuccess", False, False),
+    ("It is a success", False, False),
+    ("Status: failure\nStatus: success", False, False),
+]
+
+
+@pytest.mark.parametrize(("reply", "offline", "reflexion"), READINGS)
+def test_the_originals_reading_of_replies_is_kept_for_comparison(reply: str, offline: bool, reflexion: bool) -> None:
+    assert reference_verdict(reply, "offline") is offline
+    assert reference_verdict(reply, "reflexion") is reflexion
+
+
+# (recorded, the original's words): spec T1 in its compatibility form.
+ORIGINAL_WORDS = [
+    ("click [1335] where [1335] is [1335] link '12 Reviews'", "click at [link '12 Reviews']"),
+    ("click [1335] where [1335] is link '12 Reviews'", "click at ['12 Reviews']"),
+    (
+        "type [164] [restaurants near CMU] where [164] is [164] textbox 'Search'",
+        "type [restaurants near CMU] at [textbox 'Search']",
+    ),
+    ("scroll [down]", "scroll [down]"),
+    ("stop [42]", "stop [42]"),
+    ("go_back", "go_back"),
+    ("type somewhere", None),
+]
+
+
+@pytest.mark.parametrize(("recorded", "words"), ORIGINAL_WORDS)
+def test_the_originals_wording_of_actions_is_kept_for_comparison(recorded: str, words: str | None) -> None:
+    assert reference_action(recorded) == words

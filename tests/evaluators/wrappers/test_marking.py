@@ -1,0 +1,51 @@
+"""Screenshots with the action drawn on them, as a judge sees them."""
+
+from pathlib import Path
+
+from PIL import Image as Picture
+
+from prill.evaluators.outcome import VLMJudge
+from prill.evaluators.wrappers.marking import Marked
+from prill.protocols import Image
+from prill.testing import ScriptedModel
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+
+def run(folder: Path) -> Trajectory:
+    for name in ("first", "before", "after"):
+        Picture.new("RGB", (200, 100), "white").save(folder / f"{name}.png")
+    steps = (
+        Step(Observation(screenshot=str(folder / "first.png")), Action("click", "tap", point=(0.5, 0.5))),
+        Step(Observation(screenshot=str(folder / "before.png")), Action("click", "tap", point=(0.25, 0.5))),
+    )
+    final = Observation(screenshot=str(folder / "after.png"))
+    return Trajectory(id="a", task=Task(goal="g", platform="android"), steps=steps, final=final)
+
+
+async def test_the_judge_sees_where_the_next_action_touches_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    model = ScriptedModel(["Thoughts: x\nStatus: success"])
+    judge = Marked(VLMJudge(model, frames=2))
+    trajectory = run(tmp_path)
+    verdict = await judge(trajectory)
+    assert verdict.evaluator.params["marked"] == "1"
+    before, after = [part.path for message in model.seen[0] for part in message.parts if isinstance(part, Image)]
+    assert after == str(tmp_path / "after.png")
+    with Picture.open(before) as shown:
+        colours = {shown.convert("RGB").getpixel((x, 50)) for x in range(40, 60)}
+        far = shown.convert("RGB").getpixel((150, 50))
+    assert len(colours) > 1, "the ring is drawn around (0.25, 0.5)"
+    assert far == (255, 255, 255)
+    with Picture.open(tmp_path / "before.png") as untouched:
+        assert untouched.convert("RGB").getcolors() == [(20000, (255, 255, 255))]
+
+
+async def test_the_key_goes_by_the_recorded_files(tmp_path: Path) -> None:
+    trajectory, judge = run(tmp_path), Marked(VLMJudge(ScriptedModel([]), frames=2))
+    assert judge.screenshots(trajectory) == [str(tmp_path / "before.png"), str(tmp_path / "after.png")]
+
+
+async def test_a_screenshot_that_cannot_be_drawn_on_is_an_input_failure(tmp_path: Path) -> None:
+    trajectory = run(tmp_path)
+    (tmp_path / "before.png").write_bytes(b"no picture")
+    verdict = await Marked(VLMJudge(ScriptedModel([]), frames=2))(trajectory)
+    assert (verdict.success, verdict.unscored) == (None, "input")

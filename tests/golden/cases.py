@@ -1,0 +1,107 @@
+"""The fixed inputs of the golden tests: judges as options by name, and command lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
+STUDENT = Path(__file__).with_name("prior.json")
+CALIBRATION = Path(__file__).with_name("calibration.json")
+LABELS = SAMPLES / "labels.jsonl"
+RUBRICS = Path(__file__).with_name("rubrics.toml")
+
+_PRIOR = {"evaluator": "prior", "model": str(STUDENT)}
+_TEXT = {"evaluator": "modular", "captioner": "text", "model": "m"}
+
+# Every judge and every wrapper, as it is described in a judge file.
+JUDGES: dict[str, dict[str, Any]] = {
+    "vlm": {"evaluator": "vlm", "model": "m"},
+    "vlm, paper": {"evaluator": "vlm", "model": "m", "preset": "paper"},
+    "vlm, options": {"evaluator": "vlm", "model": "m", "frames": 3, "answer": False, "thoughts": True, "max_tokens": 99},
+    "modular": {"evaluator": "modular", "model": "m", "captioner": "given"},
+    "modular, options": {**_TEXT, "frames": 2, "answer": False, "thoughts": True, "max_tokens": 99},
+    "modular, paper": {**_TEXT, "preset": "paper"},
+    "modular, ocr": {"evaluator": "modular", "model": "m", "captioner": "ocr"},
+    "steps": {"evaluator": "steps", "model": "m", "captioner": "text"},
+    "steps, options": {
+        "evaluator": "steps",
+        "model": "m",
+        "captioner": "text",
+        "preset": "paper",
+        "towards": 0.3,
+        "away": -1.0,
+    },
+    "webjudge": {"evaluator": "webjudge", "model": "m"},
+    "webjudge, text": {"evaluator": "webjudge", "model": "m", "captioner": "text", "top_k": 2, "max_tokens": 77},
+    "rubric": {"evaluator": "rubric", "model": "m"},
+    "rubric, options": {"evaluator": "rubric", "model": "m", "captioner": "text", "answer": False, "top_k": 1},
+    "rubric, rubrics": {"evaluator": "rubric", "model": "m", "captioner": "text", "rubrics": str(RUBRICS)},
+    "vote": {"evaluator": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
+    "vote of two": {"evaluator": "vote", "judges": [_TEXT, {"evaluator": "self-report"}]},
+    "cascade": {"evaluator": "cascade", "band": [0.2, 0.7], "judges": [_PRIOR, _TEXT]},
+    "ensemble": {"evaluator": "ensemble", "threshold": 0.4, "weights": [1.0, 3.0], "judges": [_PRIOR, _TEXT]},
+    "prior": _PRIOR,
+    "oracle": {"evaluator": "oracle", "labels": str(LABELS), "source": "oracle"},
+    "self-report": {"evaluator": "self-report"},
+    "always-fail": {"evaluator": "always-fail"},
+    "always-success": {"evaluator": "always-success"},
+    "evidence only": {**_TEXT, "evidence_only": True},
+    "points read from the tree": {**_TEXT, "read_points": "tree"},
+    "points read by ocr": {**_TEXT, "read_points": "ocr"},
+    "points marked": {"evaluator": "vlm", "model": "m", "frames": 2, "mark_points": True},
+    "all around": {"evaluator": "vlm", "model": "m", "evidence_only": True, "read_points": "tree", "mark_points": True},
+    "calibrated": {**_PRIOR, "calibration": str(CALIBRATION)},
+}
+
+_RUNS = str(SAMPLES / "trajectories.jsonl")
+
+# Each verb on the samples; the files named are compared beside exit code and standard output.
+VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "score": (("score", _RUNS, "-o", "{out}/v.jsonl", "--evaluator", "self-report", "--json"), ("v.jsonl",)),
+    "score a fitted judge": (
+        ("score", _RUNS, "-o", "{out}/p.jsonl", "--evaluator", "prior", "--model", str(STUDENT)),
+        ("p.jsonl",),
+    ),
+    "score, planned": (
+        ("score", _RUNS, "-o", "{out}/w.jsonl", "--evaluator", "vlm", "--model", "gpt-4o", "--dry-run"),
+        (),
+    ),
+    "score, no file": (("score", "{out}/none.jsonl", "-o", "{out}/v.jsonl", "--evaluator", "always-fail"), ()),
+    "score, no evaluator": (("score", _RUNS, "-o", "{out}/v.jsonl", "--evaluator", "nobody"), ()),
+    "agree": (("agree", "{out}/v.jsonl", str(LABELS), "--trajectories", _RUNS, "--by", "site"), ()),
+    "agree as JSON": (("agree", "{out}/v.jsonl", str(LABELS), "--json", "--disagreements", "{out}/d.jsonl"), ("d.jsonl",)),
+    "fit": (("fit", _RUNS, str(LABELS), "-o", "{out}/prior.json", "--kind", "prior"), ()),
+    "calibrate": (
+        ("calibrate", "{out}/p.jsonl", str(LABELS), "-o", "{out}/c.json", "--trajectories", _RUNS, "--plot", "{out}/p.svg"),
+        ("c.json", "p.svg"),
+    ),
+    "redteam": (
+        ("redteam", _RUNS, str(LABELS), "-o", "{out}/red", "--evaluator", "self-report", "--limit", "30"),
+        ("red/redteam.json", "red/redteam.md"),
+    ),
+    "report": (("report", _RUNS, "-o", "{out}/r.html", "--verdicts", "{out}/v.jsonl", "--labels", str(LABELS)), ()),
+    "convert": (
+        ("convert", "agent-eval-refine", "{out}/theirs", "-o", "{out}/ours"),
+        ("ours/trajectories.jsonl", "ours/labels.jsonl"),
+    ),
+    "devices": (("devices", "nowhere"), ()),
+    "annotate": (("annotate", "{out}/none.jsonl", "-o", "{out}/l.jsonl", "--annotator", "ada"), ()),
+    "rollout": (("rollout", "miniwob", "--policy", "scripted", "--tasks", "no-such-task", "-o", "{out}/runs"), ()),
+}
+
+
+def prepare(folder: Path) -> None:
+    """What some verbs read: verdicts of two judges, and a recording in somebody else's format."""
+    theirs = folder / "theirs"
+    (theirs / "evals").mkdir(parents=True)
+    (theirs / "meta.json").write_text('{"platform": "web"}')
+    log = [
+        {"uid": "tea", "intent": "Find the cheapest tea", "response": "$5", "steps": [{"other": {"raw_action": "stop [$5]"}}]},
+        {"uid": "cup", "intent": "Buy a cup", "response": "", "steps": [{"other": {"raw_action": "scroll [down]"}}]},
+    ]
+    (theirs / "trajectory_log.json").write_text(json.dumps(log))
+    annotation = {"task_uid": "tea", "task_idx": 0, "user_uid": "Ann", "annotation": "Success", "comment": ""}
+    (theirs / "evals" / "human.jsonl").write_text(json.dumps(annotation) + "\n")

@@ -1,0 +1,70 @@
+"""Calls side by side: results in order, the first failure ends the rest, and what ends a run is raised first."""
+
+import asyncio
+import gc
+
+import pytest
+
+from prill.errors import CallTimeout, EndpointError, TransportFailure
+from prill.models.calls import together
+
+
+async def after(turns: int, outcome: object, log: list[object] | None = None) -> object:
+    try:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        if log is not None:
+            log.append(outcome)
+        raise
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+async def test_results_come_in_the_order_of_the_calls() -> None:
+    assert await together([after(3, "a"), after(1, "b"), after(2, "c")]) == ["a", "b", "c"]
+    assert await together([]) == []
+
+
+async def test_the_first_failure_is_raised_as_it_is_and_the_rest_is_dropped() -> None:
+    dropped: list[object] = []
+    with pytest.raises(CallTimeout, match="late"):
+        await together([after(9, "slow", dropped), after(1, CallTimeout("late")), after(9, "slower", dropped)])
+    assert set(dropped) == {"slow", "slower"}
+
+
+async def test_a_failure_that_ends_the_run_goes_before_one_of_the_trajectory() -> None:
+    with pytest.raises(EndpointError):
+        await together([after(1, TransportFailure("down")), after(1, EndpointError("no such model"))])
+
+
+async def test_being_cancelled_cancels_the_calls() -> None:
+    dropped: list[object] = []
+    whole = asyncio.create_task(together([after(50, "a", dropped), after(50, "b", dropped)]))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    whole.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await whole
+    assert set(dropped) == {"a", "b"}
+
+
+async def test_of_many_calls_a_bounded_number_is_begun_and_the_rest_is_never_begun_after_a_failure(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    begun: list[int] = []
+
+    async def call(i: int) -> None:
+        begun.append(i)
+        await asyncio.sleep(0)
+        if i == 3:
+            raise TransportFailure("down")
+        await asyncio.Event().wait()
+
+    with pytest.raises(TransportFailure):
+        await together([call(i) for i in range(500)])
+    gc.collect()
+    assert 4 <= len(begun) < 50
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+    assert await together([after(1, i) for i in range(500)]) == list(range(500))

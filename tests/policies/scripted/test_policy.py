@@ -1,0 +1,81 @@
+"""The scripted policy on page texts, without a browser; that it solves and fails real pages is in tests/emulators."""
+
+from __future__ import annotations
+
+import pytest
+
+from prill.errors import UsageError
+from prill.policies.miniwob_text import Page
+from prill.policies.scripted.policy import Behaviour, ScriptedPolicy
+from prill.policies.scripted.scripts import SCRIPTS
+from prill.types import Action, Observation, Task
+
+FORM = 'text "User \\"name\\""\ntextbox value ""\ntext "Password"\ntextbox #2 value "••" focused\nbutton "Login"'
+LOGIN = Task(
+    id="login", goal='Enter the username "ada" and the password "x9" into the text fields and press login.', site="login-user"
+)
+
+
+async def actions(behaviour: Behaviour) -> list[Action]:
+    policy = ScriptedPolicy(behaviour)
+    policy.reset(LOGIN)
+    done: list[Action] = []
+    while not done or not done[-1].is_final:
+        done.append((await policy.act(Observation(text=FORM))).action)
+    return done
+
+
+def test_a_page_is_read_into_elements_with_names_states_and_what_is_inside() -> None:
+    page = Page.read('row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"')
+    row, text, box, button = page.elements
+    assert row.inside == (text, box)
+    assert text.name == 'a "b" #1'
+    assert (box.target, box.state) == ('textbox "Tags:" #2', 'value "x" focused')
+    assert box.is_("focused")
+    assert (button.depth, button.inside) == (0, ())
+
+
+async def test_solving_types_each_value_into_its_field_and_submits() -> None:
+    assert [(a.kind, a.target, a.value) for a in (await actions("solve"))[:-1]] == [
+        ("type", "textbox", "ada"),
+        ("type", "textbox #2", "x9"),
+        ("click", 'button "Login"', None),
+    ]
+
+
+async def test_a_wrong_target_means_other_elements_and_still_a_submission() -> None:
+    done = await actions("wrong-target")
+    assert [a.value for a in done[:2]] == ["x9", "ada"]
+    assert done[2].target == 'button "Login"'
+
+
+async def test_not_submitting_is_everything_but_the_last_action() -> None:
+    assert (await actions("no-submit"))[:-1] == (await actions("solve"))[:-2]
+
+
+async def test_stopping_early_leaves_a_field_empty_and_says_so() -> None:
+    first, stop = await actions("stop-early")
+    assert first == (await actions("solve"))[0]
+    assert stop.value == "I stopped before the task was finished."
+
+
+async def test_a_false_claim_tells_of_what_was_never_done() -> None:
+    look, stop = await actions("false-claim")
+    assert look.kind == "scroll"
+    assert stop.value is not None
+    assert "complete" in stop.value or "Done" in stop.value
+
+
+async def test_a_page_without_what_the_goal_names_makes_the_agent_say_so() -> None:
+    policy = ScriptedPolicy()
+    policy.reset(Task(goal='Click on the "go" button.', site="click-button"))
+    step = await policy.act(Observation(text='button "stop"'))
+    assert step.action.value == "I could not do it: nothing here is called 'go'."
+
+
+def test_what_cannot_be_played_is_refused_with_the_choices() -> None:
+    with pytest.raises(UsageError, match="choose one of solve, wrong-target"):
+        ScriptedPolicy("cheat")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="there are scripts for choose-list"):
+        ScriptedPolicy().reset(Task(goal="g", site="chess"))
+    assert len(SCRIPTS) >= 14

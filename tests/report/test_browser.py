@@ -1,0 +1,477 @@
+"""The report: what a reader sees and does in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import pytest_asyncio
+
+from prill.emulators.browser.chromium import Chromium, chromium_path
+from prill.errors import UsageError
+from prill.report.entries import Judge
+from prill.report.page import write_report
+from prill.store import BadLine
+from prill.types import (
+    Action,
+    Criterion,
+    EvaluatorInfo,
+    Findings,
+    LabelRecord,
+    Observation,
+    Opinion,
+    Step,
+    StepLabel,
+    StepVerdict,
+    Task,
+    Trajectory,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+from .conftest import FIRST, TRUTH, judges, labels, picture, trajectory, verdict
+
+browsed = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Chromium]:
+    if importlib.util.find_spec("playwright") is None:
+        pytest.skip("playwright is not installed")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+    started = Chromium()
+    yield started
+    await started.close()
+
+
+class Reader:
+    """A browser window, and everything it asked for or complained about."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog {dialog.message}"))
+
+    async def opens(self, path: Path, address: str = "#t=") -> Page:
+        await self.page.goto(f"{path.as_uri()}{address}")
+        if address == "#t=":
+            await self.page.keyboard.press("t")
+        return self.page
+
+    async def sees(self, condition: str) -> None:
+        """Waits until this JavaScript is true. Playwright's own waiting is forbidden by the page's policy."""
+        for _ in range(500):
+            if await self.page.evaluate(condition):
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"never true: {condition}")
+
+    async def listed(self) -> list[str]:
+        return [await line.get_attribute("data-id") or "" for line in await self.page.locator("#list [role=option]").all()]
+
+    async def shown(self) -> str:
+        return await self.page.locator("#detail .meta code").inner_text()
+
+    def images(self) -> list[str]:
+        return [Path(url).name for url in self.requests if url.endswith((".png", ".webp"))]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
+    context = await chromium.context(1280, 800)
+    yield Reader(await context.new_page())
+    await context.close()
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    items = [trajectory(id, metadata={} if id == "f" else {"truncated": id in "ace"}) for id in TRUTH]
+    write_report(tmp_path / "r.html", items, judges(), labels())
+    return tmp_path / "r.html"
+
+
+@browsed
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, "abcdef"),
+        ({"verdict": "success"}, "abf"),
+        ({"verdict": "failure"}, "cd"),
+        ({"verdict": "unscored"}, "e"),
+        ({"verdict": "success", "judge": "1"}, "aef"),
+        ({"against": "wrong"}, "bc"),
+        ({"against": "FP"}, "b"),
+        ({"against": "FN"}, "c"),
+        ({"against": "unscored"}, "e"),
+        ({"against": "agrees"}, "ad"),
+        ({"among": "differ"}, "b"),
+        ({"truth": "undecided"}, "f"),
+        ({"by-truncated": "true"}, "ace"),
+        ({"by-truncated": "(none)"}, "f"),
+        ({"by-site": "shop"}, "ab"),
+        ({"by-site": "wiki", "verdict": "failure"}, "cd"),
+    ],
+)
+async def test_filters_show_the_right_trajectories(reader: Reader, page: Path, chosen: dict[str, str], expected: str) -> None:
+    browser = await reader.opens(page)
+    await browser.locator("#filters > summary").click()
+    for key, value in chosen.items():
+        await browser.locator(f"#filter-{key}").select_option(value)
+    assert await reader.listed() == list(expected)
+    assert await reader.shown() == expected[0]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_search_finds_words_of_goal_and_id_and_can_be_left(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.keyboard.press("/")
+    await browser.keyboard.type("ENTRY ddd")
+    assert await reader.listed() == ["d"]
+    await browser.keyboard.type("zzz")
+    assert await reader.listed() == []
+    assert "No trajectory fits" in await browser.locator("#detail").inner_text()
+    await browser.keyboard.press("Escape")
+    await browser.locator("#clear").click()
+    assert len(await reader.listed()) == len(TRUTH)
+
+
+@browsed
+async def test_keys_go_through_trajectories_and_through_disagreements(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "#t=a")
+    seen = [await reader.shown()]
+    for key in "njnpkkn":
+        await browser.keyboard.press(key)
+        seen.append(await reader.shown())
+    # Disagreements are b (a false positive) and c (a false negative of both).
+    assert seen == ["a", "b", "c", "c", "b", "a", "a", "b"]
+    assert "b" in browser.url.rpartition("#t=")[2]
+
+
+@browsed
+async def test_two_of_three_judges_are_set_against_each_other(reader: Reader, tmp_path: Path) -> None:
+    info = EvaluatorInfo("third", "1")
+    third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), [*judges(), Judge("third", info, third)], labels())
+    browser = await reader.opens(tmp_path / "r.html", "")
+    # The second says failure of b, c and d, the third says success throughout; the third is right on c alone.
+    await browser.locator('.pairs button[data-judge="1"][data-among="2"]:not([data-against])').click()
+    assert await reader.listed() == list("bcd")
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", ""]
+    await browser.locator("#judges > details > summary").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["second", "third", "first"]
+    await browser.keyboard.press("s")
+    await browser.locator('.pairs button[data-judge="2"][data-among="1"][data-against="agrees"]').click()
+    assert await reader.listed() == ["c"]
+    await browser.locator("#clear").click()
+    assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second", "third"]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_what_is_read_can_be_scrolled_by_keys_at_once(reader: Reader, tmp_path: Path) -> None:
+    found = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
+    write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=found), labels())
+    browser = await reader.opens(tmp_path / "r.html", "")
+    for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
+        if key != "s":
+            await browser.keyboard.press(key)
+        await browser.keyboard.press("PageDown")
+        await reader.sees(f"document.getElementById('{place}').scrollTop > 0")
+    await browser.locator('[data-id="b"]').click()  # now the list has the focus
+    await reader.sees("document.activeElement.id == 'list'")
+    await browser.keyboard.press("k")
+    await reader.sees("document.activeElement.id == 'detail'")
+
+
+@browsed
+async def test_enter_enlarges_the_first_picture_and_then_the_chosen_one(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 4))])
+    browser = await reader.opens(tmp_path / "r.html")
+    for choose, card in (("", 0), ("document.getElementById('card-2').focus()", 2)):
+        await browser.evaluate(choose)
+        await browser.keyboard.press("Enter")
+        assert await browser.locator("#viewer strong").inner_text() == f"Step {card + 1} of 4"
+        await browser.keyboard.press("Escape")
+        # The page puts the focus back in its own time.
+        await browser.wait_for_function(f"document.activeElement.id === 'card-{card}'")
+
+
+@browsed
+async def test_rewards_stand_on_the_timeline_and_a_label_that_stands_in_is_named(reader: Reader, tmp_path: Path) -> None:
+    steps = (StepVerdict(0, "towards", 0.5), StepVerdict(1, "not_sure", -0.5, flagged=True))
+    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps, rewards=(0.5, -0.5))})]
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 2))], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    lines = browser.locator(".timeline tbody tr")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["first", "→", "?"],
+        ["first", "reward,", "sum", "0", "0.5", "−0.5"],
+    ]
+    assert "stands in" not in await browser.locator("#card-0").inner_text()
+    assert "stands in, the reply held no label" in await browser.locator("#card-1").inner_text()
+
+
+@browsed
+async def test_page_and_pictures_moved_together_find_each_other_whatever_their_names(reader: Reader, tmp_path: Path) -> None:
+    names = ["a b.png", "50% #1?.png", "quo\"te's.png", "ünï—日本.png", "a:b&amp;.png", "..x.png", "{{script}}.png"]
+    (tmp_path / "first").mkdir()
+    steps = [Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click")) for name in names]
+    item = trajectory("odd id %20 #?&'\"<日>", steps)
+    write_report(tmp_path / "first" / "my report #1%.html", [trajectory("b"), item])
+    (tmp_path / "first").rename(tmp_path / "se cond?#%41")
+    browser = await reader.opens(tmp_path / "se cond?#%41" / "my report #1%.html", "")
+    await browser.keyboard.press("t")
+    await browser.keyboard.press("j")
+    await browser.evaluate("document.querySelectorAll('#detail img').forEach((image) => { image.loading = 'eager'; })")
+    await reader.sees(
+        f"[...document.querySelectorAll('#detail img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
+    )
+    await browser.reload()
+    assert await reader.shown() == item.id
+    assert reader.complaints == []
+
+
+@browsed
+async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    for opening, closing in (("?", "Escape"), ("?", "?")):
+        await browser.keyboard.press(opening)
+        assert await browser.locator("#help").is_visible()
+        await browser.keyboard.press("j")
+        await browser.keyboard.press(closing)
+        assert not await browser.locator("#help").is_visible()
+    assert await reader.shown() == "a"
+
+
+@browsed
+async def test_a_count_of_the_confusion_leads_to_its_trajectories(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "")
+    await browser.locator('.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]').click()
+    assert await reader.listed() == ["b"]
+
+
+@browsed
+async def test_every_judge_stands_beside_the_others_with_what_it_found(reader: Reader, tmp_path: Path) -> None:
+    found = Findings(
+        criteria=(Criterion(text="Item is in the basket", met="met", step=1, reason="seen there"),),
+        process=0.5,
+        not_executable="A captcha",
+        side_effects=("Logged out",),
+    )
+    opinions = (Opinion(judge="third", success=None, unscored="parse"),)
+    steps = (StepVerdict(0, "away", 0.0, "wrong page"), StepVerdict(1, "reached", 1.0))
+    marked = LabelRecord(id="a", success=True, annotator="Ann", note="clear case", steps=(StepLabel(0, "towards"),))
+    own = judges(findings=found, opinions=opinions, steps=steps, seconds=1.26)
+    items = [trajectory("a", [Step(Observation(caption="A basket"), Action("click"))] * 2, answer="It is done")]
+    write_report(tmp_path / "r.html", items, own, [marked])
+    browser = await reader.opens(tmp_path / "r.html")
+    text = await browser.locator("#detail").inner_text()
+    for words in (
+        "because a",
+        "Item is in the basket",
+        "seen there",
+        "50 %",
+        "A captcha",
+        "Logged out",
+        "1.3 s",
+        "Ann: clear case",
+    ):
+        assert words in text, words
+    assert await browser.locator(".judge h3").all_inner_texts() == ["first", "second"]
+    assert "not evidence" in await browser.locator(".answer").inner_text()
+    lines = browser.locator(".timeline tbody tr")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["first", "←", "★"],
+        ["Ann", "person", "→"],
+        ["first", "criteria", "shown", "1"],
+    ]
+    await browser.locator(".fold summary", has_text="Opinions of 1").click()
+    assert "third" in await browser.locator(".judge").first.inner_text()
+
+
+def states(folder: Path, count: int) -> list[Step]:
+    return [Step(Observation(screenshot=picture(folder, f"s{i:02}.png")), Action("click")) for i in range(count)]
+
+
+@browsed
+@pytest.mark.parametrize("embed", [False, True])
+async def test_a_tap_is_drawn_at_its_place_on_the_picture(reader: Reader, tmp_path: Path, embed: bool) -> None:
+    state = Observation(screenshot=picture(tmp_path / "i", "phone.png", (540, 1200)))
+    actions = [
+        Action("click", point=(0.41, 0.22)),
+        Action("swipe", point=(0.5, 0.8), end_point=(0.5, 0.2)),
+        Action("type", value="milk & honey", point=(0.1, 0.5)),
+    ]
+    write_report(tmp_path / "r.html", [trajectory("a", [Step(state, action) for action in actions])], embed=embed)
+    browser = await reader.opens(tmp_path / "r.html")
+    await reader.sees("document.querySelector('#card-0 img').naturalWidth > 0")
+    image = await browser.locator("#card-0 img").bounding_box()
+    ring = await browser.locator("#card-0 circle.tap").bounding_box()
+    assert image is not None
+    assert ring is not None
+    assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
+    assert ring["x"] + ring["width"] / 2 == pytest.approx(image["x"] + 0.41 * image["width"], abs=1)
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(image["y"] + 0.22 * image["height"], abs=1)
+    assert (await browser.locator("#card-1 path.swipe").get_attribute("d") or "").startswith("M270 960L270 240")
+    assert await browser.locator("#card-2 .tag text").text_content() == "milk & honey"
+    await browser.locator("#card-0 .enlarge").click()
+    await reader.sees("document.querySelector('#viewer img').naturalWidth > 0")
+    image = await browser.locator("#viewer img").bounding_box()
+    ring = await browser.locator("#viewer circle.tap").bounding_box()
+    assert image is not None
+    assert ring is not None
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(image["y"] + 0.22 * image["height"], abs=1)
+    assert image["height"] / image["width"] == pytest.approx(1200 / 540, rel=0.01)
+    await browser.keyboard.press("ArrowRight")
+    assert await browser.locator("#viewer path.swipe").count() == 1
+    await browser.keyboard.press("Escape")
+    assert not await browser.locator("#viewer").is_visible()
+
+
+@browsed
+async def test_images_are_fetched_when_they_come_into_sight_and_not_before(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 60)), trajectory("b")])
+    browser = await reader.opens(tmp_path / "r.html", "")
+    assert reader.images() == []
+    await browser.keyboard.press("t")
+    await reader.sees("document.querySelector('#card-0 img').complete")
+    assert 0 < len(reader.images()) < 30
+    await browser.locator("#card-59").scroll_into_view_if_needed()
+    await reader.sees("document.querySelector('#card-59 img').naturalWidth > 0")
+    assert "s59.png" in reader.images()
+
+
+@browsed
+async def test_an_embedded_page_asks_for_nothing_and_a_linked_one_for_its_images(reader: Reader, tmp_path: Path) -> None:
+    item = trajectory("a", states(tmp_path / "i", 1))
+    for embed, wanted in ((True, []), (False, ["s00.png"])):
+        write_report(tmp_path / "r.html", [item], judges(), labels(), embed=embed)
+        reader.requests.clear()
+        await reader.opens(tmp_path / "r.html", f"?{embed}#t=a")
+        await reader.sees("document.querySelector('#card-0 img').naturalWidth == 640")
+        assert [Path(url).name for url in reader.requests if url.startswith("file:") and "r.html" not in url] == wanted
+        assert not [url for url in reader.requests if not url.startswith(("file:", "data:"))]
+    assert reader.complaints == []
+
+
+@browsed
+async def test_a_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path) -> None:
+    steps = states(tmp_path / "i", 2)
+    (tmp_path / "i" / "s01.png").unlink()
+    write_report(tmp_path / "r.html", [trajectory("a", steps)])
+    (tmp_path / "i" / "s00.png").unlink()  # one was gone before the page was made, one goes afterwards
+    browser = await reader.opens(tmp_path / "r.html")
+    await reader.sees("document.querySelectorAll('.frame.absent').length == 2")
+    assert "s00.png" in await browser.locator("#card-0").inner_text()
+    assert "s01.png" in await browser.locator("#card-1").inner_text()
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    '<img src="http://attacker.invalid/x.png" onerror="alert(2)">',
+    '"><svg onload=alert(3)>{{script}}',
+)
+
+
+@browsed
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_texts_are_shown_and_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
+    state = Observation(text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png"))
+    step = Step(state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text)
+    criteria = (Criterion(text=text, met="met", step=0, reason=text),)
+    item = Trajectory(
+        id=text,
+        task=Task(id=text, goal=text, site=text, earlier=(trajectory("e", answer=text),)),
+        agent=text,
+        steps=(step,),
+        final=state,
+        answer=text,
+        metadata={text: text},
+        error=text,
+    )
+    said = Verdict(
+        id=text,
+        success=True,
+        score=1.0,
+        reason=text,
+        steps=(StepVerdict(0, "away", 0.0, text),),
+        evaluator=EvaluatorInfo(text, text, text),
+        findings=Findings(criteria=criteria, not_executable=text, side_effects=(text,)),
+        opinions=(Opinion(judge=text, success=True, reason=text),),
+    )
+    label = LabelRecord(id=text, success=False, source=text, annotator=text, note=text, steps=(StepLabel(0, "away"),))
+    judge = Judge(text, said.evaluator, {text: said})
+    write_report(tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text)
+    browser = await reader.opens(tmp_path / "r.html", "")
+    await browser.keyboard.press("t")
+    assert await browser.locator("#detail h2").inner_text() == text
+    assert await browser.locator(".answer blockquote").inner_text() == text
+    assert await browser.title() == text
+    await browser.keyboard.press("Enter")
+    await browser.keyboard.press("Escape")
+    await browser.keyboard.press("j")
+    assert reader.complaints == []
+    assert not [url for url in reader.requests if "attacker" in url]
+    assert await browser.locator("img[onerror], svg[onload]").count() == 0
+
+
+@browsed
+async def test_the_page_s_policy_would_stop_what_slipped_through(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.evaluate(
+        """() => {
+          const box = document.createElement("div");
+          box.innerHTML = '<img src="http://attacker.invalid/a.png"><img src="data:," onerror="window.ran = true">';
+          document.body.append(box);
+          const script = document.createElement("script");
+          script.textContent = "window.ran = true";
+          document.body.append(script);
+        }"""
+    )
+    blocked = await browser.evaluate("fetch('http://attacker.invalid/').then(() => 'sent', () => 'blocked')")
+    assert blocked == "blocked"
+    assert await browser.evaluate("window.ran") is None
+    assert sum("Content Security Policy" in complaint for complaint in reader.complaints) >= 4
+
+
+@browsed
+async def test_of_thousands_of_trajectories_only_those_in_sight_are_drawn(reader: Reader, tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", (trajectory(f"n{i}") for i in range(2000)))
+    browser = await reader.opens(tmp_path / "r.html")
+    assert len(await reader.listed()) < 40
+    await browser.evaluate("document.getElementById('list').scrollTop = 1e9")
+    await browser.locator('[data-id="n1999"]').click()
+    assert await reader.shown() == "n1999"
+    await browser.keyboard.press("k")
+    assert await reader.shown() == "n1998"
+
+
+@browsed
+@pytest.mark.parametrize("width", [1280, 420])
+async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Path, width: int) -> None:
+    long = "a_very_long_word_without_any_place_to_break_" * 8
+    item = trajectory("a", states(tmp_path / "i", 9), answer=long, task=Task(goal=long, site=long))
+    write_report(tmp_path / "r.html", [item], judges(), [LabelRecord(id="a", success=True, annotator=long, note=long)])
+    context = await chromium.context(width, 800)
+    browser = await context.new_page()
+    await browser.goto((tmp_path / "r.html").as_uri())
+    for key in "stj":
+        await browser.keyboard.press(key)
+        wide = "document.documentElement.scrollWidth <= innerWidth && ['summary', 'detail'].every("
+        wide += "id => document.getElementById(id).scrollWidth <= document.getElementById(id).clientWidth)"
+        assert await browser.evaluate(wide), key
+    await context.close()

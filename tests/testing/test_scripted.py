@@ -1,0 +1,93 @@
+"""The fakes that live in the process behave like what they stand for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import prill.testing
+from prill.errors import CallTimeout, EnvironmentFailure, Unparsable, UsageError
+from prill.loop import rollout
+from prill.models.replies import ReplyFormat
+from prill.policies.replay import ReplayPolicy
+from prill.protocols import Message, Reply
+from prill.testing import ReplayEnvironment, ScriptedModel
+from prill.types import Action, Observation, Step, Task, Trajectory, Usage
+
+STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
+ASK = (Message("user", ("did it work?",)),)
+TASK = Task(goal="buy a lamp")
+CLICK, STOP = Action("click", "click [3]"), Action("stop", "stop [done]", value="done")
+RECORD = Trajectory(
+    id="t1",
+    task=TASK,
+    steps=(Step(Observation(text="list"), CLICK, "the lamp"), Step(Observation(text="cart"), STOP, "finished")),
+    final=Observation(text="bought"),
+)
+
+
+async def test_a_scripted_model_plays_its_lines_in_order_and_keeps_the_questions() -> None:
+    model = ScriptedModel(["Thoughts: hm\nStatus: failure", Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"})])
+    first = await model.complete(ASK, form=STATUS)
+    second = await model.complete(ASK, form=STATUS)
+    assert first.fields == {"thoughts": "hm", "status": "failure"} and first.usage.calls == 1
+    assert second.fields == {"a": "b"} and second.usage.prompt_tokens == 9
+    assert model.seen == [ASK, ASK]
+
+
+async def test_a_scripted_model_raises_the_exceptions_of_its_script_and_goes_on() -> None:
+    model = ScriptedModel([CallTimeout("slow"), "Status: success"])
+    with pytest.raises(CallTimeout, match="slow"):
+        await model.complete(ASK)
+    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
+
+
+async def test_a_reply_without_a_verdict_is_as_unparsable_as_that_of_a_real_model() -> None:
+    with pytest.raises(Unparsable):
+        await ScriptedModel(["Status: unsuccessful"]).complete(ASK, form=STATUS)
+
+
+async def test_a_script_that_is_over_is_an_error_of_the_caller() -> None:
+    model = ScriptedModel(["one"])
+    await model.complete(ASK)
+    with pytest.raises(UsageError, match="1 lines"):
+        await model.complete(ASK)
+
+
+async def test_a_function_can_answer_by_what_it_is_asked() -> None:
+    model = ScriptedModel(lambda messages: f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}")
+    assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
+
+
+async def test_replaying_the_policy_in_the_replayed_environment_gives_the_record_again() -> None:
+    environment = ReplayEnvironment(RECORD)
+    again = await rollout(ReplayPolicy(RECORD.steps), environment, TASK, id="t1")
+    assert again.steps == RECORD.steps and again.answer == "done"
+    assert environment.actions == [CLICK]
+
+
+async def test_a_replayed_episode_ends_when_its_states_run_out() -> None:
+    again = await rollout(ReplayPolicy([CLICK] * 9), ReplayEnvironment(RECORD), TASK, id="t2")
+    assert again.metadata["ended_by"] == "environment"
+    assert [state.text for state in again.observations] == ["list", "cart", "bought"]
+
+
+async def test_a_policy_whose_moves_are_over_stops_without_an_answer() -> None:
+    again = await rollout(ReplayPolicy([]), ReplayEnvironment(RECORD), TASK, id="t3")
+    assert [step.action.kind for step in again.steps] == ["stop"] and again.answer is None
+
+
+async def test_an_episode_without_states_breaks_off_in_the_environment() -> None:
+    with pytest.raises(EnvironmentFailure, match="no state"):
+        await ReplayEnvironment(Trajectory(id="empty", task=TASK)).reset(TASK)
+
+
+def test_every_exported_name_exists_and_the_package_loads_none_of_them() -> None:
+    for name in prill.testing.__all__:
+        assert getattr(prill.testing, name).__name__ == name
+    with pytest.raises(AttributeError, match="Nothing"):
+        getattr(prill.testing, "Nothing")  # noqa: B009  the name is wrong on purpose
+    code = "import sys, prill.testing; print([m for m in sys.modules if m == 'aiohttp' or m.startswith('prill.testing.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
