@@ -95,7 +95,7 @@ def with_prill(base_url: str, path: Path, concurrency: int, images: bool) -> Non
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)
-        tally = asyncio.run(score_files(evaluator, [path], Path(out) / "v.jsonl", concurrency=concurrency))
+        tally = asyncio.run(score_files([path], evaluator, Path(out) / "v.jsonl", concurrency=concurrency))
         assert not tally.unscored, tally.unscored
 
 

@@ -1,4 +1,4 @@
-"""The caption that the file brings along."""
+"""What was recorded with a state: its caption, or its text in place of one."""
 
 from __future__ import annotations
 
@@ -13,23 +13,33 @@ class GivenCaption:
 
     async def __call__(self, observation: Observation) -> str:
         """The recorded caption; raises NoEvidence when there is none."""
-        if not observation.caption or not observation.caption.strip():
-            raise NoEvidence("the state has no caption; use --captioner text or ocr")
-        return observation.caption.strip()
+        if (caption := self.recorded(observation)) is None:
+            raise NoEvidence("the state has no caption; read its text or its screenshot instead (captioner text, ocr)")
+        return caption
 
-
-# The accessibility tree or page text in place of a description. It changes what is measured: verdicts name it.
+    def recorded(self, observation: Observation) -> str | None:
+        """The recorded caption, or None."""
+        return (observation.caption or "").strip() or None
 
 
 class TextState:
-    """The recorded text of the state, with its address on top."""
+    """The recorded text of the state (accessibility tree or page text), with its address on top.
+
+    It stands in place of a description, which changes what is measured: verdicts name it.
+    """
 
     name = "text"
 
     async def __call__(self, observation: Observation) -> str:
         """Address and text; raises NoEvidence when no text was recorded."""
+        if (text := self.recorded(observation)) is None:
+            raise NoEvidence("the state has no text; read its screenshot instead (captioner ocr)")
+        return text
+
+    def recorded(self, observation: Observation) -> str | None:
+        """Address and text, or None."""
         if not observation.text or not observation.text.strip():
-            raise NoEvidence("the state has no text; use --captioner ocr for its screenshot")
+            return None
         # Not strip(): the indentation of the first line is part of a tree.
         text = observation.text.strip("\r\n").rstrip()
         return f"{observation.url}\n{text}" if observation.url else text

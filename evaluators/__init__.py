@@ -1,1 +1,110 @@
-"""Judges: a trajectory in, a verdict out."""
+"""Judges: trajectory in, verdict out. `prill.judge("vlm", model=…)` makes one by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prill.evaluators.baselines import Constant, LabelOracle, SelfReport
+    from prill.evaluators.combine import Cascade, Ensemble, Vote, savings
+    from prill.evaluators.fitted.calibration import Calibrated, read_calibration
+    from prill.evaluators.fitted.student import Student
+    from prill.evaluators.judgement import Judgement, ModelJudge, verdict_of
+    from prill.evaluators.labels import gold_labels
+    from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
+    from prill.evaluators.registry import JUDGES, judge_options, make_judge
+    from prill.evaluators.rubric import Rubric, RubricJudge, RubricSpec, Wanted, read_rubrics
+    from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
+    from prill.evaluators.webjudge import WebJudge, WebJudgeSpec
+    from prill.evaluators.wrappers.marking import Marked
+    from prill.evaluators.wrappers.pointing import Pointing
+    from prill.evaluators.wrappers.rewritten import EvidenceOnly, Rewritten
+
+__all__ = [
+    "JUDGES",
+    "Calibrated",
+    "CaptionJudge",
+    "Cascade",
+    "Constant",
+    "Ensemble",
+    "EvidenceOnly",
+    "Judgement",
+    "LabelOracle",
+    "Marked",
+    "ModelJudge",
+    "ModularSpec",
+    "Pointing",
+    "Rewritten",
+    "Rubric",
+    "RubricJudge",
+    "RubricSpec",
+    "SelfReport",
+    "StepJudge",
+    "StepsSpec",
+    "Student",
+    "VLMJudge",
+    "VLMSpec",
+    "Vote",
+    "Wanted",
+    "WebJudge",
+    "WebJudgeSpec",
+    "gold_labels",
+    "judge_options",
+    "kept_steps",
+    "make_judge",
+    "outcome_rewards",
+    "read_calibration",
+    "read_rubrics",
+    "savings",
+    "verdict_of",
+]
+_HOMES = {
+    "Calibrated": "fitted.calibration",
+    "CaptionJudge": "outcome",
+    "Cascade": "combine",
+    "Constant": "baselines",
+    "Ensemble": "combine",
+    "EvidenceOnly": "wrappers.rewritten",
+    "JUDGES": "registry",
+    "Judgement": "judgement",
+    "LabelOracle": "baselines",
+    "Marked": "wrappers.marking",
+    "ModelJudge": "judgement",
+    "ModularSpec": "outcome",
+    "Pointing": "wrappers.pointing",
+    "Rewritten": "wrappers.rewritten",
+    "Rubric": "rubric",
+    "RubricJudge": "rubric",
+    "RubricSpec": "rubric",
+    "SelfReport": "baselines",
+    "StepJudge": "steps",
+    "StepsSpec": "steps",
+    "Student": "fitted.student",
+    "VLMJudge": "outcome",
+    "VLMSpec": "outcome",
+    "Vote": "combine",
+    "Wanted": "rubric",
+    "WebJudge": "webjudge",
+    "WebJudgeSpec": "webjudge",
+    "gold_labels": "labels",
+    "judge_options": "registry",
+    "kept_steps": "steps",
+    "make_judge": "registry",
+    "outcome_rewards": "steps",
+    "read_calibration": "fitted.calibration",
+    "read_rubrics": "rubric",
+    "savings": "combine",
+    "verdict_of": "judgement",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import msgspec
 
 from prill.errors import UsageError
+from prill.evaluators.judgement import ModelJudge
 from prill.models.calls import together
 from prill.models.prompts import content_hash
-from prill.protocols import Estimator, Evaluator
+from prill.protocols import Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, Usage, Verdict
 
 Rule = Literal["majority", "unanimous", "any"]
@@ -33,6 +34,11 @@ class _Combined:
             raise UsageError(f"{self.name} needs at least one judge")
         self.judges = tuple(judges)
         self._params = params
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The judges that are combined."""
+        return self.judges
 
     @cached_property
     def info(self) -> EvaluatorInfo:
@@ -112,6 +118,19 @@ class Vote(_Combined):
         return self._verdict(verdicts, success, _mean(verdicts), f"{reason}. {agreeing}".rstrip(" ."))
 
 
+def sampled_judges(judge: Evaluator, count: int, temperature: float) -> list[Evaluator]:
+    """The judge, and `count` - 1 copies of it whose model is drawn from at that temperature, each with a seed of its own.
+
+    Raises UsageError for a judge or a model that cannot be drawn from.
+    """
+    if not isinstance(judge, ModelJudge):
+        raise UsageError(f"{judge.info.name} asks no language model itself: give several judges to vote, not samples")
+    model = judge.model
+    if not isinstance(model, SampledModel):
+        raise UsageError(f"model {model.name} cannot be sampled; give several judges instead")
+    return [judge, *(replace(judge, model=model.sampled(temperature, seed)) for seed in range(1, count))]
+
+
 class Ensemble(_Combined):
     """The mean of the judges' scores by weights; success when it is at least `threshold`."""
 
@@ -184,10 +203,10 @@ class Savings:
 
 
 def savings(verdicts: Iterable[Verdict]) -> Savings:
-    """What the cascade that made these verdicts saved. Raises UsageError for verdicts of something else."""
+    """What the cascade that made these verdicts saved, also where its scores were calibrated. Raises UsageError for others."""
     judged, second = 0, []
     for verdict in verdicts:
-        if verdict.evaluator.name != Cascade.name or not verdict.opinions:
+        if not verdict.opinions or len(verdict.opinions) > 2:
             if verdict.unscored is not None:  # a broken line, or a trajectory that failed before any judge saw it
                 continue
             raise UsageError(f"{verdict.id}: not a verdict of a cascade")

@@ -1,4 +1,5 @@
-"""What the agent saw, as frames: equal ones taken together, the telling ones chosen, the last one always among them.
+"""What the agent saw, as frames: equal ones taken together, the telling ones chosen, the last one always among them; and
+what judges share that rate every frame before they judge.
 
 State 0 is the start, and state i is what action i left: a frame is cited by these numbers.
 """
@@ -6,18 +7,23 @@ State 0 is the start, and state i is what action i left: a frame is cited by the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Generic, TypeVar
 
-from prill.errors import NoEvidence
+from msgspec import Meta
+
+from prill.cache import DiskCache
+from prill.errors import NoEvidence, Unparsable
 from prill.evaluators.evidence import action_history, claims, without_claims
-from prill.models.calls import together
+from prill.evaluators.judgement import Judgement, ModelJudge
+from prill.models.calls import ROOM, ask, filled, planned, together
 from prill.models.images import file_hash
 from prill.models.prompts import quoted, shorten
-from prill.protocols import Captioner, Image
-from prill.types import Observation, Trajectory
+from prill.protocols import Captioner, Image, Message, RecordedCaptioner, Reply
+from prill.types import Observation, Trajectory, Usage
 
-_TEXT_CAPTIONERS = ("given", "text")  # those that look at no image
+C = TypeVar("C")
 _CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
 
 
@@ -40,7 +46,7 @@ async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -
         return _text_frames(await captions(trajectory.observations, captioner))
     frames = await asyncio.to_thread(_screen_frames, trajectory)
     if not frames:
-        raise NoEvidence("no state of this trajectory has a screenshot; name a captioner for text (--captioner given or text)")
+        raise NoEvidence("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
     return frames
 
 
@@ -69,13 +75,14 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
 
 def known_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
     """For plans: the captions that are there already, and a text of common length for each that would have to be made."""
-    known = {"given": [s.caption for s in states], "text": [s.text for s in states]}.get(captioner.name)
-    return known or [f"{i} ".ljust(_CAPTION_CHARS, "x") for i, _ in enumerate(states)]
+    if isinstance(captioner, RecordedCaptioner):
+        return [captioner.recorded(state) for state in states]
+    return [f"{i} ".ljust(_CAPTION_CHARS, "x") for i, _ in enumerate(states)]
 
 
 def images_read(states: Iterable[Observation], captioner: Captioner | None) -> list[str]:
     """The image files that are looked at, by the model or by the captioner, each once."""
-    if captioner is not None and captioner.name in _TEXT_CAPTIONERS:
+    if isinstance(captioner, RecordedCaptioner):
         return []
     return list(dict.fromkeys(state.screenshot for state in states if state.screenshot))
 
@@ -159,5 +166,137 @@ def remarks(unread: int, frames: int, rooms: Sequence[int]) -> str:
     """
     notes = [f"{unread} of {frames} frames could not be rated"] if unread else []
     if len(rooms) > 1:
-        notes.append("the request did not fit, so fewer frames were shown; a smaller --top-k may fit")
+        notes.append("the request did not fit, so fewer frames were shown; a smaller top k may fit")
     return f" [{'; '.join(notes)}]" if notes else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """What a frame shows, and how much it tells (1 to 5) of each thing that is asked for, in their order."""
+
+    description: str
+    scores: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FrameSpec:
+    """Settings of judges that rate every frame."""
+
+    top_k: Annotated[int, Meta(ge=1, description="frames kept besides the last, for each thing the goal asks for")]
+    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")]
+    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")]
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")]
+
+
+@dataclass(frozen=True, eq=False)
+class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
+    """A judge that finds out what the goal asks for, rates every frame by that, and judges by those that tell most.
+
+    `C` is what the goal asks for: key points, or a rubric. Without a captioner the model looks at screenshots, with one it
+    reads what the captioner makes of the states. A frame whose rating cannot be read is shown all the same and the verdict's
+    reason says so; more of them than `top_k`: unscored, since some would go unseen. `goal_cache` keeps what goals ask for
+    across runs; within this object each goal is asked about once in any case.
+
+    The prompts are, in this order: what the goal asks for, the rating, the verdict.
+    """
+
+    captioner: Annotated[Captioner | None, Meta(description="what reads states; none: the model looks at screenshots")] = None
+    goal_cache: DiskCache | None = field(default=None, kw_only=True)
+
+    def _params(self) -> dict[str, Any]:
+        return {"captioner": None if self.captioner is None else self.captioner.name, **super()._params()}
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """All of them: each is rated."""
+        return images_read(trajectory.observations, self.captioner)
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """What the goal asks for (also where another trajectory will have brought it), a rating a frame, the verdict."""
+        frames = planned_frames(trajectory, self.captioner)
+        if not frames:
+            return Usage()
+        criteria, calls = self._planned_criteria(trajectory)
+        calls += [self._rating_messages(trajectory, criteria, frame, ROOM) for frame in frames]
+        kept = frames[-1 - self.top_k * self._columns(criteria) :]
+        calls.append(self._verdict_messages(trajectory, criteria, kept, ["x" * 500] * len(kept), ROOM))
+        return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        frames = await distinct_frames(trajectory, self.captioner)
+        criteria = await self._criteria(trajectory)
+        ratings = await together([self._rate(trajectory, criteria, frame) for frame in frames])
+        unread = [rating for rating in ratings if isinstance(rating, Unparsable)]
+        if len(unread) > self.top_k:
+            raise Unparsable(f"the ratings of {len(unread)} of {len(frames)} frames cannot be read; the last: {unread[-1]}")
+        places: list[int] = []
+        rooms: list[int] = []
+
+        def messages(room: int) -> tuple[Message, ...]:
+            rooms.append(room)
+            places[:] = self._places(ratings, criteria, max(1, self.top_k * room // ROOM))
+            rated = [ratings[i] for i in places]
+            descriptions = ["" if isinstance(rating, Unparsable) else rating.description for rating in rated]
+            return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room)
+
+        judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
+        return replace(judgement, reason=judgement.reason + remarks(len(unread), len(frames), rooms))
+
+    async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | Unparsable:
+        """The rating; the error where the reply cannot be read."""
+        prompt = self.prompts[self.prompt_names[1]]
+        try:
+            reply = await ask(
+                self.model,
+                lambda room: self._rating_messages(trajectory, criteria, frame, room),
+                self.forms[1],
+                prompt,
+                self.max_tokens,
+            )
+            return self._read_rating(criteria, reply)
+        except Unparsable as unread:
+            return unread
+
+    def _places(self, ratings: Sequence[Rating | Unparsable], criteria: C, count: int) -> list[int]:
+        """The frames to show: the best `count` for each column of scores, and the last."""
+        places: set[int] = set()
+        for i in range(self._columns(criteria)):
+            scores = [None if isinstance(rating, Unparsable) else rating.scores[i] for rating in ratings]
+            places.update(chosen(scores, count, self.least_score))
+        return sorted(places)
+
+    def _rating_messages(self, trajectory: Trajectory, criteria: C, frame: Frame, room: int) -> tuple[Message, ...]:
+        block, images = frame_block([frame], [""], trajectory, room)
+        values = {"goal": quoted("request", trajectory.task.goal), "frame": block, **self._block(criteria, room)}
+        return filled(self.prompts[self.prompt_names[1]], images, **values)
+
+    def _verdict_messages(
+        self, trajectory: Trajectory, criteria: C, frames: Sequence[Frame], descriptions: Sequence[str], room: int
+    ) -> tuple[Message, ...]:
+        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.answer)
+        return filled(self.prompts[self.prompt_names[2]], images, **self._block(criteria, room), **values)
+
+    def _columns(self, criteria: C) -> int:
+        """How many scores a rating has."""
+        return 1
+
+    async def _criteria(self, trajectory: Trajectory) -> C:
+        """What the goal asks for."""
+        raise NotImplementedError
+
+    def _planned_criteria(self, trajectory: Trajectory) -> tuple[C, list[tuple[Message, ...]]]:
+        """What that may look like, and the calls that find it out."""
+        raise NotImplementedError
+
+    def _block(self, criteria: C, room: int) -> dict[str, str]:
+        """It as a quotation, under its name in the prompts."""
+        raise NotImplementedError
+
+    def _read_rating(self, criteria: C, reply: Reply) -> Rating:
+        """The rating that a reply holds. Raises Unparsable."""
+        raise NotImplementedError
+
+    async def _conclude(
+        self, criteria: C, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+    ) -> Judgement:
+        """The judgement of the last call; `states` gives, after it, the numbers of the states that were in it."""
+        raise NotImplementedError

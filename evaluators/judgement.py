@@ -1,15 +1,24 @@
-"""What a judge concluded, and the one place where a judgement, or its failure, becomes a verdict."""
+"""What a judge concluded, the one place where that becomes a verdict, and what judges that ask a model share."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+
+from msgspec import Meta
 
 from prill.errors import Unscored
 from prill.models.ledger import metered
-from prill.protocols import Evaluator
-from prill.types import Findings, StepVerdict, Trajectory, Verdict
+from prill.models.prompts import Prompt, content_hash, prompt_set
+from prill.protocols import Bounded, Evaluator, Form, LanguageModel
+from prill.registry import read_options
+from prill.types import EvaluatorInfo, Findings, StepVerdict, Trajectory, Verdict
+
+# A path for the judge's main prompt, or a table of prompt names and paths.
+PromptFiles = str | dict[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +34,106 @@ class Judgement:
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here, nowhere else."""
+    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here."""
     start = time.perf_counter()
     with metered() as meter:
         try:
-            found = await judge()
+            judgement = await judge()
         except Unscored as failure:
-            seconds = time.perf_counter() - start
             return Verdict(
                 id=trajectory.id,
                 unscored=failure.code,
                 reason=str(failure),
                 usage=meter.usage,
-                seconds=round(seconds, 4),
+                seconds=round(time.perf_counter() - start, 4),
                 evaluator=evaluator.info,
             )
     return Verdict(
         id=trajectory.id,
-        success=found.success,
-        score=found.score,
-        reason=found.reason,
-        steps=found.steps,
-        rewards=found.rewards,
-        findings=found.findings,
+        success=judgement.success,
+        score=judgement.score,
+        reason=judgement.reason,
+        steps=judgement.steps,
+        rewards=judgement.rewards,
+        findings=judgement.findings,
         usage=meter.usage,
         seconds=round(time.perf_counter() - start, 4),
         evaluator=evaluator.info,
     )
+
+
+@runtime_checkable
+class ClaimReader(Evaluator, Protocol):
+    """A judge that cannot do without what agents say of their own work, or can."""
+
+    @property
+    def needs_claims(self) -> bool:
+        """True when it would misjudge without the agent's claims."""
+        ...
+
+
+def spec_values(judge: object, spec: type) -> dict[str, Any]:
+    """The values of the spec's fields in a judge: what `info.params` records."""
+    return {part.name: getattr(judge, part.name) for part in fields(spec)}
+
+
+@dataclass(frozen=True, eq=False)
+class ModelJudge:
+    """What judges that ask a language model share: the prompts, the identity, and failures as states.
+
+    A judge is a frozen dataclass: the fields of `spec` are its settings, and `info.params` records them. Subclasses name
+    themselves, their spec, their prompt files and the forms of reply they ask for, and judge in `_judge`.
+    """
+
+    model: LanguageModel
+    prompt: Annotated[PromptFiles, Meta(description="a prompt file of your own (or a table of names and files)")] = field(
+        default=None, kw_only=True
+    )
+
+    name: ClassVar[str]
+    version: ClassVar[str] = "1"
+    spec: ClassVar[type]
+    prompt_names: ClassVar[tuple[str, ...]]
+    main_prompts: ClassVar[tuple[str, ...]]
+    forms: ClassVar[tuple[Form, ...]]
+
+    def __post_init__(self) -> None:
+        # What cannot be used is found out now, not at the first trajectory.
+        read_options(self.spec, spec_values(self, self.spec), f"judge {self.name!r}")
+        self.prompts  # noqa: B018
+
+    @cached_property
+    def prompts(self) -> Mapping[str, Prompt]:
+        """The prompts in use, by name."""
+        return prompt_set("prill.evaluators", self.prompt_names, self.main_prompts, self.prompt)
+
+    @cached_property
+    def info(self) -> EvaluatorInfo:
+        """Changes whenever a verdict could."""
+        prompt = content_hash(*(self.prompts[name].text for name in self.prompt_names), *self._form_texts())
+        return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
+
+    @property
+    def concurrency(self) -> int:
+        """Most calls at once that the model makes; 16 where it does not say."""
+        return self.model.concurrency if isinstance(self.model, Bounded) else 16
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks at."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """The image files that the verdict depends on."""
+        raise NotImplementedError
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        raise NotImplementedError
+
+    def _version(self) -> str:
+        return self.version
+
+    def _params(self) -> dict[str, Any]:
+        return spec_values(self, self.spec)
+
+    def _form_texts(self) -> list[str]:
+        return [form.instructions(as_json=as_json) for form in self.forms for as_json in (True, False)]

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Meta
 
 from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.evaluators.evidence import action_text
 from prill.evaluators.frames import captions, images_read, known_captions
-from prill.evaluators.judgement import Judgement, verdict_of
+from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetName
-from prill.models.calls import ROOM, ask, planned, prompt_of, together
-from prill.models.prompts import NONCE, content_hash, quoted, shorten
+from prill.models.calls import ROOM, ask, planned, together
+from prill.models.prompts import NONCE, quoted, shorten
 from prill.models.replies import ReplyFormat, choice_probability
-from prill.protocols import Captioner, LanguageModel, Message
-from prill.types import EvaluatorInfo, Label, Observation, StepVerdict, Trajectory, Usage, Verdict
+from prill.protocols import Captioner, Form, Message
+from prill.types import Label, Observation, StepVerdict, Trajectory, Usage, Verdict
 
 LABELS: dict[str, Label] = {
     "towards-the-goal": "towards",
@@ -25,74 +27,54 @@ LABELS: dict[str, Label] = {
     "away-from-the-goal": "away",
 }
 STEP = ReplyFormat("thoughts", "response", tuple(LABELS))
-MAX_TOKENS = 512
 _REACHED = "goal-reached"
 _NOT_RECORDED = "(This state was not recorded.)"
 
 
-class StepJudge:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepsSpec:
+    """Settings of `steps`. The paper asks for away < 0 <= towards < 1 and leaves the values open."""
+
+    preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
+    towards: Annotated[float, Meta(ge=0, lt=1, description="reward of a step towards the goal")] = 0.5
+    away: Annotated[float, Meta(lt=0, description="reward of a step without progress")] = -0.5
+    last_state: Annotated[bool | None, Meta(description="show the state after the last action (default: by preset)")] = None
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = 512
+    max_chars: Annotated[int, Meta(ge=1, description="most characters for both states together")] = ROOM
+
+
+@dataclass(frozen=True, eq=False)
+class StepJudge(StepsSpec, ModelJudge):
     """One call for each action, of which the model sees the states before and after as captions.
 
-    Rewards, one for each step: 1 where the goal is reached, `p` for progress, else `d`; the paper asks for d < 0 <= p < 1 and
-    leaves the values open. Success: some step reached the goal. Score: the highest probability of that among the steps.
+    Rewards, one for each step: 1 where the goal is reached, `towards` for progress, else `away`. Success: some step reached
+    the goal. Score: the highest probability of that among the steps.
 
-    preset      `paper` puts everything in one user message, asks for two lines of text and shows "Terminated" in place of
-                the state after the last action; `prill` shows that state where it was recorded, since it holds evidence
-    last_state  show the state after the last action; None: as the preset has it
+    Preset `paper` puts everything in one user message, asks for two lines of text and shows "Terminated" in place of the
+    state after the last action; `prill` shows that state where it was recorded, since it holds evidence.
 
     A reply without a label counts as not_sure and is flagged, as the paper's users would have it; when no reply at all has
     one, the `prill` preset gives no verdict. Any other failed call leaves the whole trajectory unscored.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        captioner: Captioner,
-        *,
-        preset: PresetName = "prill",
-        p: float = 0.5,
-        d: float = -0.5,
-        last_state: bool | None = None,
-        max_tokens: int = MAX_TOKENS,
-        max_chars: int = ROOM,
-    ) -> None:
-        if preset not in ("prill", "paper"):
-            raise UsageError(f"unknown preset {preset!r}; there are: prill, paper")
-        if not d < 0 <= p < 1:
-            raise UsageError(f"rewards p = {p:g} and d = {d:g}: progress must be worth 0 <= p < 1, and no progress d < 0")
-        self.model = model
-        self.captioner = captioner
-        self.preset = preset
-        self.p = p
-        self.d = d
-        self.last_state = preset == "prill" if last_state is None else last_state
-        self.max_tokens = max_tokens
-        self.max_chars = max_chars
-        self._form = replace(STEP, tagged=preset == "paper")
+    captioner: Annotated[Captioner, Meta(description="what reads states")]
 
-    @cached_property
-    def info(self) -> EvaluatorInfo:
-        """Changes whenever a verdict could."""
-        params = {
-            "preset": self.preset,
-            "captioner": self.captioner.name,
-            "p": self.p,
-            "d": self.d,
-            "last_state": self.last_state,
-            "max_tokens": self.max_tokens,
-            "max_chars": self.max_chars,
-        }
-        text = prompt_of("steps").text
-        prompt = content_hash(text, STEP.instructions(as_json=True), STEP.instructions(as_json=False))
-        return EvaluatorInfo("steps", "1", self.model.name, prompt, params)
+    name: ClassVar[str] = "steps"
+    spec: ClassVar[type] = StepsSpec
+    prompt_names: ClassVar[tuple[str, ...]] = ("steps",)
+    main_prompts: ClassVar[tuple[str, ...]] = prompt_names
+    forms: ClassVar[tuple[Form, ...]] = (STEP,)
+
+    @property
+    def _shows_last_state(self) -> bool:
+        return self.preset == "prill" if self.last_state is None else self.last_state
+
+    def _params(self) -> dict[str, Any]:
+        return {"captioner": self.captioner.name, **super()._params(), "last_state": self._shows_last_state}
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
         return images_read(self._states(trajectory), self.captioner)
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict with a label and a reward for each step; unscored with `no_evidence` without actions or captions."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """One call for each action; no caption is made for it."""
@@ -101,7 +83,7 @@ class StepJudge:
         return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
 
     def _states(self, trajectory: Trajectory) -> tuple[Observation, ...]:
-        return trajectory.observations if self.last_state else trajectory.observations[: len(trajectory.steps)]
+        return trajectory.observations if self._shows_last_state else trajectory.observations[: len(trajectory.steps)]
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not trajectory.steps:
@@ -116,22 +98,22 @@ class StepJudge:
         return Judgement(reached, score, _summary(steps), steps, tuple(step.reward for step in steps))
 
     async def _step(self, trajectory: Trajectory, i: int, states: Sequence[str | None]) -> tuple[StepVerdict, float]:
-        prompt = prompt_of("steps")
+        prompt = self.prompts["steps"]
         try:
             reply = await ask(
                 self.model,
                 lambda room: self._messages(trajectory, i, states, room),
-                self._form,
+                replace(STEP, tagged=self.preset == "paper"),
                 prompt,
                 self.max_tokens,
                 self.max_chars,
             )
         except Unparsable as unread:
-            return StepVerdict(i, "not_sure", self.d, str(unread), flagged=True), 0.0
+            return StepVerdict(i, "not_sure", self.away, str(unread), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
         known = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
-        reward = {"reached": 1.0, "towards": self.p}.get(label, self.d)
+        reward = {"reached": 1.0, "towards": self.towards}.get(label, self.away)
         return StepVerdict(i, label, reward, reply.fields[STEP.text]), float(word == _REACHED) if known is None else known
 
     def _messages(self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int) -> tuple[Message, ...]:
@@ -139,7 +121,7 @@ class StepJudge:
             return quoted(name, shorten(text or _NOT_RECORDED, room // 2))
 
         action = action_text(trajectory.steps[i].action, trajectory.task.platform)
-        turns = prompt_of("steps").fill(
+        turns = self.prompts["steps"].fill(
             {
                 "goal": quoted("request", trajectory.task.goal),
                 "before": shown("before", states[i]),
@@ -162,7 +144,7 @@ def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = Tr
     if verdict.unscored is not None:
         return ()
     if verdict.steps is None:
-        raise UsageError(f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; use --evaluator steps")
+        raise UsageError(f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge `steps` does")
     kept = []
     for step in sorted(verdict.steps, key=lambda step: step.index):
         if step.reward >= threshold:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated, ClassVar
 
-from prill.cache import DiskCache
-from prill.errors import Unparsable, UsageError
-from prill.evaluators.frames import (
-    Frame,
-    chosen,
-    distinct_frames,
-    frame_block,
-    images_read,
-    planned_frames,
-    remarks,
-    verdict_blocks,
-)
-from prill.evaluators.judgement import Judgement, verdict_of
+from msgspec import Meta
+
+from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
+from prill.evaluators.judgement import Judgement
 from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
-from prill.models.calls import ROOM, PerGoal, ask, filled, planned, prompt_of, together
+from prill.models.calls import PerGoal, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
-from prill.protocols import Captioner, LanguageModel, Message
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.protocols import Form, Message, Reply
+from prill.types import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +28,23 @@ class KeyPoints:
 
 KEY_POINTS = RecordFormat(KeyPoints, '{"key_points": ["<the first>", "<the second>", …]}')
 RATING = ReplyFormat("description", "score", ("1", "2", "3", "4", "5"))
-TOP_K = 10
-_FILES = ("webjudge_key_points", "webjudge_frame", "webjudge_verdict")
 
 
-class WebJudge:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WebJudgeSpec(FrameSpec):
+    """Settings of `webjudge`. The original shows frames rated 3 or more, and hides the answer, which led to wrong successes."""
+
+    top_k: Annotated[int, Meta(ge=1, description="frames shown besides the last: those rated best")] = 10
+    least_score: Annotated[int, Meta(ge=1, le=5, description="frames rated lower, from 1 to 5, are left out")] = 3
+    answer: Annotated[bool, Meta(description="show the agent's answer, as a claim")] = False
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
+
+
+@dataclass(frozen=True, eq=False)
+class WebJudge(WebJudgeSpec, FrameJudge[str]):
     """Judges by the frames that tell most about the key points of the goal, and always by the last.
 
-    Without a captioner the model looks at screenshots, with one it reads what the captioner makes of the states.
-
-    top_k           how many frames to show besides the last: those with the best ratings, in their order in time
-    least_score     frames rated lower (1 to 5) are left out; the original's threshold is 3
-    include_answer  show the agent's answer, as a claim; without it the agent's messages lose their words in the history,
-                    too, since the protocol's authors found that the answer leads to wrong successes
-    cache           keeps key points across runs; within this object they are asked for once for each goal in any case
+    Without `answer` the agent's messages lose their words in the history, too.
 
     Version 1 differs from the original protocol: the wording is ours; the best-rated frames are kept, where the original
     keeps the first 50 that pass and so drops the end; the last frame is always shown; equal frames are rated once; a failed
@@ -58,119 +53,38 @@ class WebJudge:
     for which the model finds no key points is its own; there is a reading for text.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        captioner: Captioner | None = None,
-        *,
-        top_k: int = TOP_K,
-        least_score: int = 3,
-        include_answer: bool = False,
-        max_tokens: int = MAX_TOKENS,
-        cache: DiskCache | None = None,
-    ) -> None:
-        if top_k < 1 or not 1 <= least_score <= 5:
-            raise UsageError(f"top k {top_k}, least score {least_score}: give at least one frame, and a score from 1 to 5")
-        self.model = model
-        self.captioner = captioner
-        self.top_k = top_k
-        self.least_score = least_score
-        self.include_answer = include_answer
-        self.max_tokens = max_tokens
-        self._key_points = PerGoal(KEY_POINTS, cache)
+    name: ClassVar[str] = "webjudge"
+    spec: ClassVar[type] = WebJudgeSpec
+    prompt_names: ClassVar[tuple[str, ...]] = ("webjudge_key_points", "webjudge_frame", "webjudge_verdict")
+    main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)
+    forms: ClassVar[tuple[Form, ...]] = (KEY_POINTS, RATING, STATUS)
 
     @cached_property
-    def info(self) -> EvaluatorInfo:
-        """Changes whenever a verdict could."""
-        params = {
-            "captioner": None if self.captioner is None else self.captioner.name,
-            "top_k": self.top_k,
-            "least_score": self.least_score,
-            "include_answer": self.include_answer,
-            "max_tokens": self.max_tokens,
-        }
-        forms = (form.instructions(as_json=as_json) for form in (KEY_POINTS, RATING, STATUS) for as_json in (True, False))
-        prompt = content_hash(*(prompt_of(name).text for name in _FILES), *forms)
-        return EvaluatorInfo("webjudge", "1", self.model.name, prompt, params)
+    def _key_points(self) -> PerGoal[KeyPoints]:
+        return PerGoal(KEY_POINTS, self.goal_cache)
 
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """All of them: each is rated."""
-        return images_read(trajectory.observations, self.captioner)
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when no state has what is looked at."""
-        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Key points (also where another trajectory of the goal will have brought them), a rating a frame, the verdict."""
-        frames = planned_frames(trajectory, self.captioner)
-        if not frames:
-            return Usage()
-        goal, points = trajectory.task.goal, "x" * 500
-        calls = [_point_messages(goal), *(self._rating_messages(trajectory, points, frame, ROOM) for frame in frames)]
-        shown = frames[-1 - self.top_k :]
-        calls.append(self._verdict_messages(trajectory, points, shown, ["x" * 500] * len(shown), ROOM))
-        return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
-
-    async def _judge(self, trajectory: Trajectory) -> Judgement:
-        frames = await distinct_frames(trajectory, self.captioner)
-        points = await self._points(trajectory.task.goal)
-        ratings = await together([self._rate(trajectory, points, frame) for frame in frames])
-        scores = [score for score, _ in ratings]
-        unread = scores.count(None)
-        if unread > self.top_k:
-            raise Unparsable(f"the ratings of {unread} of {len(frames)} frames cannot be read; the last: {ratings[-1][1]}")
-
-        rooms: list[int] = []
-
-        def messages(room: int) -> tuple[Message, ...]:
-            rooms.append(room)
-            places = chosen(scores, max(1, self.top_k * room // ROOM), self.least_score)
-            descriptions = ["" if scores[i] is None else ratings[i][1] for i in places]
-            return self._verdict_messages(trajectory, points, [frames[i] for i in places], descriptions, room)
-
-        found = await judge_outcome(self.model, messages, prompt_of("webjudge_verdict"), self.max_tokens)
-        return replace(found, reason=found.reason + remarks(unread, len(frames), rooms))
-
-    async def _points(self, goal: str) -> str:
-        prompt = prompt_of("webjudge_key_points")
+    async def _criteria(self, trajectory: Trajectory) -> str:
+        goal, prompt = trajectory.task.goal, self.prompts["webjudge_key_points"]
         key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), goal)
         made = await self._key_points.get(
-            key, lambda: ask(self.model, lambda _: _point_messages(goal), KEY_POINTS, prompt, self.max_tokens)
+            key, lambda: ask(self.model, lambda _: self._point_messages(goal), KEY_POINTS, prompt, self.max_tokens)
         )
         points = [" ".join(point.split()) for point in made.key_points if point.strip()] or [" ".join(goal.split())]
         return "\n".join(f"{i}. {point}" for i, point in enumerate(points, 1))
 
-    async def _rate(self, trajectory: Trajectory, points: str, frame: Frame) -> tuple[int | None, str]:
-        """Score and description; None and what was wrong with the reply."""
-        try:
-            reply = await ask(
-                self.model,
-                lambda room: self._rating_messages(trajectory, points, frame, room),
-                RATING,
-                prompt_of("webjudge_frame"),
-                self.max_tokens,
-            )
-        except Unparsable as unread:
-            return None, str(unread)
-        return int(reply.fields[RATING.verdict]), reply.fields[RATING.text]
+    def _planned_criteria(self, trajectory: Trajectory) -> tuple[str, list[tuple[Message, ...]]]:
+        return "x" * 500, [self._point_messages(trajectory.task.goal)]
 
-    def _rating_messages(self, trajectory: Trajectory, points: str, frame: Frame, room: int) -> tuple[Message, ...]:
-        block, images = frame_block([frame], [""], trajectory, room)
-        return filled(
-            "webjudge_frame",
-            images,
-            goal=quoted("request", trajectory.task.goal),
-            points=quoted("key-points", points),
-            frame=block,
-        )
+    def _point_messages(self, goal: str) -> tuple[Message, ...]:
+        return filled(self.prompts["webjudge_key_points"], (), goal=quoted("request", goal))
 
-    def _verdict_messages(
-        self, trajectory: Trajectory, points: str, frames: Sequence[Frame], descriptions: Sequence[str], room: int
-    ) -> tuple[Message, ...]:
-        values, images = verdict_blocks(trajectory, frames, descriptions, room, answer=self.include_answer)
-        return filled("webjudge_verdict", images, points=quoted("key-points", shorten(points, room)), **values)
+    def _block(self, criteria: str, room: int) -> dict[str, str]:
+        return {"points": quoted("key-points", shorten(criteria, room))}
 
+    def _read_rating(self, criteria: str, reply: Reply) -> Rating:
+        return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
-def _point_messages(goal: str) -> tuple[Message, ...]:
-    return filled("webjudge_key_points", (), goal=quoted("request", goal))
+    async def _conclude(
+        self, criteria: str, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+    ) -> Judgement:
+        return await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)

@@ -9,11 +9,14 @@ from prill.loop import rollout
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
+    from prill.captioner.registry import make_captioner as captioner
+    from prill.evaluators.registry import make_judge as judge
+    from prill.models.registry import make_model as model
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts
 
-
 __version__ = "0.1.0"
+
 __all__ = [
     "Action",
     "EndpointError",
@@ -28,6 +31,9 @@ __all__ = [
     "Usage",
     "UsageError",
     "Verdict",
+    "captioner",
+    "judge",
+    "model",
     "read_labels",
     "read_trajectories",
     "read_verdicts",
@@ -36,13 +42,28 @@ __all__ = [
     "score_files",
     "score_stream",
 ]
+# What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
+_LAZY = {
+    "captioner": "prill.captioner.registry:make_captioner",
+    "judge": "prill.evaluators.registry:make_judge",
+    "model": "prill.models.registry:make_model",
+    "read_labels": "prill.store:read_labels",
+    "read_trajectories": "prill.store:read_trajectories",
+    "read_verdicts": "prill.store:read_verdicts",
+    "score": "prill.scoring:score",
+    "score_files": "prill.scoring:score_files",
+    "score_stream": "prill.scoring:score_stream",
+}
 
 
 def __getattr__(name: str) -> object:
-    # What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
     from importlib import import_module
 
-    for module in ("prill.scoring", "prill.store"):
-        if name in __all__ and hasattr(loaded := import_module(module), name):
-            return getattr(loaded, name)
-    raise AttributeError(f"module 'prill' has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'prill' has no attribute {name!r}")
+    module, _, attribute = _LAZY[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

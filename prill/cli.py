@@ -11,6 +11,7 @@ from prill.errors import PrillError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
+    "judges": "the judges there are, their options and prompts",
     "agree": "compare verdicts with labels",
     "report": "one HTML page with screenshots, verdicts and labels",
     "annotate": "label trajectories by hand, in a browser",
@@ -48,10 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(import_module(f"prill.commands.{args.command}").run(args))
     except PrillError as error:
-        print(f"prill {args.command}: {error}", file=sys.stderr)
+        print(f"prill {args.command}: {_with_flag(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1
+
+
+def _with_flag(error: PrillError, args: argparse.Namespace) -> str:
+    """The message, with the flag that gives the option it is about; the library speaks of options only."""
+    option = getattr(error, "option", None)
+    if option is None or option not in vars(args):
+        return str(error)
+    return f"{error} (--{option.replace('_', '-')})"
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,27 @@ class Reply:
     tokens: tuple[Token, ...] | None = None
 
 
+class Form(Protocol):
+    """The shape of a reply."""
+
+    @property
+    def tagged(self) -> bool:
+        """True when it is asked for as lines of text, even where the endpoint could enforce a schema."""
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema for structured output."""
+        ...
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer."""
+        ...
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The fields of an answer. Raises Unparsable."""
+        ...
+
+
 class LanguageModel(Protocol):
     """A chat model that may see images."""
 
@@ -73,6 +94,16 @@ class SampledModel(LanguageModel, Protocol):
         ...
 
 
+@runtime_checkable
+class Bounded(Protocol):
+    """A model, or a judge that asks one, that knows how many calls it makes at once at most."""
+
+    @property
+    def concurrency(self) -> int:
+        """Most calls at once."""
+        ...
+
+
 class Captioner(Protocol):
     """Turns one observation into text. Never sees the goal: it would describe what was hoped for."""
 
@@ -83,6 +114,15 @@ class Captioner(Protocol):
 
     async def __call__(self, observation: Observation) -> str:
         """The text; raises NoEvidence when the observation lacks what this captioner reads."""
+        ...
+
+
+@runtime_checkable
+class RecordedCaptioner(Captioner, Protocol):
+    """A captioner that looks at no image: it gives what was recorded with the state."""
+
+    def recorded(self, observation: Observation) -> str | None:
+        """The text, without work; None where there is none."""
         ...
 
 
@@ -103,6 +143,39 @@ class Evaluator(Protocol):
         ...
 
 
+@runtime_checkable
+class Estimator(Evaluator, Protocol):
+    """An evaluator that can say beforehand what a trajectory would cost."""
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
+        ...
+
+
+@runtime_checkable
+class Composite(Evaluator, Protocol):
+    """A judge made of others: a combination, or a judge that is shown something else."""
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The judges inside."""
+        ...
+
+
+def every_judge(judge: Evaluator) -> Iterator[Evaluator]:
+    """The judge, and all judges inside it, however deep."""
+    yield judge
+    if isinstance(judge, Composite):
+        for part in judge.parts:
+            yield from every_judge(part)
+
+
+def concurrency_of(judge: Evaluator) -> int | None:
+    """Most calls at once of the models that the judge asks; None when it asks none that has a limit."""
+    limits = [part.concurrency for part in every_judge(judge) if isinstance(part, Bounded)]
+    return max(limits, default=None)
+
+
 class Policy(Protocol):
     """An agent: decides the next action."""
 
@@ -112,14 +185,6 @@ class Policy(Protocol):
 
     async def act(self, observation: Observation) -> Step:
         """The next step: what was seen (as the agent saw it), what to do, and why."""
-        ...
-
-
-class Learner(Protocol):
-    """A policy that takes something from a judged attempt."""
-
-    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> None:
-        """Learn from the attempt before the next one."""
         ...
 
 
@@ -139,46 +204,7 @@ class Environment(Protocol):
         ...
 
 
-class Oracle(Protocol):
-    """Knows the truth about an episode that has just ended. Its label never reaches agents or judges."""
-
-    async def grade(self, trajectory: Trajectory) -> LabelRecord:
-        """The label, read from the state the environment is in now."""
-        ...
-
-
-RewardFunction = Callable[[Trajectory, Verdict], float | None]
 E = TypeVar("E", bound=Environment)
-
-
-class Form(Protocol):
-    """The shape of a reply."""
-
-    @property
-    def tagged(self) -> bool:
-        """True when it is asked for as lines of text, even where the endpoint could enforce a schema."""
-        ...
-
-    def json_schema(self) -> dict[str, Any]:
-        """The schema for structured output."""
-        ...
-
-    def instructions(self, *, as_json: bool) -> str:
-        """The sentence that tells the model how to answer."""
-        ...
-
-    def parse(self, text: str) -> dict[str, str]:
-        """The fields of an answer. Raises Unparsable."""
-        ...
-
-
-@runtime_checkable
-class Estimator(Evaluator, Protocol):
-    """An evaluator that can say beforehand what a trajectory would cost."""
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """Calls, tokens and images; `usd` is not filled in. Raises InputError for an image that cannot be used."""
-        ...
 
 
 class Lender(Protocol[E]):

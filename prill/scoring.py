@@ -16,11 +16,12 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
-from prill.protocols import Estimator, Evaluator
+from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog
 
+CONCURRENCY = 16
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -73,19 +74,22 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
 
 
 def score(
-    trajectories: Iterable[Trajectory] | str | os.PathLike[str], evaluator: Evaluator, *, concurrency: int = 16
+    trajectories: Iterable[Item] | str | os.PathLike[str], judge: Evaluator, *, concurrency: int | None = None
 ) -> list[Verdict]:
     """Verdicts in the order of the trajectories (or of the lines of a file): the one synchronous door, for scripts.
 
-    Works also where an event loop is running already, in a notebook say. Raises EndpointError and UsageError.
+    `concurrency` is how many trajectories are judged at a time; None: as many as the judge's model takes calls. Broken lines
+    become verdicts unscored with `input`. Works also where an event loop is running already, in a notebook say. Raises
+    EndpointError and UsageError.
     """
 
     async def run() -> list[Verdict]:
         source: Iterable[Item] = (
             trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
         )
-        found = {place: verdict async for place, verdict in _stream(evaluator, enumerate(source), concurrency)}
-        return [found[place] for place in sorted(found)]
+        at_once = concurrency or _concurrency(judge)
+        verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once)}
+        return [verdicts[place] for place in sorted(verdicts)]
 
     try:
         asyncio.get_running_loop()
@@ -98,20 +102,21 @@ def score(
 
 
 async def score_stream(
-    evaluator: Evaluator, trajectories: Iterable[Trajectory], *, concurrency: int = 16
+    trajectories: Iterable[Item], judge: Evaluator, *, concurrency: int | None = None
 ) -> AsyncGenerator[Verdict]:
-    """Verdicts as they finish, at most `concurrency` trajectories at a time; `trajectories` is read only as far as needed."""
-    async with aclosing(_stream(evaluator, enumerate(trajectories), concurrency)) as verdicts:
+    """Verdicts as they finish, at most `concurrency` trajectories at a time (see `score`); the input is read only as far as
+    needed."""
+    async with aclosing(_stream(judge, enumerate(trajectories), concurrency or _concurrency(judge))) as verdicts:
         async for _, verdict in verdicts:
             yield verdict
 
 
 async def score_files(
-    evaluator: Evaluator,
     paths: Sequence[str | os.PathLike[str]],
+    judge: Evaluator,
     output: str | os.PathLike[str],
     *,
-    concurrency: int = 16,
+    concurrency: int | None = None,
     limit: int | None = None,
     resume: bool = True,
     retry_unscored: bool = False,
@@ -125,11 +130,12 @@ async def score_files(
     prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read.
     """
     stop = stop or asyncio.Event()
+    concurrency = concurrency or _concurrency(judge)
     tally, start = Tally(), time.monotonic()
     with closing(Intake(paths, limit)) as intake:
         items = iter(intake)
         first = next(items)  # before the output is touched: raises when there is nothing to judge
-        with VerdictLog(output, evaluator.info, resume=resume, retry_unscored=retry_unscored) as log:
+        with VerdictLog(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log:
 
             def known(place: str, id: str, key: str) -> bool:
                 if id != place:
@@ -149,11 +155,15 @@ async def score_files(
 
             try:
                 source = chain([first], items)
-                await _judge(evaluator, source, concurrency + max(1, concurrency // 8), stop, found, known)
+                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, found, known)
             finally:
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
     return tally
+
+
+def _concurrency(judge: Evaluator) -> int:
+    return concurrency_of(judge) or CONCURRENCY
 
 
 async def _judge(

@@ -53,7 +53,7 @@ def verdicts(path: Path) -> dict[str, Verdict]:
 
 async def test_every_trajectory_gets_one_verdict_with_its_key(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(50))), tmp_path / "v.jsonl"
-    tally = await score_files(Parity(), [path], out, concurrency=7)
+    tally = await score_files([path], Parity(), out, concurrency=7)
     assert (tally.read, tally.succeeded, tally.failed, tally.skipped) == (50, 25, 25, 0)
     found = verdicts(out)
     assert all(found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:") for i in range(50))
@@ -61,10 +61,10 @@ async def test_every_trajectory_gets_one_verdict_with_its_key(tmp_path: Path) ->
 
 async def test_a_second_run_makes_only_what_is_missing_or_changed(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", [0, 1, 2, 3]), tmp_path / "v.jsonl"
-    await score_files(Parity(), [path], out, limit=2)
+    await score_files([path], Parity(), out, limit=2)
     write(tmp_path / "t.jsonl", [0, 10, 2, 3])
     judge = Parity()
-    tally = await score_files(judge, [path], out)
+    tally = await score_files([path], judge, out)
     assert sorted(judge.calls) == ["t1", "t2", "t3"]
     assert tally.skipped == 1
     assert verdicts(out)["t1"].success
@@ -72,12 +72,12 @@ async def test_a_second_run_makes_only_what_is_missing_or_changed(tmp_path: Path
 
 async def test_unscored_verdicts_are_kept_until_they_are_asked_for_again(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", [0, -1, 2]), tmp_path / "v.jsonl"
-    tally = await score_files(Parity(), [path], out)
+    tally = await score_files([path], Parity(), out)
     assert tally.unscored == {"timeout": 1}
     judge = Parity()
-    await score_files(judge, [path], out)
+    await score_files([path], judge, out)
     assert judge.calls == []
-    await score_files(judge, [path], out, retry_unscored=True)
+    await score_files([path], judge, out, retry_unscored=True)
     assert judge.calls == ["t1"]
     assert len(verdicts(out)) == 3
 
@@ -86,13 +86,13 @@ async def test_broken_lines_are_verdicts_of_their_own_and_vanish_when_mended(tmp
     path, out = tmp_path / "t.jsonl", tmp_path / "v.jsonl"
     good = '{"id": "a", "task": {"goal": "2"}}'
     path.write_text(f'not json\n{good}\n{{"id": "b", "task": {{}}}}\n{good}\n')
-    tally = await score_files(Parity(), [path], out)
+    tally = await score_files([path], Parity(), out)
     assert (tally.read, tally.succeeded, tally.unscored) == (4, 1, {"input": 3})
     found = verdicts(out)
     assert found.keys() == {"a", "b", f"{path}:1", f"{path}:4"}
     assert found[f"{path}:4"].reason == f"{path}:4: duplicate id 'a', first used at {path}:2"
     path.write_text(f'{{"id": "z", "task": {{"goal": "1"}}}}\n{good}\n{{"id": "b", "task": {{"goal": "4"}}}}\n')
-    await score_files(Parity(), [path], out)
+    await score_files([path], Parity(), out)
     found = verdicts(out)
     assert {id: v.success for id, v in found.items() if v.unscored is None} == {"z": False, "a": True, "b": True}
     assert f"{path}:1" not in found
@@ -100,7 +100,7 @@ async def test_broken_lines_are_verdicts_of_their_own_and_vanish_when_mended(tmp
 
 async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
     one, two = write(tmp_path / "1.jsonl", [0, 1]), write(tmp_path / "2.jsonl", [0])
-    tally = await score_files(Parity(), [one, two], tmp_path / "v.jsonl")
+    tally = await score_files([one, two], Parity(), tmp_path / "v.jsonl")
     assert tally.unscored == {"input": 1}
     assert "first used at" in tally.problems[0]
 
@@ -111,7 +111,7 @@ async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
 async def test_nothing_to_read_is_one_error_and_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "t.jsonl").write_text(content)
     with pytest.raises(UsageError, match=problem):
-        await score_files(Parity(), [tmp_path / "t.jsonl"], tmp_path / "v.jsonl")
+        await score_files([tmp_path / "t.jsonl"], Parity(), tmp_path / "v.jsonl")
     assert not (tmp_path / "v.jsonl").exists()
 
 
@@ -123,7 +123,7 @@ async def test_an_error_that_ends_the_run_keeps_what_is_judged_and_finishes_what
     path, out = write(tmp_path / "t.jsonl", list(range(100))), tmp_path / "v.jsonl"
     judge = Parity(fault)
     with pytest.raises(EndpointError, match="revoked"):
-        await score_files(judge, [path], out, concurrency=4)
+        await score_files([path], judge, out, concurrency=4)
     assert verdicts(out).keys() == set(judge.calls) - {"t20"}
     assert len(judge.calls) < 30
 
@@ -136,11 +136,11 @@ async def test_stopping_finishes_what_is_under_way_and_the_next_run_goes_on(tmp_
         if tally.made == 10:
             stop.set()
 
-    tally = await score_files(judge, [path], out, concurrency=4, stop=stop, progress=progress)
+    tally = await score_files([path], judge, out, concurrency=4, stop=stop, progress=progress)
     assert tally.stopped
     assert verdicts(out).keys() == set(judge.calls)
     assert 10 <= len(judge.calls) < 20
-    await score_files(judge, [path], out)
+    await score_files([path], judge, out)
     assert sorted(judge.calls) == sorted(verdicts(out)) == sorted(f"t{i}" for i in range(100))
 
 
@@ -176,7 +176,7 @@ async def test_a_stream_reads_its_input_only_as_far_as_needed() -> None:
             read.append(n)
             yield Trajectory(id=str(n), task=Task(goal=str(n)))
 
-    async for _ in score_stream(Parity(), source(), concurrency=4):
+    async for _ in score_stream(source(), Parity(), concurrency=4):
         break
     assert len(read) < 100
 

@@ -260,6 +260,11 @@ class Calibrated:
         }
         self.info = EvaluatorInfo(f"calibrated {mine.name}", "1", mine.model, mine.prompt, params)
 
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The judge whose scores are put right."""
+        return (self.judge,)
+
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """Those of the judge."""
         return self.judge.screenshots(trajectory)

@@ -157,6 +157,11 @@ class Student:
             raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
         return cls(model, label=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}", threshold=threshold)
 
+    @property
+    def needs_claims(self) -> bool:
+        """Whether it was fitted to look at what agents say of their own work."""
+        return not self.model.evidence_only
+
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """None are looked at."""
         return ()

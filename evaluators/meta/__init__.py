@@ -1,1 +1,52 @@
-"""How good judges are: agreement with labels, comparisons, attacks."""
+"""How good judges are: agreement with labels, comparisons, calibration, attacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prill.evaluators.meta.agreement import agreement_of, pair
+    from prill.evaluators.meta.annotators import annotator_agreement
+    from prill.evaluators.meta.calibrate import calibrate
+    from prill.evaluators.meta.comparison import compare, rank_agents, slices
+    from prill.evaluators.meta.corrections import correct, load_corrections
+    from prill.evaluators.meta.reference import reference_action, reference_verdict
+
+__all__ = [
+    "agreement_of",
+    "annotator_agreement",
+    "calibrate",
+    "compare",
+    "correct",
+    "load_corrections",
+    "pair",
+    "rank_agents",
+    "reference_action",
+    "reference_verdict",
+    "slices",
+]
+_HOMES = {
+    "agreement_of": "agreement",
+    "annotator_agreement": "annotators",
+    "calibrate": "calibrate",
+    "compare": "comparison",
+    "correct": "corrections",
+    "load_corrections": "corrections",
+    "pair": "agreement",
+    "rank_agents": "comparison",
+    "reference_action": "reference",
+    "reference_verdict": "reference",
+    "slices": "comparison",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -199,8 +199,8 @@ async def judge_attacked(
     tallies = {}
     for name, judge in [(BEFORE, evaluator), *((name, attacked(evaluator, name, a)) for name, a in chosen.items())]:
         tallies[name] = await score_files(
-            judge,
             paths,
+            judge,
             folder / f"{name}.jsonl",
             concurrency=concurrency,
             limit=limit,

@@ -91,6 +91,9 @@ class Marked(Rewritten):
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         super().__init__(evaluator, self._drawn, {"marked": VERSION})
 
+    def __reduce__(self) -> tuple[type[Marked], tuple[Evaluator]]:
+        return Marked, (self.evaluator,)  # elsewhere, marks are drawn into a folder of its own
+
     async def _drawn(self, trajectory: Trajectory) -> Trajectory:
         looked_at = frozenset(self.evaluator.screenshots(trajectory))
         return await asyncio.to_thread(self._marked, trajectory, looked_at)

@@ -119,12 +119,15 @@ class Pointing(Rewritten):
     """
 
     def __init__(self, evaluator: Evaluator, reader: TextReader | None = None) -> None:
-        super().__init__(
-            evaluator,
-            lambda trajectory: readable(trajectory, None if reader is None else reader.read),
-            {"read_points": f"{'tree' if reader is None else reader.name}, {VERSION}"},
-            lambda trajectory: () if reader is None else _images(trajectory),
-        )
+        self._reader = reader
+        name = "tree" if reader is None else reader.name
+        super().__init__(evaluator, self._readable, {"read_points": f"{name}, {VERSION}"}, self._images)
+
+    async def _readable(self, trajectory: Trajectory) -> Trajectory:
+        return await readable(trajectory, None if self._reader is None else self._reader.read)
+
+    def _images(self, trajectory: Trajectory) -> Sequence[str]:
+        return () if self._reader is None else _images(trajectory)
 
 
 def read_screenshot() -> TextReader:

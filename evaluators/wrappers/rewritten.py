@@ -1,4 +1,4 @@
-"""An evaluator that judges a rewritten copy of each trajectory, and says so in every verdict."""
+"""Judges that are shown a rewritten copy of each trajectory, and say so in every verdict."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from functools import cached_property
 
 from prill.errors import Unscored, UsageError
 from prill.evaluators.evidence import without_claims
-from prill.evaluators.judgement import Judgement, verdict_of
-from prill.protocols import Estimator, Evaluator
+from prill.evaluators.judgement import ClaimReader, Judgement, verdict_of
+from prill.protocols import Estimator, Evaluator, every_judge
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+
+
+def _nothing(trajectory: Trajectory) -> Sequence[str]:
+    return ()
 
 
 class Rewritten:
@@ -25,12 +29,17 @@ class Rewritten:
         evaluator: Evaluator,
         rewrite: Callable[[Trajectory], Awaitable[Trajectory]],
         params: Mapping[str, str | bool],
-        reads: Callable[[Trajectory], Sequence[str]] = lambda trajectory: (),
+        reads: Callable[[Trajectory], Sequence[str]] = _nothing,
     ) -> None:
         self.evaluator = evaluator
         self.rewrite = rewrite
         self.params = dict(params)
         self.reads = reads
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The evaluator that is shown the rewritten trajectory."""
+        return (self.evaluator,)
 
     @cached_property
     def info(self) -> EvaluatorInfo:
@@ -62,17 +71,21 @@ class Rewritten:
         return replace(await self.evaluator(shown), evaluator=self.info)
 
 
-# Judging by evidence alone: what the agent says of itself is taken away before any judge sees it.
-
-
 class EvidenceOnly(Rewritten):
-    """Any judge, without the agent's thoughts, its answer and the words of its messages.
+    """Any judge, without the agent's thoughts, its answer and the words of its messages: it judges by evidence alone.
 
     Rewriting the agent's reasoning alone can turn judges (arXiv 2601.14691); this one cannot be turned that way. The price:
-    where the task is to find something out, the answer is what there is to judge, and it is not seen.
+    where the task is to find something out, the answer is what there is to judge, and it is not seen. Raises UsageError for a
+    fitted judge that was fitted to look at claims: without them it would misjudge.
     """
 
     def __init__(self, evaluator: Evaluator) -> None:
+        for judge in every_judge(evaluator):
+            if isinstance(judge, ClaimReader) and judge.needs_claims:
+                raise UsageError(
+                    f"{judge.info.name} was fitted to look at what agents claim, so without that it would misjudge; "
+                    "fit one that goes by evidence only"
+                )
         super().__init__(evaluator, self._silenced, {"evidence_only": True})
 
     async def _silenced(self, trajectory: Trajectory) -> Trajectory:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from prill.commands.fitted import sha256_of
+from prill.commands.cautions import sha256_of
 from prill.errors import UsageError
 from prill.evaluators.fitted.fit import Origin, examples, fit
 from prill.evaluators.fitted.student import HeldOut, StudentModel

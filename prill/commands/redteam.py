@@ -9,10 +9,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from prill.commands.fitted import fitted_on
-from prill.commands.judges import add_judge_options, make_evaluator
-from prill.commands.models import positive
-from prill.commands.progress import expected
+from prill.commands.cautions import fitted_on
+from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import gold_labels
 from prill.evaluators.meta.attacks import WHAT, Attack
@@ -45,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the intervals' bootstrap (default {SEED})")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; old verdict files get the ending .bak")
     parser.add_argument("--json", action="store_true", help="print the contents of redteam.json instead of the table")
-    add_judge_options(parser)
+    add_judge_options(parser, leave_out=("labels", "source"))
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from prill.commands.models import positive
-from prill.commands.progress import expected
+from prill.commands.options import expected, positive
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.report.entries import read_judges
 from prill.report.page import Written, write_report

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.fitted import fitted_on, strangers
-from prill.commands.judges import add_judge_options, make_evaluator
-from prill.commands.models import positive
-from prill.commands.progress import expected
+from prill.commands.cautions import fitted_on, strangers
+from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
+from prill.evaluators.combine import Cascade, savings
 from prill.models.ledger import Price, price_of
-from prill.protocols import Estimator, Evaluator
+from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, known_verdicts, plan_files, score_files
 from prill.store import read_verdicts
 from prill.verdict_log import RETRIED
@@ -40,6 +39,13 @@ _HINTS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
+    parser.usage = "prill score TRAJ [TRAJ ...] -o VERDICTS --evaluator NAME [options]"
+    parser.description = (
+        "Judges trajectories into a verdict file. The same command goes on where a run broke off.\n"
+        "  prill score t.jsonl -o v.jsonl --evaluator vlm --model gpt-4o --budget-usd 5\n"
+        "  prill score t.jsonl -o v.jsonl --evaluator modular --captioner text --model M --base-url http://localhost:8000/v1\n"
+        "  prill score t.jsonl -o v.jsonl --evaluator cascade.toml"
+    )
     parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
     parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
     parser.add_argument(
@@ -81,8 +87,8 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             bar.update(0)
 
         return await score_files(
-            evaluator,
             args.trajectories,
+            evaluator,
             args.output,
             concurrency=args.concurrency,
             limit=args.limit,
@@ -148,7 +154,7 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
         print(f"{plan.trajectories} trajectories to judge, {plan.done} done, {len(plan.problems)} that cannot be used")
         tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
         # A cascade cannot tell beforehand which trajectories its first judge will be sure of.
-        most = "at most " if "cascade" in evaluator.info.name else ""
+        most = "at most " if any(isinstance(judge, Cascade) for judge in every_judge(evaluator)) else ""
         print(f"{most}{usage.calls} calls, {tokens}, {usage.images} images")
         print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
     for problem in plan.problems[:20]:
@@ -192,7 +198,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         for reason, hint in _HINTS.items():
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
-    if evaluator.info.name == "cascade" and tally.read:
+    if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
         say(_saved(args.output))
     for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")
@@ -204,8 +210,6 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
 
 def _saved(path: str) -> str:
     """What a cascade saved, in words."""
-    from prill.evaluators.combine import savings
-
     saved = savings(read_verdicts(path))
     words = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
     if saved.calls is None:

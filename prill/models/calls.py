@@ -12,7 +12,7 @@ import msgspec
 from prill.cache import DiskCache, InFlight
 from prill.errors import ContextTooLong, Unscored
 from prill.models.images import image_size
-from prill.models.prompts import NONCE, Prompt, estimate_tokens, load_prompt
+from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Image, LanguageModel, Message, Reply
 from prill.types import Usage
@@ -47,14 +47,9 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     return [task.result() for task in tasks]
 
 
-def prompt_of(name: str) -> Prompt:
-    """One of the evaluators' prompts."""
-    return load_prompt("prill.evaluators", name)
-
-
-def filled(name: str, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
+def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
     """A prompt with a system and a user turn, filled; images come after all text, so that servers can reuse the beginning."""
-    turns = prompt_of(name).fill({**values, "code": NONCE})
+    turns = prompt.fill({**values, "code": NONCE})
     return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
 
 
@@ -80,6 +75,9 @@ class PerGoal(Generic[_T]):
         self._made: dict[str, _T] = {}
         self._in_flight = InFlight()
         self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PerGoal, (self._form, self._cache)  # in another process, goals are asked for anew, or found in `cache`
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
         """The record for a key, from memory, from the cache, or from the reply to `call`."""

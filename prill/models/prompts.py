@@ -7,10 +7,11 @@ import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib.resources import files as resource_files
+from pathlib import Path
 
 from prill.errors import UsageError
 
@@ -61,10 +62,45 @@ class Prompt:
 @cache
 def load_prompt(package: str, name: str) -> Prompt:
     """The prompt `prompts/<name>.md` of a package, e.g. `load_prompt("prill.evaluators", "web_text")`."""
-    file = files(package) / "prompts" / f"{name}.md"
+    file = resource_files(package) / "prompts" / f"{name}.md"
     if not file.is_file():
         raise UsageError(f"{package} has no prompt {name!r}")
     return Prompt(name, file.read_text(encoding="utf-8"))
+
+
+def prompt_set(
+    package: str, names: Sequence[str], main: Sequence[str], files: str | Mapping[str, str] | None = None
+) -> dict[str, Prompt]:
+    """The prompts of a package by name, with files of the user's own in place of some.
+
+    `files` is a path that takes the places of the `main` prompts, or a table of names and paths. Raises UsageError for a file
+    whose places to fill, or turns, are not those of the prompt that it replaces.
+    """
+    own = dict.fromkeys(main, files) if isinstance(files, str) else dict(files or {})
+    if unknown := own.keys() - set(names):
+        raise UsageError(f"there is no prompt {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
+    shipped = {name: load_prompt(package, name) for name in names}
+    # One file for several platforms may leave out what only one of them has.
+    alike = {name: [shipped[other].slots for other in names if own.get(other) == own[name]] for name in own}
+    return {name: _own_prompt(own[name], shipped[name], alike[name]) if name in own else shipped[name] for name in names}
+
+
+def _own_prompt(path: str, shipped: Prompt, alike: Sequence[frozenset[str]]) -> Prompt:
+    try:
+        prompt = Prompt(shipped.name, Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error}") from None
+    needed, allowed = frozenset.intersection(*alike), frozenset.union(*alike)
+    slots = ", ".join(f"{{{{ {slot} }}}}" for slot in sorted(needed))
+    if missing := needed - prompt.slots:
+        raise UsageError(f"{path}: has no place for {', '.join(sorted(missing))}; a prompt for {shipped.name} names {slots}")
+    if unknown := prompt.slots - allowed:
+        raise UsageError(f"{path}: unknown name {', '.join(sorted(unknown))}; a prompt for {shipped.name} names {slots}")
+    if _TURN.findall(prompt.text) != _TURN.findall(shipped.text):
+        raise UsageError(f"{path}: a prompt for {shipped.name} has the headings `# system` and `# user`, in this order")
+    return prompt
 
 
 def call_code(texts: Iterable[str]) -> str:

@@ -239,7 +239,7 @@ class Endpoint:
             return EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
         if status == 404 and not self.answered:
             return EndpointError(
-                f"{self.place} does not know this model or path (HTTP 404: {message}); check --model and --base-url"
+                f"{self.place} does not know this model or path (HTTP 404: {message}); check the model's name and the base URL"
             )
         return Rejected(status, message)
 
@@ -273,7 +273,7 @@ class Endpoint:
     def _key(self) -> str:
         key = os.environ.get(self.api_key_env)
         if not key and self.base_url == OPENAI_URL:
-            raise UsageError(f"${self.api_key_env} is not set; set it, or point --base-url at another endpoint")
+            raise UsageError(f"${self.api_key_env} is not set; set it, or name another endpoint (base URL)")
         return key or "none"
 
     def _without_key(self, message: str) -> str:

@@ -44,9 +44,9 @@ async def test_equal_texts_are_one_frame_too() -> None:
 
 
 async def test_without_any_evidence_the_error_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(NoEvidence, match="--captioner"):
+    with pytest.raises(NoEvidence, match="captioner"):
         await distinct_frames(attempt(Observation(caption="x"), Observation()), None)
-    with pytest.raises(NoEvidence, match="--captioner"):
+    with pytest.raises(NoEvidence, match="captioner"):
         await distinct_frames(attempt(Observation(text="x"), Observation()), GivenCaption())
     with pytest.raises(InputError, match="missing"):
         await distinct_frames(attempt(Observation(screenshot=str(tmp_path / "gone.png")), Observation()), None)

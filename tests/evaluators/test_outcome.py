@@ -8,7 +8,8 @@ import pytest
 from PIL import Image as Picture
 
 from prill.errors import ContextTooLong, UsageError
-from prill.evaluators.outcome import CaptionJudge, VLMJudge, reference_action, reference_verdict
+from prill.evaluators.meta import reference_action, reference_verdict
+from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.models.client import OpenAIModel
 from prill.models.prompts import Prompt, load_prompt
 from prill.protocols import Image, Message
@@ -76,7 +77,7 @@ def test_all_calls_with_a_prompt_begin_alike_so_that_servers_read_that_once(name
 
 async def test_the_answer_can_be_left_out() -> None:
     model = ScriptedModel([SUCCESS])
-    await CaptionJudge(model, Given(), include_answer=False)(trajectory(caption="x"))
+    await CaptionJudge(model, Given(), answer=False)(trajectory(caption="x"))
     assert "Done!" not in text(model.seen[0])
 
 
@@ -87,7 +88,7 @@ async def test_an_answer_that_is_left_out_is_not_among_the_actions_either(tmp_pa
     )
     for build in (VLMJudge, lambda model, **options: CaptionJudge(model, Given(), **options)):
         model = ScriptedModel([SUCCESS] * 3)
-        for options in ({}, {"include_answer": False}, {"preset": "paper"}):
+        for options in ({}, {"answer": False}, {"preset": "paper"}):
             await build(model, **options)(spoken)  # type: ignore[operator]
         shown = ["It costs 12" in text(messages) for messages in model.seen]
         assert shown == [True, False, True], "the paper's protocol shows the actions as they are"
@@ -151,7 +152,7 @@ def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
     infos = [
         VLMJudge(model).info,
         VLMJudge(model, frames=2).info,
-        VLMJudge(model, include_answer=False).info,
+        VLMJudge(model, answer=False).info,
         CaptionJudge(model, Given()).info,
         CaptionJudge(model, Given(), max_tokens=9).info,
         CaptionJudge(model, Given(), max_chars=9).info,
@@ -170,7 +171,7 @@ async def test_a_missing_screenshot_is_an_input_failure_of_that_trajectory() -> 
 
 async def test_thoughts_are_shown_only_on_request_and_as_claims() -> None:
     model = ScriptedModel([SUCCESS])
-    await CaptionJudge(model, Given(), include_thoughts=True)(trajectory(caption="x"))
+    await CaptionJudge(model, Given(), thoughts=True)(trajectory(caption="x"))
     shown = text(model.seen[0])
     assert "1: I am sure I did it" in shown.split("[thoughts ")[1].split("[/thoughts")[0]
 

@@ -245,7 +245,7 @@ async def test_the_answer_can_be_left_out_wherever_it_stands() -> None:
     spoken = Trajectory(id="a", task=run.task, steps=steps, answer="Bought")
     for shown in (True, False):
         model = Model(assessed(("met", 0), ("met", 1)))
-        await RubricJudge(model, GivenCaption(), rubrics=GIVEN, include_answer=shown)(spoken)
+        await RubricJudge(model, GivenCaption(), rubrics=GIVEN, answer=shown)(spoken)
         assert ("Bought" in text(model.of("verdict")[0])) is shown
 
 
@@ -322,7 +322,7 @@ def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
         {"top_k": 9},
         {"least_score": 3},
         {"threshold": 0.5},
-        {"include_answer": False},
+        {"answer": False},
         {"max_tokens": 9},
     ]
     infos = [RubricJudge(model, **chosen).info for chosen in options] + [RubricJudge(model, GivenCaption()).info]

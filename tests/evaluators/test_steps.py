@@ -46,7 +46,7 @@ def saying(*words: str) -> ScriptedModel:
 
 
 async def test_four_labels_become_rewards_and_the_trajectory_succeeds_when_a_step_reaches_the_goal() -> None:
-    verdict = await StepJudge(saying(*WORDS), GivenCaption(), p=0.25, d=-1.0)(attempt())
+    verdict = await StepJudge(saying(*WORDS), GivenCaption(), towards=0.25, away=-1.0)(attempt())
     assert verdict.steps is not None
     assert [step.label for step in verdict.steps] == ["towards", "not_sure", "away", "reached"]
     assert verdict.rewards == (0.25, -1.0, -1.0, 1.0)
@@ -56,10 +56,12 @@ async def test_four_labels_become_rewards_and_the_trajectory_succeeds_when_a_ste
     assert (lost.success, lost.score) == (False, 0.0)
 
 
-@pytest.mark.parametrize(("p", "d"), [(1.0, -0.5), (-0.1, -0.5), (0.5, 0.0), (0.5, 0.1)])
-def test_rewards_that_the_paper_rules_out_are_refused(p: float, d: float) -> None:
-    with pytest.raises(UsageError, match="0 <= p < 1"):
-        StepJudge(ScriptedModel([]), GivenCaption(), p=p, d=d)
+@pytest.mark.parametrize(
+    ("towards", "away", "bound"), [(1.0, -0.5, "< 1"), (-0.1, -0.5, ">= 0"), (0.5, 0.0, "< 0"), (0.5, 0.1, "< 0")]
+)
+def test_rewards_that_the_paper_rules_out_are_refused(towards: float, away: float, bound: str) -> None:
+    with pytest.raises(UsageError, match=bound):
+        StepJudge(ScriptedModel([]), GivenCaption(), towards=towards, away=away)
 
 
 async def test_a_call_sees_one_action_between_two_states_and_no_thoughts_answer_or_other_states() -> None:
@@ -97,7 +99,7 @@ async def test_the_last_state_is_shown_where_it_was_recorded_unless_it_is_switch
 
 
 async def test_a_reply_without_a_label_is_a_flagged_not_sure_that_keeps_what_was_said() -> None:
-    verdict = await StepJudge(saying("towards-the-goal", "nearly there"), GivenCaption(), d=-0.75)(attempt(2))
+    verdict = await StepJudge(saying("towards-the-goal", "nearly there"), GivenCaption(), away=-0.75)(attempt(2))
     assert verdict.steps is not None
     assert [(step.label, step.flagged) for step in verdict.steps] == [("towards", False), ("not_sure", True)]
     assert verdict.rewards == (0.5, -0.75)
@@ -216,8 +218,8 @@ def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
     options: list[dict[str, Any]] = [
         {},
         {"preset": "paper"},
-        {"p": 0.6},
-        {"d": -0.6},
+        {"towards": 0.6},
+        {"away": -0.6},
         {"last_state": False},
         {"max_tokens": 9},
         {"max_chars": 9},

@@ -99,7 +99,7 @@ async def test_the_agents_answer_is_not_shown_not_even_in_its_last_action_unless
     await WebJudge(model, GivenCaption())(spoken)
     assert not any("I have bought it" in text(messages) for messages in model.seen)
     model = Model()
-    await WebJudge(model, GivenCaption(), include_answer=True)(spoken)
+    await WebJudge(model, GivenCaption(), answer=True)(spoken)
     assert "I have bought it" in text(model.of("verdict")[0])
 
 
@@ -124,7 +124,7 @@ async def test_key_points_that_failed_are_asked_for_anew_by_the_next() -> None:
 async def test_key_points_are_kept_on_disk_where_that_is_wished(tmp_path: Path) -> None:
     for expected in (1, 0):
         model = Model()
-        judge = WebJudge(model, GivenCaption(), cache=DiskCache(tmp_path / "goals.sqlite"))
+        judge = WebJudge(model, GivenCaption(), goal_cache=DiskCache(tmp_path / "goals.sqlite"))
         assert (await judge(attempt(captioned("x")))).success
         assert len(model.of("points")) == expected
         assert "it is in the cart" in text(model.of("verdict")[0])
@@ -278,7 +278,7 @@ def test_the_estimate_counts_distinct_frames(tmp_path: Path) -> None:
 
 def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
     model = ScriptedModel([])
-    options: list[dict[str, Any]] = [{}, {"top_k": 3}, {"least_score": 2}, {"include_answer": True}, {"max_tokens": 9}]
+    options: list[dict[str, Any]] = [{}, {"top_k": 3}, {"least_score": 2}, {"answer": True}, {"max_tokens": 9}]
     infos = [WebJudge(model, **chosen).info for chosen in options] + [WebJudge(model, GivenCaption()).info]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 

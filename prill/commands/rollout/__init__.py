@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from prill.commands.models import add_model_options, positive
+from prill.commands.options import add_model_options, positive
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import Stage
 from prill.commands.rollout.phones import PHONE_STAGES

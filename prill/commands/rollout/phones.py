@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from prill.commands.models import positive
+from prill.commands.options import positive
 from prill.commands.rollout.cases import add_task_options, contents, given_tasks
 from prill.commands.rollout.environments import Stage, StageKind
 from prill.errors import UsageError

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from prill.commands.models import make_model
+from prill.commands.options import make_model
 from prill.commands.rollout.cases import Case
 from prill.errors import UsageError
 from prill.models.prompts import load_prompt

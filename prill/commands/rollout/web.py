@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prill.commands.models import make_model
+from prill.commands.options import make_model
 from prill.commands.rollout.cases import add_task_options, contents, given_tasks, numbers
 from prill.commands.rollout.environments import Stage, StageKind
 from prill.errors import UsageError

@@ -1,0 +1,71 @@
+"""Captioners by name: what turns a state into text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from prill.captioner.cache import CachedCaptioner
+from prill.captioner.ocr import OCRCaptioner
+from prill.errors import UsageError
+from prill.models.registry import make_model
+from prill.protocols import Captioner, LanguageModel
+from prill.registry import Entry, Registry, read_options
+from prill.store import BadLine, read_trajectories
+
+CAPTIONERS = Registry(
+    "captioner",
+    {
+        "given": Entry("captions that were recorded with the states", "prill.captioner.recorded:GivenCaption"),
+        "text": Entry("the recorded page text or UI tree", "prill.captioner.recorded:TextState"),
+        "ocr": Entry("text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
+        "easyocr": Entry("text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"),
+    },
+    "prill.captioners",
+)
+_Threads = Annotated[int | None, Meta(ge=1, description="most cores for one reading (default: all)")]
+
+
+def make_captioner(
+    captioner: str | Mapping[str, Any] | Captioner, *, place: str = "captioner", lax: bool = False, **options: Any
+) -> Captioner:
+    """The captioner of a name, with its options; a table `{name = "…", …}` holds both, and a captioner comes back as it is.
+
+    A name may be `module:Object` or `file.py:Object` of one's own. `place` and `lax` as in `prill.registry.read_options`.
+    Raises UsageError.
+    """
+    if isinstance(captioner, Mapping):
+        table = dict(captioner)
+        return make_captioner(str(table.pop("name", "")), place=place, lax=lax, **{**options, **table})
+    if not isinstance(captioner, str):
+        if options:
+            raise UsageError(f"{place}: a captioner that is made already takes no options ({', '.join(options)})")
+        return captioner
+    maker = CAPTIONERS.maker(captioner)
+    parts = {LanguageModel: lambda model, at: make_model(model, place=at, lax=lax)}
+    made: Captioner = maker(**read_options(maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax))
+    return made
+
+
+def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
+    """The name that fits the last state of the first trajectory: its caption, else its text, else its screenshot."""
+    for path in paths:
+        for item in read_trajectories(path):
+            if isinstance(item, BadLine) or not item.observations:
+                continue
+            last = item.observations[-1]
+            return "given" if last.caption else "text" if last.text else "ocr"
+    return "given"
+
+
+def ocr(threads: _Threads = None) -> Captioner:
+    """rapidocr on the CPU; what was read of a screenshot is kept on disk."""
+    return CachedCaptioner(OCRCaptioner("rapidocr", threads))
+
+
+def easyocr(threads: _Threads = None) -> Captioner:
+    """easyocr, the engine of arXiv 2404.06474; what was read of a screenshot is kept on disk."""
+    return CachedCaptioner(OCRCaptioner("easyocr", threads))

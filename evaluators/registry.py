@@ -1,0 +1,295 @@
+"""Judges by name: the same description makes a judge from Python keywords, a TOML or JSON table, or the command line.
+
+A description has the judge's name under `evaluator`, and its options beside it: those of the judge, those of the model it
+asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Around`).
+
+    evaluator = "cascade"
+    band = [0.2, 0.8]
+
+    [[judges]]
+    evaluator = "student"
+    model = "student.json"
+
+    [[judges]]
+    evaluator = "modular"
+    model = "gpt-4o-mini"
+    captioner = "text"
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from prill.cache import DiskCache
+from prill.captioner.registry import make_captioner
+from prill.errors import UsageError
+from prill.evaluators.baselines import Constant, LabelOracle, oracle
+from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
+from prill.evaluators.fitted.calibration import Calibrated, read_calibration
+from prill.evaluators.fitted.student import Student
+from prill.evaluators.wrappers.marking import Marked
+from prill.evaluators.wrappers.pointing import Pointing, read_screenshot
+from prill.evaluators.wrappers.rewritten import EvidenceOnly
+from prill.models.registry import make_model, model_options
+from prill.protocols import Captioner, Evaluator, LanguageModel
+from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
+from prill.store import read_labels
+
+_HERE = "prill.evaluators.registry"
+JUDGES = Registry(
+    "judge",
+    {
+        "vlm": Entry("a vision-language model sees the last screenshots", "prill.evaluators.outcome:VLMJudge"),
+        "modular": Entry("a captioner, then a language model that reads the caption", "prill.evaluators.outcome:CaptionJudge"),
+        "steps": Entry("a label and a reward for every action", "prill.evaluators.steps:StepJudge"),
+        "webjudge": Entry("key points, a grade for every frame, then the verdict", "prill.evaluators.webjudge:WebJudge"),
+        "rubric": Entry("criteria of the goal, each with the step that shows it", "prill.evaluators.rubric:RubricJudge"),
+        "vote": Entry("samples of one judge, or several judges", f"{_HERE}:vote"),
+        "cascade": Entry("a cheap judge, and another where it is unsure", f"{_HERE}:cascade"),
+        "ensemble": Entry("the weighted mean of several judges", f"{_HERE}:ensemble"),
+        "student": Entry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
+        "prior": Entry("the same, from telemetry alone", f"{_HERE}:prior"),
+        "oracle": Entry("the labels themselves", f"{_HERE}:label_oracle"),
+        "self-report": Entry("success when the agent says so", "prill.evaluators.baselines:SelfReport"),
+        "always-fail": Entry("failure, always", f"{_HERE}:always_fail"),
+        "always-success": Entry("success, always", f"{_HERE}:always_success"),
+    },
+    "prill.evaluators",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What can go around any judge, from the inside out."""
+
+    mark_points: Annotated[bool, Meta(description="draw what the agent touched on the screenshots shown")] = False
+    read_points: Annotated[
+        Literal["tree", "ocr"] | None, Meta(description="name what the agent tapped, by the UI tree or by OCR")
+    ] = None
+    evidence_only: Annotated[bool, Meta(description="hide the agent's thoughts, answer and messages from the judge")] = False
+    calibration: Annotated[str | None, Meta(description="scores and threshold by a file of prill calibrate")] = None
+
+    def put_around(self, judge: Evaluator) -> Evaluator:
+        """The judge with what was asked for around it. Raises UsageError."""
+        if self.mark_points:
+            judge = Marked(judge)
+        if self.read_points:
+            judge = Pointing(judge, read_screenshot() if self.read_points == "ocr" else None)
+        if self.evidence_only:
+            judge = EvidenceOnly(judge)
+        if self.calibration:
+            judge = Calibrated(judge, read_calibration(self.calibration))
+        return judge
+
+
+AROUND = tuple(part.name for part in fields(Around))
+
+
+def make_judge(
+    judge: str | os.PathLike[str] | Mapping[str, Any] | Evaluator,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    lax: bool = False,
+    choose_captioner: Callable[[], str] | None = None,
+    **options: Any,
+) -> Evaluator:
+    """The judge of a name (or `module:Object`, `file.py:Object`), of a description, or of a .toml or .json file with one.
+
+    `defaults` are options for every judge in the description that has them and does not say otherwise: a model and a captioner
+    for all parts of a cascade, say. `choose_captioner` names one for a judge that needs a captioner, or whose model takes no
+    images, and says nothing of it. `lax` reads numbers from text, for the command line. A judge that is made already comes
+    back with what `options` put around it. Raises OptionError for an option that a judge does not have, UsageError otherwise.
+    """
+    context = _Context(defaults or {}, lax, choose_captioner)
+    if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
+        description = {**read_description(path), **options}
+        return _made(description, context, f"{path}: ")
+    if isinstance(judge, Mapping):
+        return _made({**judge, **options}, context, "")
+    if isinstance(judge, str | os.PathLike):
+        return _made({"evaluator": str(judge), **options}, context, "")
+    return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The description in a TOML or JSON file; dashes in names count as underscores. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: expected a table, got {type(table).__name__}")
+    return table
+
+
+def judge_options(name: str) -> dict[str, Option]:
+    """The options of a judge by name, without those of its model and those that go around it. Raises UsageError."""
+    return options_of(JUDGES.maker(name))
+
+
+def asks_a_model(maker: Maker) -> bool:
+    """Whether a judge's maker takes a language model."""
+    option = options_of(maker).get("model")
+    return option is not None and option.type is not str
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What holds for a whole description, its parts included."""
+
+    defaults: Mapping[str, Any]
+    lax: bool
+    choose_captioner: Callable[[], str] | None
+
+
+def _made(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
+    table = {str(key).replace("-", "_"): value for key, value in description.items()}
+    name = table.pop("evaluator", None)
+    if not isinstance(name, str) or not name:
+        raise OptionError(f"{place}evaluator is missing: name the judge", "evaluator")
+    maker = JUDGES.maker(name)
+    own = options_of(maker)
+    named = asks_a_model(maker)
+    table |= _inherited(context.defaults, table, own, named)
+    blind = "captioner" in own and (own["captioner"].required or table.get("model") == "embedded")
+    if blind and "captioner" not in table and context.choose_captioner:
+        table["captioner"] = context.choose_captioner()
+    of_model = [option for option in model_options(table.get("model")) if option not in own] if named else []
+    _refuse_unknown(table, name, [*own, *of_model, *AROUND], place)
+    _refuse_shared_budget(table.get("judges"), context.defaults, place)
+    around = {key: table.pop(key) for key in AROUND if key in table and key not in own}
+    settings = {key: table.pop(key) for key in of_model if key in table}
+    parts = {
+        LanguageModel: lambda model, at: make_model(model, place=at, lax=context.lax, **settings),
+        Captioner: lambda captioner, at: make_captioner(captioner, place=at, lax=context.lax),
+        Evaluator: lambda part, at: _part(part, context, at),
+        DiskCache: lambda folder, at: folder if isinstance(folder, DiskCache) else DiskCache(Path(folder) / "goals.sqlite"),
+    }
+    what = f"judge {name!r}"
+    judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
+    return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
+
+
+def _part(part: object, context: _Context, place: str) -> Evaluator:
+    if isinstance(part, Mapping):
+        return _made(part, context, f"{place}.")
+    if isinstance(part, str):
+        return _made({"evaluator": part}, context, f"{place}.")
+    return part  # type: ignore[return-value]
+
+
+def _refuse_shared_budget(judges: object, defaults: Mapping[str, Any], place: str) -> None:
+    """A budget is kept by one model; several would each spend all of it."""
+    if "budget_usd" not in defaults or not isinstance(judges, Sequence):
+        return
+    names = [part.get("evaluator") for part in judges if isinstance(part, Mapping) and "budget_usd" not in part]
+    if sum(asks_a_model(JUDGES.maker(name)) for name in names if isinstance(name, str)) > 1:
+        raise OptionError(f"{place}judges: a budget covers one model; give each of these judges a budget_usd", "budget_usd")
+
+
+def _inherited(defaults: Mapping[str, Any], table: Mapping[str, Any], own: Mapping[str, Option], named: bool) -> dict[str, Any]:
+    """The defaults that apply to a judge: what it does not say itself, of its own options and those of its model."""
+    fitting = {key: value for key, value in defaults.items() if key in own and key not in table}
+    if "model" in fitting and not named:
+        del fitting["model"]  # a fitted judge's model is a file
+    if named:
+        settings = model_options({**fitting, **table}.get("model"))
+        fitting |= {key: value for key, value in defaults.items() if key in settings and key not in own and key not in table}
+    return fitting
+
+
+def _refuse_unknown(table: Mapping[str, Any], name: str, allowed: Sequence[str], place: str) -> None:
+    for key in table:
+        if key not in allowed:
+            others = [other for other in JUDGES.entries if key in judge_options(other)]
+            who = f"; judges that have it: {', '.join(others)}" if others else ""
+            raise OptionError(f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key)
+
+
+_Judges = Annotated[Sequence[Evaluator], Meta(description="the judges, each described like this one")]
+
+
+def vote(
+    judges: _Judges,
+    rule: Annotated[Rule, Meta(description="what makes a success")] = "majority",
+    samples: Annotated[int, Meta(ge=1, description="samples of the one judge; the first at temperature 0")] = 1,
+    temperature: Annotated[float, Meta(gt=0, description="of the further samples")] = 1.0,
+) -> Vote:
+    """A vote of several judges, or of samples of one."""
+    if samples > 1:
+        if len(judges) != 1:
+            raise UsageError(f"samples are drawn of one judge, and {len(judges)} are given")
+        judges = sampled_judges(judges[0], samples, temperature)
+    return Vote(judges, rule)
+
+
+def cascade(
+    judges: _Judges,
+    band: Annotated[tuple[float, float], Meta(description="scores of the first judge that go on to the second")] = (0.1, 0.9),
+) -> Cascade:
+    """Two judges: the second is asked where the first is unsure."""
+    if len(judges) != 2:
+        raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
+    return Cascade(judges[0], judges[1], low=band[0], high=band[1])
+
+
+def ensemble(
+    judges: _Judges,
+    weights: Annotated[list[float] | None, Meta(description="one for each judge (default: all equal)")] = None,
+    threshold: Annotated[float, Meta(gt=0, le=1, description="least mean score of a success")] = 0.5,
+) -> Ensemble:
+    """The weighted mean of several judges."""
+    return Ensemble(judges, weights, threshold=threshold)
+
+
+_FittedFile = Annotated[str, Meta(description="the file that prill fit wrote")]
+_Threshold = Annotated[float | None, Meta(ge=0, le=1, description="least probability of a success (default: the file's)")]
+
+
+def student(model: _FittedFile, threshold: _Threshold = None) -> Student:
+    """A fitted judge that reads."""
+    return _fitted(model, threshold, "student")
+
+
+def prior(model: _FittedFile, threshold: _Threshold = None) -> Student:
+    """A fitted judge that goes by telemetry."""
+    return _fitted(model, threshold, "prior")
+
+
+def _fitted(path: str, threshold: float | None, kind: str) -> Student:
+    judge = Student.load(path, threshold=threshold)
+    if judge.info.name != kind:
+        raise UsageError(f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}")
+    return judge
+
+
+def label_oracle(
+    labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts")],
+    source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
+) -> LabelOracle:
+    """The labels of a file as verdicts."""
+    try:
+        return oracle(list(read_labels(labels)), source)
+    except UsageError as error:
+        raise UsageError(f"{labels}: {error}") from None
+
+
+def always_fail() -> Constant:
+    """Failure, whatever happened."""
+    return Constant(False)
+
+
+def always_success() -> Constant:
+    """Success, whatever happened."""
+    return Constant(True)

@@ -1,0 +1,210 @@
+"""Options that several commands share: who judges, which model answers, how much there is to go through.
+
+The command line only fills descriptions: an option has the name that it has in Python and in judge files, and what is said of
+it here is said once, by the judge or the model that has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from prill.captioner.registry import CAPTIONERS, captioner_for
+from prill.errors import InputError, UsageError
+from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
+from prill.models.registry import make_model as model_of
+from prill.models.registry import model_options
+from prill.protocols import Evaluator, LanguageModel
+from prill.registry import Option, load_object, options_of
+from prill.store import read_lines
+
+# Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
+_OF_JUDGES = (
+    ("judges that ask a model", "modular", ("captioner", "answer", "max_tokens")),
+    ("vlm, modular and steps", "vlm", ("preset", "frames", "thoughts")),
+    ("steps", "steps", ("towards", "away")),
+    ("webjudge and rubric", "webjudge", ("top_k",)),
+    ("rubric", "rubric", ("rubrics",)),
+    ("oracle", "oracle", ("labels", "source")),
+)
+_METAVARS = {
+    "api_key_env": "VAR",
+    "base_url": "URL",
+    "budget_usd": "X",
+    "cache": "DIR",
+    "calibration": "FILE",
+    "captioner": "NAME",
+    "gguf": "FILE",
+    "labels": "FILE",
+    "prices": "FILE",
+    "prompt": "FILE.md",
+    "rubrics": "FILE",
+    "source": "S",
+}
+_OF_MODELS = (
+    ("prill.models.client:OpenAIModel", ("base_url", "api_key_env", "timeout", "retries", "prices", "budget_usd", "cache")),
+    ("prill.models.embedded:EmbeddedModel", ("gguf",)),
+)
+
+
+def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, ...] = ()) -> None:
+    """The options that say who judges; `leave_out` are those whose flags mean something else in this command."""
+    parser.formatter_class = WideHelp
+    judge = parser.add_argument_group("judge (prill judges tells more of each)")
+    names = ", ".join(JUDGES.entries)
+    judge.add_argument("--evaluator", required=True, metavar="NAME", help=f"{names}, FILE.toml, FILE.json, module:Object")
+    judge.add_argument(
+        "--prompt", action="append", metavar="FILE.md", help="a prompt of your own in place of the judge's (or NAME=FILE.md)"
+    )
+    judge.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other option of the judge")
+    for title, teller, options in _OF_JUDGES:
+        group = parser.add_argument_group(title)
+        of_teller = judge_options(teller)
+        for name in options:
+            if name not in leave_out:
+                _add(group, of_teller[name], None if name == "answer" else _defaults(name))
+    offered = [name for _, _, names in _OF_JUDGES for name in names if name not in leave_out]
+    parser.set_defaults(of_judge=(*offered, *AROUND))
+    around = parser.add_argument_group("around any judge")
+    for option in options_of(Around).values():
+        _add(around, option)
+    add_model_options(parser)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which model answers, and where."""
+    group = parser.add_argument_group("model")
+    group.add_argument(
+        "--model",
+        metavar="M",
+        help="model at the endpoint; embedded: a small one, here; local:DIR: a folder of weights",
+    )
+    for maker, names in _OF_MODELS:
+        options = options_of(load_object(maker))
+        for name in names:
+            _add(group, options[name])
+
+
+def make_evaluator(args: argparse.Namespace) -> Evaluator:
+    """The evaluator that the options describe. Raises UsageError."""
+    of_judge = _said(args, args.of_judge)
+    of_judge |= {key: value for key, value in map(_setting, args.set)}
+    if args.prompt:
+        of_judge["prompt"] = _prompts(args.prompt)
+    of_model = _said(args, ("model", *(name for _, names in _OF_MODELS for name in names)))
+    defaults: dict[str, Any] = {"concurrency": args.concurrency}
+    if args.evaluator.endswith((".toml", ".json")):
+        # What a file leaves open: the model and the captioner of its judges.
+        defaults |= of_model | {key: of_judge.pop(key) for key in ("captioner",) if key in of_judge}
+        of_model = {}
+
+    def captioner() -> str:
+        name = captioner_for(args.trajectories)
+        print(f"captioner: {name}, by what the first trajectory has", file=sys.stderr)
+        return name
+
+    return make_judge(args.evaluator, defaults=defaults, lax=True, choose_captioner=captioner, **of_judge, **of_model)
+
+
+def make_model(args: argparse.Namespace, name: str | None = None) -> LanguageModel:
+    """The model of `--model`, or another at the same place. Raises UsageError."""
+    name = name or args.model
+    if not name:
+        raise UsageError("--model is missing: name a model at the endpoint, or `embedded`")
+    options = _said(args, [option for _, names in _OF_MODELS for option in names])
+    if "concurrency" in (known := model_options(name)):
+        options["concurrency"] = args.concurrency
+    if unknown := [f"--{option.replace('_', '-')}" for option in options if option not in known]:
+        raise UsageError(f"model {name} has no option {', '.join(unknown)}")
+    return model_of(name, lax=True, **options)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError("give a whole number of at least 1")
+    return number
+
+
+def expected(paths: Iterable[str], limit: int | None) -> int:
+    """The number of lines of some files, at most `limit`. A damaged archive counts as far as it goes: the run reports it."""
+    count = 0
+    for path in paths:
+        with contextlib.suppress(InputError):
+            for _ in read_lines(path):
+                count += 1
+    return count if limit is None else min(count, limit)
+
+
+class WideHelp(argparse.RawDescriptionHelpFormatter):
+    """Help with a line an option, where the terminal is wide enough, and no empty line between groups."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=140)
+
+    def format_help(self) -> str:
+        """The help text."""
+        usage, _, rest = super().format_help().partition("\n\n")
+        return f"{usage}\n\n{re.sub(chr(10) * 2 + r'(?=[a-z])', chr(10), rest)}"
+
+
+def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = None) -> None:
+    """The option as a flag; its value stays text, which the registry reads. `defaults`: in words, where judges differ."""
+    words = option.description
+    if option.name == "captioner":
+        words += f": {', '.join(CAPTIONERS.entries)}, module:Object (default: by the first trajectory)"
+    elif defaults is not None and "default" not in words:
+        words += f" (default {defaults})"
+    elif not option.required and option.default not in (None, False) and "default" not in words:
+        words += f" (default {_shown(option.default)})"
+    flag = f"--{option.name.replace('_', '-')}"
+    if option.type_name == "bool":
+        action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
+        group.add_argument(flag, action=action, default=None, help=words)
+        return
+    metavar = _METAVARS.get(option.name) or (option.type_name.replace(" ", "") if "|" in option.type_name else "N")
+    group.add_argument(flag, metavar=metavar, help=words.replace("%", "%%"))
+
+
+def _defaults(name: str) -> str | None:
+    """The default of an option in words, with the judges where it is another one; None where all have the same."""
+    defaults = {judge: options[name].default for judge in JUDGES.entries if name in (options := judge_options(judge))}
+    usual = next(iter(defaults.values()))
+    others = [f"{judge} {_shown(value)}" for judge, value in defaults.items() if value != usual]
+    return "; ".join([_shown(usual), ", ".join(others)]) if others else None
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _said(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+    """The options that were given."""
+    return {name: value for name in names if (value := getattr(args, name, None)) is not None and name in vars(args)}
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(f"--set {text}: give KEY=VALUE")
+    try:
+        return key.strip().replace("-", "_"), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip().replace("-", "_"), value
+
+
+def _prompts(words: list[str]) -> str | Mapping[str, str]:
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    if bare := next((word for word in words if "=" not in word), None):
+        raise UsageError(f"--prompt {bare}: with several prompts, say which each one replaces (NAME=FILE.md)")
+    return dict(word.split("=", 1) for word in words)
