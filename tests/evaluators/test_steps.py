@@ -57,7 +57,7 @@ async def test_four_labels_become_rewards_and_the_trajectory_succeeds_when_a_ste
 
 
 @pytest.mark.parametrize(
-    ("towards", "away", "bound"), [(1.0, -0.5, "< 1"), (-0.1, -0.5, ">= 0"), (0.5, 0.0, "< 0"), (0.5, 0.1, "< 0")]
+    ("towards", "away", "bound"), [(1.0, -0.5, "< 1"), (-0.1, -0.5, ">= 0"), (0.5, 0.0, "< -0"), (0.5, 0.1, "< -0")]
 )
 def test_rewards_that_the_paper_rules_out_are_refused(towards: float, away: float, bound: str) -> None:
     with pytest.raises(UsageError, match=bound):
