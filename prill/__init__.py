@@ -10,7 +10,7 @@ from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 if TYPE_CHECKING:
     from prill.scoring import score, score_files, score_stream
-    from prill.store import read_labels, read_trajectories, read_verdicts
+    from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
 
 
 __version__ = "0.1.0"
@@ -35,6 +35,8 @@ __all__ = [
     "score",
     "score_files",
     "score_stream",
+    "write_labels",
+    "write_trajectories",
 ]
 
 

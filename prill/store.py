@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
+import shutil
 import sqlite3
 import sys
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
@@ -16,6 +20,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
+from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _KNOWN: dict[type, frozenset[str]] = {
@@ -23,6 +28,7 @@ _KNOWN: dict[type, frozenset[str]] = {
 }
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
+_R = TypeVar("_R", Trajectory, LabelRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +255,139 @@ def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
     else:
         del record["task"]["earlier"]
     return record
+
+
+# Writing whole files.
+
+
+def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
+    """Writes a trajectory file, packed when its name ends in .gz; returns how many there are.
+
+    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so that the folder can be
+    moved as a whole. The file appears when it is whole. Raises UsageError for ids that come again and for a file that cannot
+    be written, InputError for a record that could not be read back; nothing is written then.
+    """
+    target = Path(path).resolve()
+    copies = _ImageCopies(target.parent)
+
+    def line(trajectory: Trajectory | BadLine) -> bytes:
+        if isinstance(trajectory, BadLine):
+            raise InputError(f"a broken line cannot be written: {trajectory.message}")
+        if not trajectory.id:
+            raise InputError("a trajectory without an id cannot be written")
+        return encode_trajectory(_with_screenshots(trajectory, copies.place), target.parent)
+
+    try:
+        return _write_lines(target, trajectories, line, lambda trajectory: trajectory.id)
+    except BaseException:
+        copies.remove()
+        raise
+
+
+def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:
+    """Writes a label file like `write_trajectories`. An id may come again, but not from the same annotator of one source."""
+    return _write_lines(Path(path).resolve(), labels, encode, lambda label: (label.id, label.source, label.annotator))
+
+
+def copy_image(path: str, folder: Path) -> Path:
+    """Copies an image into a folder, under a name made from its content. Raises InputError when it cannot be copied."""
+    part = None
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        copy = folder / (digest[:16] + Path(path).suffix.lower())
+        if not copy.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            part = _part_of(copy)
+            shutil.copyfile(path, part)
+            part.replace(copy)
+    except (OSError, ValueError) as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise InputError(f"{path}: the image cannot be copied: {getattr(error, 'strerror', error)}") from None
+    return copy
+
+
+class _ImageCopies:
+    """The screenshots of a file that is being written, in its folder; those from elsewhere are copied, each once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / "images"
+        self._before = set(self._folder.iterdir()) if self._folder.is_dir() else None
+        self._copies: dict[str, Path] = {}
+
+    def place(self, path: str, at: str) -> str:
+        """Where a screenshot is, or now is, below the folder."""
+        if not in_memory(path):
+            with suppress(InputError):
+                _relative(path, self._root, at)
+                return path
+        if path not in self._copies:
+            self._copies[path] = copy_image(path, self._folder)
+        return str(self._copies[path])
+
+    def remove(self) -> None:
+        """Leaves the folder as it was."""
+        for copy in set(self._copies.values()) - (self._before or set()):
+            copy.unlink(missing_ok=True)
+        if self._before is None and self._copies:
+            self._folder.rmdir()
+
+
+def _write_lines(path: Path, records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]) -> int:
+    part = _part_of(path)
+    seen: set[Hashable] = set()
+    again: dict[str, None] = {}
+    try:
+        with ExitStack() as closing:
+            with _writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = _opened(part, path.suffix == ".gz", closing)
+            for record in records:
+                data = _encoded(line, record)
+                if identity(record) in seen:
+                    again[record.id] = None
+                seen.add(identity(record))
+                with _writing(path):
+                    file.write(data)
+            with _writing(path):
+                closing.close()
+        if again:
+            more = f" and {len(again) - 10} more" if len(again) > 10 else ""
+            raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(again)[:10]))}{more}")
+        with _writing(path):
+            part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return len(seen)
+
+
+def _opened(path: Path, packed: bool, closing: ExitStack) -> BinaryIO:
+    file = closing.enter_context(path.open("wb"))
+    # Without the time of writing: equal records give equal files.
+    return cast(BinaryIO, closing.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))) if packed else file
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
+    try:
+        return line(record)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InputError(f"{record.id!r} cannot be written: {error}") from None
+
+
+def _part_of(path: Path) -> Path:
+    """Beside the file, under a name of this thread's own, until all of it is there."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
 
 
 # Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing can be read.
