@@ -11,6 +11,7 @@ from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 if TYPE_CHECKING:
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.tables import table
 
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "score",
     "score_files",
     "score_stream",
+    "table",
     "write_labels",
     "write_trajectories",
 ]
@@ -44,7 +46,7 @@ def __getattr__(name: str) -> object:
     # What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
     from importlib import import_module
 
-    for module in ("prill.scoring", "prill.store"):
+    for module in ("prill.scoring", "prill.store", "prill.tables"):
         if name in __all__ and hasattr(loaded := import_module(module), name):
             return getattr(loaded, name)
     raise AttributeError(f"module 'prill' has no attribute {name!r}")

@@ -7,19 +7,28 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from prill.errors import PrillError
+from prill.errors import PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
     "agree": "compare verdicts with labels",
     "report": "one HTML page with screenshots, verdicts and labels",
     "annotate": "label trajectories by hand, in a browser",
+    "table": "verdicts as a Markdown table, a CSV file or JSON",
+    "check": "what files hold, and every line and image in them that is broken",
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
+}
+# What sets a parameter that an error names: the option, and the attribute it has among the arguments of a verb.
+_OPTIONS = {
+    "output": ("-o", "output"),
+    "resume": ("--no-resume", "no_resume"),
+    "cache": ("--cache", "cache"),
+    "source": ("--source", "source"),
 }
 
 
@@ -31,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands (prill COMMAND --help tells more)")
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    command = next((word for word in words if not word.startswith("-")), None)
     for name, purpose in _COMMANDS.items():
         verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if name == chosen:
+        if name == command:
             import_module(f"prill.commands.{name}").configure(verb)
     args = parser.parse_args(words)
     if args.version:
@@ -48,10 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(import_module(f"prill.commands.{args.command}").run(args))
     except PrillError as error:
-        print(f"prill {args.command}: {error}", file=sys.stderr)
+        print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1
+
+
+def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:
+    parameters = error.parameters if isinstance(error, UsageError) else ()
+    options = [_OPTIONS[name][0] for name in parameters if name in _OPTIONS and hasattr(args, _OPTIONS[name][1])]
+    return f" ({', '.join(options)})" if options else ""
 
 
 if __name__ == "__main__":

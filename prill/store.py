@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 import msgspec
 
@@ -23,9 +23,12 @@ from prill.errors import InputError, UsageError
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
-_KNOWN: dict[type, frozenset[str]] = {
+_FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
+Kind = Literal["trajectories", "labels", "verdicts"]
+# The first of these keys that a record has tells its kind.
+_TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
@@ -107,16 +110,28 @@ def decode_trajectory(data: bytes, root: Path) -> Trajectory:
         raise InputError(f"not valid JSON ({error})") from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
-    unknown: dict[str, Any] = {}
-    _move_unknown(record, Trajectory, "", unknown)
+    extras: dict[str, Any] = {}
+    _move_extras(record, Trajectory, "", extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
         raise InputError(_readable(error)) from None
     if not trajectory.id:
         raise InputError("id is empty - at `$.id`")
-    metadata = {**unknown, **trajectory.metadata} if unknown else trajectory.metadata
+    metadata = {**extras, **trajectory.metadata} if extras else trajectory.metadata
     return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata)
+
+
+def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """The path of every screenshot, those of earlier turns included, with its place in the record."""
+    screenshots: list[tuple[str, str]] = []
+
+    def note(path: str, at: str) -> str:
+        screenshots.append((path, at))
+        return path
+
+    _with_screenshots(trajectory, note)
+    return screenshots
 
 
 def encode(record: object) -> bytes:
@@ -144,18 +159,21 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
     yield from _records(path, LabelRecord)
 
 
-def _expect(path: str | os.PathLike[str], wanted: str) -> None:
+def kind_of(data: bytes) -> Kind | None:
+    """The kind of file that a line plainly belongs to; None when it does not tell."""
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return next((kind for key, kind in _TELLTALE.items() if key in record), None) if isinstance(record, dict) else None
+
+
+def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
     first = next(read_lines(path), None)
-    try:
-        record = msgspec.json.decode(first.data) if first else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
-    if isinstance(record, dict):
-        kinds = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
-        found = next((kind for key, kind in kinds.items() if key in record), wanted)
-        if found != wanted:
-            raise UsageError(f"{path}: holds {found}, not {wanted}")
+    kind = kind_of(first.data) if first else None
+    if kind not in (None, expected):
+        raise UsageError(f"{path}: holds {kind}, not {expected}")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -184,32 +202,32 @@ def _id_of(data: bytes) -> str | None:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found = record.get("id") if isinstance(record, dict) else None
-    return found if isinstance(found, str) and found else None
+    id = record.get("id") if isinstance(record, dict) else None
+    return id if isinstance(id, str) and id else None
 
 
-def _move_unknown(record: object, cls: type, at: str, unknown: dict[str, Any]) -> None:
+def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
     if not isinstance(record, dict):
         return
-    for key in [k for k in record if k not in _KNOWN[cls]]:
-        unknown[f"{at}{key}"] = record.pop(key)
+    for key in [k for k in record if k not in _FIELDS[cls]]:
+        extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
-        _move_unknown(record.get("task"), Task, f"{at}task.", unknown)
-        _move_unknown(record.get("final"), Observation, f"{at}final.", unknown)
+        _move_extras(record.get("task"), Task, f"{at}task.", extras)
+        _move_extras(record.get("final"), Observation, f"{at}final.", extras)
         steps = record.get("steps")
         for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            _move_unknown(step, Step, f"{at}steps[{i}].", unknown)
+            _move_extras(step, Step, f"{at}steps[{i}].", extras)
     elif cls is Task:
         earlier = record.get("earlier")
         for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            _move_unknown(turn, Trajectory, f"{at}earlier[{i}].", unknown)
+            _move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
     elif cls is Step:
-        _move_unknown(record.get("observation"), Observation, f"{at}observation.", unknown)
-        _move_unknown(record.get("action"), Action, f"{at}action.", unknown)
+        _move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
+        _move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
-    def observed(observation: Observation, where: str) -> Observation:
+    def moved(observation: Observation, where: str) -> Observation:
         if not observation.screenshot:
             return observation
         return replace(observation, screenshot=change(observation.screenshot, f"{where}.screenshot"))
@@ -217,25 +235,24 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
     steps = tuple(
         step
         if not step.observation.screenshot
-        else replace(step, observation=observed(step.observation, f"{at}.steps[{i}].observation"))
+        else replace(step, observation=moved(step.observation, f"{at}.steps[{i}].observation"))
         for i, step in enumerate(trajectory.steps)
     )
     task = trajectory.task
     if task.earlier:
         turns = (_with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
         task = replace(task, earlier=tuple(turns))
-    final = trajectory.final and observed(trajectory.final, f"{at}.final")
+    final = trajectory.final and moved(trajectory.final, f"{at}.final")
     return replace(trajectory, task=task, steps=steps, final=final)
 
 
 def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
-    joined = os.path.join(root, path)
-    resolved = os.path.realpath(joined)
-    if os.path.isabs(path) or os.path.commonpath((resolved, root)) != str(root):
+    absolute = os.path.join(root, path)
+    if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
         raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
-    return joined
+    return absolute
 
 
 def _relative(path: str, root: Path, at: str) -> str:
@@ -337,8 +354,8 @@ class _ImageCopies:
 
 def _write_lines(path: Path, records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]) -> int:
     part = _part_of(path)
-    seen: set[Hashable] = set()
-    again: dict[str, None] = {}
+    identities: set[Hashable] = set()
+    repeats: dict[str, None] = {}
     try:
         with ExitStack() as closing:
             with _writing(path):
@@ -346,22 +363,22 @@ def _write_lines(path: Path, records: Iterable[_R], line: Callable[[_R], bytes],
                 file = _opened(part, path.suffix == ".gz", closing)
             for record in records:
                 data = _encoded(line, record)
-                if identity(record) in seen:
-                    again[record.id] = None
-                seen.add(identity(record))
+                if identity(record) in identities:
+                    repeats[record.id] = None
+                identities.add(identity(record))
                 with _writing(path):
                     file.write(data)
             with _writing(path):
                 closing.close()
-        if again:
-            more = f" and {len(again) - 10} more" if len(again) > 10 else ""
-            raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(again)[:10]))}{more}")
+        if repeats:
+            more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
+            raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(repeats)[:10]))}{more}")
         with _writing(path):
             part.replace(path)
     finally:
         with suppress(OSError):
             part.unlink()
-    return len(seen)
+    return len(identities)
 
 
 def _opened(path: Path, packed: bool, closing: ExitStack) -> BinaryIO:
@@ -437,11 +454,11 @@ class Intake:
         return item
 
     def _look_for_one(self) -> None:
-        first, broken, left = None, 0, self.limit
+        first, broken, remaining = None, 0, self.limit
         for path in self.paths:
             try:
                 for _, item in numbered_trajectories(path):
-                    if left is not None and (left := left - 1) < 0:
+                    if remaining is not None and (remaining := remaining - 1) < 0:
                         break
                     if not isinstance(item, BadLine):
                         return

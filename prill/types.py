@@ -257,6 +257,23 @@ class Verdict:
         if self.unscored is not None and (self.score is not None or self.rewards is not None):
             raise ValueError("an unscored verdict carries no score and no rewards")
 
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what judges and pages say is text in it, never markup."""
+        from html import escape
+
+        word = f"unscored: {self.unscored}" if self.success is None else "success" if self.success else "failure"
+        color = {True: "#1a7f37", False: "#cf222e", None: "#6e7781"}[self.success]
+        usage = self.usage
+        facts = [
+            self.evaluator.name + (f", {self.evaluator.model}" if self.evaluator.model else ""),
+            f"calls: {usage.calls}, tokens: {usage.prompt_tokens} + {usage.completion_tokens}",
+            "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",  # notebooks take $…$ for a formula
+            f"{self.seconds:.1f} s",
+        ]
+        score = "" if self.score is None else f", score {self.score:.3f}"
+        head = f'<b style="color:{color}">{word}</b>{score} <code>{escape(self.id)}</code>'
+        return f"<div><p>{head}</p><p>{escape(self.reason)}</p><p><small>{escape(' · '.join(facts))}</small></p></div>"
+
 
 @dataclass(frozen=True, slots=True)
 class StepLabel:
