@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from prill.errors import InputError, UsageError
-from prill.store import BadLine, encode, encode_trajectory
+from prill.store import BadLine, copy_image, encode, encode_trajectory
 from prill.types import LabelRecord, Observation, Trajectory
 
 _T = TypeVar("_T")
@@ -119,16 +117,5 @@ class _Images:
         if path is None:
             return observation
         if path not in self._copies:
-            self._copies[path] = self._copy(path)
+            self._copies[path] = str(copy_image(path, self._folder))
         return replace(observation, screenshot=self._copies[path])
-
-    def _copy(self, path: str) -> str:
-        try:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            self._folder.mkdir(exist_ok=True)
-            copy = self._folder / (digest[:16] + Path(path).suffix.lower())
-            shutil.copyfile(path, copy)
-        except OSError as error:
-            raise InputError(f"{path}: the image cannot be copied: {error.strerror}") from None
-        return str(copy)

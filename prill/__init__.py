@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from prill.evaluators.registry import make_judge as judge
     from prill.models.registry import make_model as model
     from prill.scoring import score, score_files, score_stream
-    from prill.store import read_labels, read_trajectories, read_verdicts
+    from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
+    from prill.tables import table
 
 __version__ = "0.1.0"
 
@@ -41,6 +42,9 @@ __all__ = [
     "score",
     "score_files",
     "score_stream",
+    "table",
+    "write_labels",
+    "write_trajectories",
 ]
 # What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
 _LAZY = {
@@ -53,6 +57,9 @@ _LAZY = {
     "score": "prill.scoring:score",
     "score_files": "prill.scoring:score_files",
     "score_stream": "prill.scoring:score_stream",
+    "table": "prill.tables:table",
+    "write_labels": "prill.store:write_labels",
+    "write_trajectories": "prill.store:write_trajectories",
 }
 
 

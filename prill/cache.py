@@ -21,8 +21,8 @@ _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsew
 
 def cache_folder() -> Path:
     """Where prill keeps caches: $PRILL_CACHE_DIR, else `prill` in $XDG_CACHE_HOME or ~/.cache."""
-    if chosen := os.environ.get("PRILL_CACHE_DIR"):
-        return Path(chosen)
+    if folder := os.environ.get("PRILL_CACHE_DIR"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
 
 
@@ -59,8 +59,8 @@ class DiskCache:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
-            advice = "delete it, or choose another folder ($PRILL_CACHE_DIR, --cache)"
-            raise UsageError(f"cache {self.path} cannot be used ({error}); {advice}") from None
+            advice = "delete it, or choose another folder with $PRILL_CACHE_DIR"
+            raise UsageError(f"cache {self.path} cannot be used ({error}); {advice}", parameters=("cache",)) from None
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from prill.errors import PrillError
+from prill.errors import PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
@@ -15,6 +15,8 @@ _COMMANDS = {
     "agree": "compare verdicts with labels",
     "report": "one HTML page with screenshots, verdicts and labels",
     "annotate": "label trajectories by hand, in a browser",
+    "table": "verdicts as a Markdown table, a CSV file or JSON",
+    "check": "what files hold, and every line and image in them that is broken",
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
@@ -22,6 +24,8 @@ _COMMANDS = {
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
 }
+# What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
+_FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     verbs = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands (prill COMMAND --help tells more)")
-    chosen = next((word for word in words if not word.startswith("-")), None)
+    command = next((word for word in words if not word.startswith("-")), None)
     for name, purpose in _COMMANDS.items():
         verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
-        if name == chosen:
+        if name == command:
             import_module(f"prill.commands.{name}").configure(verb)
     args = parser.parse_args(words)
     if args.version:
@@ -49,18 +53,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(import_module(f"prill.commands.{args.command}").run(args))
     except PrillError as error:
-        print(f"prill {args.command}: {_with_flag(error, args)}", file=sys.stderr)
+        print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
         return 1
 
 
-def _with_flag(error: PrillError, args: argparse.Namespace) -> str:
-    """The message, with the flag that gives the option it is about; the library speaks of options only."""
-    option = getattr(error, "option", None)
-    if option is None or option not in vars(args):
-        return str(error)
-    return f"{error} (--{option.replace('_', '-')})"
+def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:
+    """The flags that an error's parameters have in this command: the library speaks of parameters only."""
+    parameters = error.parameters if isinstance(error, UsageError) else ()
+    named = (_FLAGS.get(name, (f"--{name.replace('_', '-')}", name)) for name in parameters)
+    flags = [flag for flag, attribute in named if hasattr(args, attribute)]
+    return f" ({', '.join(flags)})" if flags else ""
 
 
 if __name__ == "__main__":

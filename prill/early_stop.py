@@ -34,10 +34,10 @@ def same_action(one: Action, other: Action, *, compare_text: bool = False) -> bo
 
 
 def _element(action: Action) -> object:
-    named = None if action.target is None else read_target(action.target)
-    if named is None or named.number is None:
+    target = None if action.target is None else read_target(action.target)
+    if target is None or target.number is None:
         return action.target
-    return named.number, named.role, None if action.kind == "type" else named.name
+    return target.number, target.role, None if action.kind == "type" else target.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class EarlyStop:
         recent = actions[-self.repeats :]
         if last.kind == "other":
             return None
-        repeated = len(recent) == self.repeats and all(self._same(action, last) for action in recent)
-        if repeated and not (_is_gesture(last) and _changed(steps[-self.repeats :])):
+        is_repeat = len(recent) == self.repeats and all(self._same(action, last) for action in recent)
+        if is_repeat and not (_is_gesture(last) and _changed(steps[-self.repeats :])):
             return f"the same action {self.repeats} times in a row"
         if last.kind == "type" and sum(self._same(action, last) for action in actions) >= self.repeats:
             return f"typed into the same field {self.repeats} times"

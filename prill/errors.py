@@ -30,14 +30,19 @@ class PrillError(Exception):
 
 
 class UsageError(PrillError):
-    """The call cannot be carried out as asked."""
+    """The call cannot be carried out as asked. `parameters` names those of the call that would help, if any."""
+
+    def __init__(self, message: str, *, parameters: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.parameters = parameters
 
 
 class MissingExtra(UsageError, ImportError):
-    """An optional package is missing; the message names the `pip install` to run."""
+    """An optional package is missing; the message names the `pip install` to run, of the package itself without an extra."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'prill[{extra}]'")
+    def __init__(self, package: str, extra: str | None = None) -> None:
+        wanted = package if extra is None else f"'prill[{extra}]'"
+        super().__init__(f"{package} is not installed; run: pip install {wanted}")
 
 
 class EndpointError(PrillError):

@@ -34,7 +34,7 @@ class OptionError(UsageError):
     """An option that is unknown, missing or of the wrong kind. `option` is its name."""
 
     def __init__(self, message: str, option: str) -> None:
-        super().__init__(message)
+        super().__init__(message, parameters=(option,))
         self.option = option
 
 

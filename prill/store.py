@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
+import shutil
 import sqlite3
 import sys
+import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Literal, TypeVar, cast
 
 import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
+from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
-_KNOWN: dict[type, frozenset[str]] = {
+_FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
+Kind = Literal["trajectories", "labels", "verdicts"]
+# The first of these keys that a record has tells its kind.
+_TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
+_R = TypeVar("_R", Trajectory, LabelRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +110,28 @@ def decode_trajectory(data: bytes, root: Path) -> Trajectory:
         raise InputError(f"not valid JSON ({error})") from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
-    unknown: dict[str, Any] = {}
-    _move_unknown(record, Trajectory, "", unknown)
+    extras: dict[str, Any] = {}
+    _move_extras(record, Trajectory, "", extras)
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
         raise InputError(_readable(error)) from None
     if not trajectory.id:
         raise InputError("id is empty - at `$.id`")
-    metadata = {**unknown, **trajectory.metadata} if unknown else trajectory.metadata
+    metadata = {**extras, **trajectory.metadata} if extras else trajectory.metadata
     return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata)
+
+
+def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """The path of every screenshot, those of earlier turns included, with its place in the record."""
+    screenshots: list[tuple[str, str]] = []
+
+    def note(path: str, at: str) -> str:
+        screenshots.append((path, at))
+        return path
+
+    _with_screenshots(trajectory, note)
+    return screenshots
 
 
 def encode(record: object) -> bytes:
@@ -138,18 +159,21 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
     yield from _records(path, LabelRecord)
 
 
-def _expect(path: str | os.PathLike[str], wanted: str) -> None:
+def kind_of(data: bytes) -> Kind | None:
+    """The kind of file that a line plainly belongs to; None when it does not tell."""
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return next((kind for key, kind in _TELLTALE.items() if key in record), None) if isinstance(record, dict) else None
+
+
+def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
     first = next(read_lines(path), None)
-    try:
-        record = msgspec.json.decode(first.data) if first else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return
-    if isinstance(record, dict):
-        kinds = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
-        found = next((kind for key, kind in kinds.items() if key in record), wanted)
-        if found != wanted:
-            raise UsageError(f"{path}: holds {found}, not {wanted}")
+    kind = kind_of(first.data) if first else None
+    if kind not in (None, expected):
+        raise UsageError(f"{path}: holds {kind}, not {expected}")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -178,32 +202,32 @@ def _id_of(data: bytes) -> str | None:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found = record.get("id") if isinstance(record, dict) else None
-    return found if isinstance(found, str) and found else None
+    id = record.get("id") if isinstance(record, dict) else None
+    return id if isinstance(id, str) and id else None
 
 
-def _move_unknown(record: object, cls: type, at: str, unknown: dict[str, Any]) -> None:
+def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
     if not isinstance(record, dict):
         return
-    for key in [k for k in record if k not in _KNOWN[cls]]:
-        unknown[f"{at}{key}"] = record.pop(key)
+    for key in [k for k in record if k not in _FIELDS[cls]]:
+        extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
-        _move_unknown(record.get("task"), Task, f"{at}task.", unknown)
-        _move_unknown(record.get("final"), Observation, f"{at}final.", unknown)
+        _move_extras(record.get("task"), Task, f"{at}task.", extras)
+        _move_extras(record.get("final"), Observation, f"{at}final.", extras)
         steps = record.get("steps")
         for i, step in enumerate(steps if isinstance(steps, list) else ()):
-            _move_unknown(step, Step, f"{at}steps[{i}].", unknown)
+            _move_extras(step, Step, f"{at}steps[{i}].", extras)
     elif cls is Task:
         earlier = record.get("earlier")
         for i, turn in enumerate(earlier if isinstance(earlier, list) else ()):
-            _move_unknown(turn, Trajectory, f"{at}earlier[{i}].", unknown)
+            _move_extras(turn, Trajectory, f"{at}earlier[{i}].", extras)
     elif cls is Step:
-        _move_unknown(record.get("observation"), Observation, f"{at}observation.", unknown)
-        _move_unknown(record.get("action"), Action, f"{at}action.", unknown)
+        _move_extras(record.get("observation"), Observation, f"{at}observation.", extras)
+        _move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
 def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
-    def observed(observation: Observation, where: str) -> Observation:
+    def moved(observation: Observation, where: str) -> Observation:
         if not observation.screenshot:
             return observation
         return replace(observation, screenshot=change(observation.screenshot, f"{where}.screenshot"))
@@ -211,25 +235,24 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
     steps = tuple(
         step
         if not step.observation.screenshot
-        else replace(step, observation=observed(step.observation, f"{at}.steps[{i}].observation"))
+        else replace(step, observation=moved(step.observation, f"{at}.steps[{i}].observation"))
         for i, step in enumerate(trajectory.steps)
     )
     task = trajectory.task
     if task.earlier:
         turns = (_with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
         task = replace(task, earlier=tuple(turns))
-    final = trajectory.final and observed(trajectory.final, f"{at}.final")
+    final = trajectory.final and moved(trajectory.final, f"{at}.final")
     return replace(trajectory, task=task, steps=steps, final=final)
 
 
 def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
-    joined = os.path.join(root, path)
-    resolved = os.path.realpath(joined)
-    if os.path.isabs(path) or os.path.commonpath((resolved, root)) != str(root):
+    absolute = os.path.join(root, path)
+    if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
         raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
-    return joined
+    return absolute
 
 
 def _relative(path: str, root: Path, at: str) -> str:
@@ -249,6 +272,139 @@ def _plain(trajectory: Trajectory) -> Mapping[str, Any]:
     else:
         del record["task"]["earlier"]
     return record
+
+
+# Writing whole files.
+
+
+def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Trajectory]) -> int:
+    """Writes a trajectory file, packed when its name ends in .gz; returns how many there are.
+
+    Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so that the folder can be
+    moved as a whole. The file appears when it is whole. Raises UsageError for ids that come again and for a file that cannot
+    be written, InputError for a record that could not be read back; nothing is written then.
+    """
+    target = Path(path).resolve()
+    copies = _ImageCopies(target.parent)
+
+    def line(trajectory: Trajectory | BadLine) -> bytes:
+        if isinstance(trajectory, BadLine):
+            raise InputError(f"a broken line cannot be written: {trajectory.message}")
+        if not trajectory.id:
+            raise InputError("a trajectory without an id cannot be written")
+        return encode_trajectory(_with_screenshots(trajectory, copies.place), target.parent)
+
+    try:
+        return _write_lines(target, trajectories, line, lambda trajectory: trajectory.id)
+    except BaseException:
+        copies.remove()
+        raise
+
+
+def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:
+    """Writes a label file like `write_trajectories`. An id may come again, but not from the same annotator of one source."""
+    return _write_lines(Path(path).resolve(), labels, encode, lambda label: (label.id, label.source, label.annotator))
+
+
+def copy_image(path: str, folder: Path) -> Path:
+    """Copies an image into a folder, under a name made from its content. Raises InputError when it cannot be copied."""
+    part = None
+    try:
+        with open(path, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        copy = folder / (digest[:16] + Path(path).suffix.lower())
+        if not copy.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            part = _part_of(copy)
+            shutil.copyfile(path, part)
+            part.replace(copy)
+    except (OSError, ValueError) as error:
+        if part is not None:
+            part.unlink(missing_ok=True)
+        raise InputError(f"{path}: the image cannot be copied: {getattr(error, 'strerror', error)}") from None
+    return copy
+
+
+class _ImageCopies:
+    """The screenshots of a file that is being written, in its folder; those from elsewhere are copied, each once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._folder = root / "images"
+        self._before = set(self._folder.iterdir()) if self._folder.is_dir() else None
+        self._copies: dict[str, Path] = {}
+
+    def place(self, path: str, at: str) -> str:
+        """Where a screenshot is, or now is, below the folder."""
+        if not in_memory(path):
+            with suppress(InputError):
+                _relative(path, self._root, at)
+                return path
+        if path not in self._copies:
+            self._copies[path] = copy_image(path, self._folder)
+        return str(self._copies[path])
+
+    def remove(self) -> None:
+        """Leaves the folder as it was."""
+        for copy in set(self._copies.values()) - (self._before or set()):
+            copy.unlink(missing_ok=True)
+        if self._before is None and self._copies:
+            self._folder.rmdir()
+
+
+def _write_lines(path: Path, records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]) -> int:
+    part = _part_of(path)
+    identities: set[Hashable] = set()
+    repeats: dict[str, None] = {}
+    try:
+        with ExitStack() as closing:
+            with _writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = _opened(part, path.suffix == ".gz", closing)
+            for record in records:
+                data = _encoded(line, record)
+                if identity(record) in identities:
+                    repeats[record.id] = None
+                identities.add(identity(record))
+                with _writing(path):
+                    file.write(data)
+            with _writing(path):
+                closing.close()
+        if repeats:
+            more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
+            raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(repeats)[:10]))}{more}")
+        with _writing(path):
+            part.replace(path)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+    return len(identities)
+
+
+def _opened(path: Path, packed: bool, closing: ExitStack) -> BinaryIO:
+    file = closing.enter_context(path.open("wb"))
+    # Without the time of writing: equal records give equal files.
+    return cast(BinaryIO, closing.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))) if packed else file
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
+    try:
+        return line(record)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InputError(f"{record.id!r} cannot be written: {error}") from None
+
+
+def _part_of(path: Path) -> Path:
+    """Beside the file, under a name of this thread's own, until all of it is there."""
+    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
 
 
 # Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing can be read.
@@ -298,11 +454,11 @@ class Intake:
         return item
 
     def _look_for_one(self) -> None:
-        first, broken, left = None, 0, self.limit
+        first, broken, remaining = None, 0, self.limit
         for path in self.paths:
             try:
                 for _, item in numbered_trajectories(path):
-                    if left is not None and (left := left - 1) < 0:
+                    if remaining is not None and (remaining := remaining - 1) < 0:
                         break
                     if not isinstance(item, BadLine):
                         return

@@ -1,13 +1,20 @@
 """The records that every part of prill shares: read this page first.
 
-All are frozen and hold no behaviour. File formats built from them: docs/formats.md.
+All are frozen and hold no behaviour but how they are written and shown. File formats built from them: docs/formats.md.
 Points are fractions of the screen: (0, 0) is the top left corner, (1, 1) the bottom right.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.temporary.images import MemoryImage, image_file
+
+if TYPE_CHECKING:
+    from PIL import Image
+
 
 Platform = Literal["web", "android", "ios", "desktop", "other"]
 UnscoredReason = Literal[
@@ -37,17 +44,47 @@ class Task:
     earlier: tuple[Trajectory, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class _HoldsImage:
+    """Keeps the file of a screenshot that was handed over in memory; no part of the record."""
+
+    __slots__ = ("_image",)
+    _image: MemoryImage | None
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Observation(_HoldsImage):
     """What could be seen at one moment; every part is optional.
 
-    `screenshot` is a file path, `text` the accessibility tree or page text, `caption` a description of the screen.
+    `screenshot` is a file path, `text` the accessibility tree or page text, `caption` a description of the screen. A
+    screenshot may be handed over as a path, as the bytes of an encoded image or as a PIL image; the attribute is then the
+    path of a temporary file, which is there for as long as an observation that names it. Raises TypeError for anything else.
     """
 
     screenshot: str | None = None
     text: str | None = None
     url: str | None = None
     caption: str | None = None
+
+    def __init__(
+        self,
+        screenshot: str | os.PathLike[str] | bytes | Image.Image | None = None,
+        text: str | None = None,
+        url: str | None = None,
+        caption: str | None = None,
+    ) -> None:
+        path, image = (None, None) if screenshot is None else image_file(screenshot)
+        put = object.__setattr__
+        put(self, "_image", image)
+        put(self, "screenshot", path)
+        put(self, "text", text)
+        put(self, "url", url)
+        put(self, "caption", caption)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """For pickles and copies: an image in memory goes along as its bytes."""
+        image = getattr(self, "_image", None)  # what a decoder made holds none
+        screenshot = self.screenshot if image is None else image.read()
+        return type(self), (screenshot, self.text, self.url, self.caption)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +256,23 @@ class Verdict:
             raise ValueError(f"score {self.score} is outside [0, 1]")
         if self.unscored is not None and (self.score is not None or self.rewards is not None):
             raise ValueError("an unscored verdict carries no score and no rewards")
+
+    def _repr_html_(self) -> str:
+        """A card for notebooks: what judges and pages say is text in it, never markup."""
+        from html import escape
+
+        word = f"unscored: {self.unscored}" if self.success is None else "success" if self.success else "failure"
+        color = {True: "#1a7f37", False: "#cf222e", None: "#6e7781"}[self.success]
+        usage = self.usage
+        facts = [
+            self.evaluator.name + (f", {self.evaluator.model}" if self.evaluator.model else ""),
+            f"calls: {usage.calls}, tokens: {usage.prompt_tokens} + {usage.completion_tokens}",
+            "cost unknown" if usage.usd is None else f"{usage.usd:.4f} USD",  # notebooks take $…$ for a formula
+            f"{self.seconds:.1f} s",
+        ]
+        score = "" if self.score is None else f", score {self.score:.3f}"
+        head = f'<b style="color:{color}">{word}</b>{score} <code>{escape(self.id)}</code>'
+        return f"<div><p>{head}</p><p>{escape(self.reason)}</p><p><small>{escape(' · '.join(facts))}</small></p></div>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class VerdictLog:
     """Verdicts of one evaluator in one file.
 
     A line is written whole, with one system call, as soon as its verdict is there, so killing the process loses nothing
-    that was finished. A new verdict for an id replaces the old line when the log is closed. What is known of each id is
+    that was finished. A new verdict for an id replaces the old line when the log is closed. What the file says of each id is
     kept in a temporary database, so that memory does not grow with the file.
     """
 
@@ -45,8 +45,8 @@ class VerdictLog:
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
-        self._known = scratch_database()
-        self._known.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
+        self._database = scratch_database()
+        self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -66,7 +66,7 @@ class VerdictLog:
 
     def done(self, id: str, key: str) -> bool:
         """True when the file holds a verdict of this very content that need not be made again."""
-        row = self._known.execute("SELECT key, unscored FROM verdicts WHERE id = ?", (id,)).fetchone()
+        row = self._database.execute("SELECT key, unscored FROM verdicts WHERE id = ?", (id,)).fetchone()
         if row is None or row[0] != key:
             return False
         return row[1] is None or not (self._retry_unscored or row[1] in RETRIED)
@@ -80,7 +80,7 @@ class VerdictLog:
 
     def drop(self, id: str) -> None:
         """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
-        if self._known.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
+        if self._database.execute("DELETE FROM verdicts WHERE id = ?", (id,)).rowcount:
             self._replaced = True
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class VerdictLog:
                 os.fsync(self._file)
         finally:
             os.close(self._file)
-            self._known.close()
+            self._database.close()
             self._file = -1
 
     def __enter__(self) -> Self:
@@ -104,11 +104,11 @@ class VerdictLog:
         self.close()
 
     def _remember(self, id: str, key: str, unscored: str | None) -> None:
-        before = self._known.total_changes
-        self._known.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (id, key, unscored))
-        if self._known.total_changes == before:
+        before = self._database.total_changes
+        self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (id, key, unscored))
+        if self._database.total_changes == before:
             self._replaced = True
-            self._known.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
+            self._database.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
 
     def _take_up(self) -> None:
         decoder = msgspec.json.Decoder(_Entry)
@@ -124,7 +124,9 @@ class VerdictLog:
                     # A torn line of ours begins like a verdict; a file of something else must not be cut.
                     if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
                         break
-                    raise UsageError(f"{self.path}:{number}: not a verdict ({error}); give another file with -o") from None
+                    raise UsageError(
+                        f"{self.path}:{number}: not a verdict ({error}); choose another file", parameters=("output",)
+                    ) from None
                 if entry.evaluator != self.evaluator:
                     self._refuse(entry.evaluator)
                 self._remember(entry.id, entry.key, entry.unscored)
@@ -135,14 +137,14 @@ class VerdictLog:
             os.write(self._file, b"\n")
 
     def _refuse(self, other: EvaluatorInfo) -> None:
-        changed = [
-            name
+        pairs = [
+            (name, getattr(other, name), getattr(self.evaluator, name))
             for name in ("name", "version", "model", "prompt", "params")
-            if getattr(other, name) != getattr(self.evaluator, name)
         ]
-        shown = "; ".join(f"{name} {getattr(other, name)} there, {getattr(self.evaluator, name)} now" for name in changed)
+        differences = "; ".join(f"{name} {theirs} there, {ours} now" for name, theirs, ours in pairs if theirs != ours)
         raise UsageError(
-            f"{self.path} holds verdicts of another evaluator ({shown}); choose another file, or begin anew with --no-resume"
+            f"{self.path} holds verdicts of another evaluator ({differences}); choose another file, or begin anew",
+            parameters=("output", "resume"),
         )
 
     def _set_aside(self) -> None:
@@ -152,16 +154,16 @@ class VerdictLog:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def _compact(self) -> None:
-        self._known.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
         ids = msgspec.json.Decoder(_Entry)
         for line in read_lines(self.path):
-            self._known.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
-        self._known.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
-        self._known.execute("CREATE INDEX by_number ON lines (number)")
+            self._database.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
+        self._database.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
+        self._database.execute("CREATE INDEX by_number ON lines (number)")
         with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
             try:
                 for line in read_lines(self.path):
-                    if self._known.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
+                    if self._database.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
                         file.write(line.data + b"\n")
                 file.flush()
                 os.fsync(file.fileno())

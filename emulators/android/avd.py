@@ -19,8 +19,8 @@ from pathlib import Path
 
 from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.phone import PhoneLost
-from prill.emulators.temp_folders import OwnFolder, abandoned, taken_over
 from prill.errors import EnvironmentFailure, UsageError
+from prill.temporary.folders import OwnFolder, abandoned, taken_over
 
 # The files of an AVD: where they are, and a copy of them that an emulator takes for its own.
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from prill.emulators.ios.companion import Companion, CompanionFailure
 from prill.emulators.ios.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
-from prill.emulators.temp_folders import OwnFolder
 from prill.errors import EnvironmentFailure, UsageError
+from prill.temporary.folders import OwnFolder
 
 Restore = Literal["clone", "erase", "none"]
 POLL = 0.1

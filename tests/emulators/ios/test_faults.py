@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.ios.environment import Ios
-from prill.emulators.temp_folders import OwnFolder, abandoned, taken_over
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
 from prill.policies.replay import ReplayPolicy
+from prill.temporary.folders import OwnFolder, abandoned, taken_over
 from prill.testing.ios import FakeSimulators
 from prill.testing.ios.simulators import Simulator, new_udid
 from prill.types import Action, Observation, Task

@@ -1,0 +1,58 @@
+"""`prill check`: what files hold, and what is broken in them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from prill.errors import UsageError
+from prill.schemas import KINDS, FileReport, check_file, schema
+from prill.tables import printable
+
+_EXIT_ALL, _EXIT_NOTHING, _EXIT_SOME = 0, 2, 3
+_SHOWN = 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = "Exit codes: 0 all good, 3 something is broken, 2 nothing could be read or bad usage."
+    parser.add_argument("files", nargs="*", metavar="FILE", help="trajectories, labels or verdicts, .jsonl or .jsonl.gz")
+    parser.add_argument("--images", action="store_true", help="open every image instead of looking whether it is there")
+    parser.add_argument("--schema", choices=KINDS, help="print the JSON Schema of one line of such a file")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON, with every problem")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Checks, or prints a schema; see `configure` for the exit codes."""
+    if bool(args.files) == bool(args.schema):
+        raise UsageError("give either files to check or --schema")
+    if args.schema:
+        print(schema(args.schema), end="")
+        return _EXIT_ALL
+    from tqdm import tqdm
+
+    with tqdm(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        files = [check_file(path, decode_images=args.images, progress=bar.update) for path in args.files]
+    if args.json:
+        print(json.dumps([_record(report) for report in files], indent=1))
+    else:
+        for report in files:
+            _show(report)
+    if not any(report.good for report in files):
+        return _EXIT_NOTHING
+    return _EXIT_SOME if any(report.problems for report in files) else _EXIT_ALL
+
+
+def _record(report: FileReport) -> dict[str, object]:
+    counts = {"good": report.good, "broken": report.broken}
+    return {"file": report.path, "holds": report.kind, **counts, "problems": report.problems}
+
+
+def _show(report: FileReport) -> None:
+    broken = f", {report.broken} broken" if report.broken else ""
+    print(printable(f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"))
+    for problem in report.problems[:_SHOWN]:
+        print(printable(f"  {problem}"))
+    if len(report.problems) > _SHOWN:
+        print(f"  … and {len(report.problems) - _SHOWN} more problems")

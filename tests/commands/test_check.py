@@ -1,0 +1,80 @@
+"""`prill check` as a user meets it: exit codes, what is said, and the schemas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prill.schemas import KINDS, schema
+from prill.store import encode
+from prill.types import LabelRecord
+
+from .conftest import Prill, write_trajectories
+
+LABEL = encode(LabelRecord(id="a", success=True))
+
+
+def test_good_files_give_0(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    (tmp_path / "l.jsonl").write_bytes(LABEL)
+    done = prill("check", "t.jsonl", "l.jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "t.jsonl: trajectories, 3 good lines\nl.jsonl: labels, 1 good lines\n"
+
+
+def test_broken_lines_give_3_and_are_named(prill: Prill, tmp_path: Path) -> None:
+    with write_trajectories(tmp_path / "t.jsonl", 2).open("a") as file:
+        file.write(
+            '{"id": "x", "task": {}}\n{"id": "\\u001b[2J", "task": {"goal": "g"}, "final": {"screenshot": "no\x7f.png"}}\n'
+        )
+    done = prill("check", "t.jsonl")
+    assert done.returncode == 3
+    first, second, third = done.stdout.splitlines()
+    assert first == "t.jsonl: trajectories, 2 good lines, 2 broken"
+    assert second == "  t.jsonl:3: missing field `goal` - at `$.task`"
+    assert third.endswith("no?.png is missing - at `$.final.screenshot`")
+
+
+def test_a_file_that_is_missing_gives_3_beside_others(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "l.jsonl").write_bytes(LABEL)
+    done = prill("check", "l.jsonl", "none.jsonl")
+    assert (done.returncode, "none.jsonl: no such file" in done.stdout) == (3, True)
+
+
+@pytest.mark.parametrize("content", [b"", b"id,goal\n1,buy\n", None])
+def test_nothing_readable_gives_2(content: bytes | None, prill: Prill, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "t.jsonl").write_bytes(content)
+    done = prill("check", "t.jsonl")
+    assert (done.returncode, "t.jsonl: of no known kind, 0 good lines" in done.stdout) == (2, True)
+
+
+def test_twenty_problems_are_shown(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "l.jsonl").write_bytes(LABEL + b'{"id": 1, "success": true}\n' * 25)
+    done = prill("check", "l.jsonl")
+    assert (done.stdout.count("$.id"), done.stdout.splitlines()[-1]) == (20, "  … and 5 more problems")
+    (report,) = json.loads(prill("check", "l.jsonl", "--json").stdout)
+    assert (len(report.pop("problems")), report) == (25, {"file": "l.jsonl", "holds": "labels", "good": 1, "broken": 25})
+
+
+def test_images_are_opened_on_demand(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "x.png").write_bytes(b"no image")
+    write_trajectories(tmp_path / "t.jsonl", 1, screenshot="x.png")
+    assert prill("check", "t.jsonl").returncode == 0
+    done = prill("check", "t.jsonl", "--images")
+    assert "x.png is not an image" in done.stdout
+    assert done.returncode == 2, "the only line is broken"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_schema_is_printed(kind: str, prill: Prill) -> None:
+    done = prill("check", "--schema", kind)
+    assert (done.returncode, done.stdout) == (0, schema(kind))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("words", [(), ("t.jsonl", "--schema", "labels")])
+def test_files_and_schema_exclude_each_other(words: tuple[str, ...], prill: Prill) -> None:
+    done = prill("check", *words)
+    assert (done.returncode, "either files to check or --schema" in done.stderr) == (2, True)
