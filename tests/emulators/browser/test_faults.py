@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.errors import EnvironmentFailure
 from prill.types import Action, Task
 
@@ -57,7 +57,7 @@ async def test_a_browser_that_dies_or_stops_ends_the_episodes_in_it_and_no_later
     site: Site, tmp_path: Path, how: signal.Signals
 ) -> None:
     browser = Chromium()
-    pair = [BrowserEnvironment(tmp_path, browser=browser, answer_timeout=5.0) for _ in range(2)]
+    pair = [BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0), browser=browser) for _ in range(2)]
     task = Task(goal="g", start_url=f"{site.url}/two")
     for environment in pair:
         await environment.reset(task)
@@ -102,7 +102,7 @@ async def test_a_browser_that_does_not_start_is_an_environment_failure(tmp_path:
 @pytest.mark.slow
 async def test_fifty_episodes_leave_no_processes_tabs_files_or_tasks_behind(site: Site, tmp_path: Path) -> None:
     browser = Chromium()
-    environment = BrowserEnvironment(tmp_path, browser=browser, pause=0.0)
+    environment = BrowserEnvironment(tmp_path, PageSpec(pause=0.0), browser=browser)
     used: list[tuple[int, int, int]] = []
     for episode in range(50):
         seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
@@ -123,7 +123,7 @@ async def test_fifty_episodes_leave_no_processes_tabs_files_or_tasks_behind(site
 
 
 async def test_when_playwright_s_own_process_dies_later_episodes_get_a_new_one(site: Site, tmp_path: Path) -> None:
-    environment = BrowserEnvironment(tmp_path, answer_timeout=5.0)
+    environment = BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0))
     task = Task(goal="g", start_url=f"{site.url}/two")
     try:
         async with asyncio.timeout(PATIENCE):
