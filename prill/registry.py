@@ -188,12 +188,27 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
         return [parts[bare](one, f"{here}[{i}]") for i, one in enumerate(value)]
     if bare is Path and isinstance(value, str):
         value = Path(value)
+    hint, optional = _without_none(option.type)
+    if value is None and optional:
+        return None
     try:
-        return msgspec.convert(value, option.type, strict=not lax)
+        return msgspec.convert(value, hint, strict=not lax)
     except msgspec.ValidationError as error:
         raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
         return value
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """The type without None, its bounds kept, and whether None was allowed: msgspec takes bounds on numbers only."""
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        bare, optional = _without_none(inner)
+        return (Annotated[(bare, *notes)] if optional else hint), optional
+    args = get_args(hint)
+    if get_origin(hint) in _UNIONS and type(None) in args:
+        return typing.Union[tuple(arg for arg in args if arg is not type(None))], True  # noqa: UP007 - made at run time
+    return hint, hint is Any
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:
