@@ -57,7 +57,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
-# For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators.
+# For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators, data frames.
 # The version of torch names the CPU build, so that nobody gets CUDA for a test. text-generation wants an old huggingface-hub
 # that it does not need here.
 $(VENV)/.installed-more: $(VENV)/.installed-dev
@@ -65,6 +65,8 @@ $(VENV)/.installed-more: $(VENV)/.installed-dev
 	    || echo 'torch cannot be installed here: the tests of easyocr and of local models will be skipped'
 	@{ $(PIP) beartype==0.12.0 nltk gymnasium tiktoken aiolimiter requests && $(PIP) --no-deps text-generation; } \
 	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"
+	@$(PIP) pandas pyarrow datasets jsonschema \
+	    || echo 'data frames cannot be installed here: some tests of tables and schemas will be skipped'
 	@touch $@
 
 # Appium finds its drivers in APPIUM_HOME. Nothing here needs Chromedriver, whose download would be tried otherwise.

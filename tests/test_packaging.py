@@ -94,7 +94,10 @@ def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, 
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("verb", ["score", "agree", "report", "annotate", "fit", "calibrate", "redteam", "rollout", "convert"])
+@pytest.mark.parametrize(
+    "verb",
+    ["score", "agree", "report", "annotate", "table", "check", "fit", "calibrate", "redteam", "rollout", "convert"],
+)
 def test_every_installed_verb_shows_its_help(python: Path, tmp_path: Path, verb: str) -> None:
     assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
 
