@@ -47,7 +47,17 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
     return declare
 
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+# Files here wait for browsers, phones and models, some of them for minutes.
+LONG = ("emulators", "test_examples.py", "commands")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For several workers: the long files first, so that in the end no worker is alone with one."""
+    if hasattr(config, "workerinput"):
+        rank = {name: index for index, name in enumerate(LONG)}
+        items.sort(key=lambda item: rank.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
 
 
 @pytest.fixture(scope="session")
