@@ -82,7 +82,7 @@ def test_against_a_failing_endpoint_no_verdict_is_wrong(prill: Prill, tmp_path: 
     write_trajectories(tmp_path / "t.jsonl", 600)
     with MockServer(seed=3, latency=0.01, **FAULTS) as server:
         words = ("-o", "v.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", server.base_url)
-        result = prill("score", "t.jsonl", *words, "--concurrency", 64, "--timeout", 0.5, "--retries", retries)
+        result = prill("score", "t.jsonl", *words, "--concurrency", 64, "--timeout", 2, "--retries", retries)
         outcomes = server.stats().outcomes
     assert set(outcomes) >= {"ok", "rate_limit", "server_error", "drop", "stall", "garbage", "cut", "unsuccessful"}
     verdicts = {verdict.id: verdict for verdict in read_verdicts(tmp_path / "v.jsonl")}
