@@ -16,9 +16,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from prill.testing.android import FakeAdb
+
+# Another worker may hold an example up for longer than its usual 0.2 s.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _declared: list[Any] = []  # the declarations last as long as this object
 
