@@ -76,7 +76,9 @@ def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path)
 
 def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
-    where = run(python, "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
+    where = run(
+        python, "-I", "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path
+    )
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
 

@@ -388,24 +388,24 @@ def test_nothing_is_left_behind_by_fifty_servers(adb_path: str) -> None:
     def handles() -> int:
         return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
-    ports = []
     for number in range(50):
         with FakeAdb((ONE, TWO)) as adb:
-            ports += [adb.port, adb.control_port]
+            ports = [adb.port, adb.control_port]
             if number < 3:
                 phone = Phone(adb_path, adb.port, ONE)
                 ports.append(int(phone.run("forward", "tcp:0", "tcp:6790").stdout))
                 phone.screenshot()
             with socket.create_connection(("127.0.0.1", adb.port)) as idle:
                 idle.sendall(b"000c")
+        # At once: later, a port may be another process's.
+        for port in ports:
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0
         if number == 3:
             before = handles()
     adb.close()
     assert handles() <= before
     assert "prill-fake-adb" not in {thread.name for thread in threading.enumerate()}
-    for port in ports:
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def test_the_program_serves_until_its_parent_is_gone(adb_path: str, adb_ports: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import os
@@ -40,6 +41,12 @@ BOUND, BRIEF = 5.0, 3.0
 async def killed(process: int) -> None:
     """Returns when the event loop has had time to see the connection break, as it has while an agent thinks."""
     os.kill(process, signal.SIGKILL)
+    async with asyncio.timeout(SLACK):
+        # Until the event loop has noticed that its child has ended.
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                await asyncio.sleep(0.02)
     await asyncio.sleep(0.3)
 
 
