@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of, write
+from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of
 from prill.errors import UsageError
 from prill.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Trajectory
 
 
 def folder(root: Path, records: list[Any], **meta: str) -> Path:
@@ -224,44 +224,6 @@ def test_a_trial_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
     assert isinstance(broken, BadLine)
     assert "1_0.json: cannot be read" in broken.message
     assert good.id == "2_0"
-
-
-def trajectory(image: Path) -> Trajectory:
-    action = Action("click", "click [7] where [7] is [7] link 'Cart'", target="link 'Cart'")
-    return Trajectory(
-        id="t1",
-        task=Task(id="t1", goal="Buy tea", platform="web", site="shop", start_url="http://shop"),
-        agent="a",
-        steps=(Step(Observation(str(image), "tree", "http://shop", "A shop"), action, "buy"),),
-        final=Observation(text="the end"),
-        answer="done",
-    )
-
-
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    image = tmp_path / "x.PNG"
-    image.write_bytes(b"a picture")
-    given = trajectory(image)
-    labels = [
-        LabelRecord(id="t1", success=True, annotator="ann", note="fine"),
-        LabelRecord(id="t1", success=False, source="oracle"),
-    ]
-    assert write([given], labels, tmp_path / "out") == 1
-    found = only(tmp_path / "out")
-    shot = found.steps[0].observation.screenshot
-    assert shot is not None
-    assert Path(shot).read_bytes() == b"a picture"
-    assert repr(found).replace(shot, str(image)).replace("{'captions': 'prill'}", "{}") == repr(given)
-    assert list(load_labels(tmp_path / "out")) == labels
-
-
-def test_writing_refuses_a_folder_in_use_and_mixed_platforms(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="not empty"):
-        write([], [], tmp_path)
-    mixed = [Trajectory(id=p, task=Task(goal="g", platform=p)) for p in ("web", "ios")]  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="not: ios, web"):
-        write(mixed, [], tmp_path / "out")
 
 
 def test_the_command_converts_a_folder(tmp_path: Path) -> None:

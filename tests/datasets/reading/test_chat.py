@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
-from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.images import RecordImages, image_store
 from prill.errors import InputError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -17,8 +17,8 @@ GOAL = {"role": "user", "content": "Buy tea"}
 
 
 def read(folder: Path, *messages: dict[str, Any], goal: str | None = None) -> Conversation:
-    with albums(folder) as store:
-        return conversation(msgspec.convert(messages, list[ChatMessage]), Unpacked(store), goal=goal)
+    with image_store(folder) as store:
+        return conversation(msgspec.convert(messages, list[ChatMessage]), RecordImages(store), goal=goal)
 
 
 def calls(*given: tuple[str, str, str], **more: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.reading import records as rows
-from prill.datasets.reading.records import decoded, read_rows, sound, whole_file
+from prill.datasets.reading.records import decode_json, read_file, read_rows, valid_unicode
 from prill.errors import InputError
 from prill.store import BadLine
 
@@ -45,14 +45,14 @@ def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypa
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(2**21)))
     (tmp_path / "large.json").write_bytes(bytes(2**21))
     with pytest.raises(InputError, match="holds more than 1 MiB"):
-        whole_file(tmp_path / "bomb.json.gz")
-    assert len(whole_file(tmp_path / "large.json")) == 2**21
+        read_file(tmp_path / "bomb.json.gz")
+    assert len(read_file(tmp_path / "large.json")) == 2**21
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"id": 1}', b"\xff", DEEP.encode()])
 def test_what_is_no_such_record_is_one_kind_of_error(data: bytes) -> None:
     with pytest.raises(InputError):
-        decoded(data, Row)
+        decode_json(data, Row)
 
 
 @pytest.mark.parametrize("name", ["absent", "folder", "damaged.gz"])
@@ -60,8 +60,8 @@ def test_files_that_cannot_be_read_are_the_same_kind_of_error(tmp_path: Path, na
     (tmp_path / "folder").mkdir()
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(os.urandom(99))[:40] + b"\xff" * 30)
     with pytest.raises(InputError, match="cannot be read"):
-        whole_file(tmp_path / name)
+        read_file(tmp_path / name)
 
 
 def test_halves_of_characters_are_joined_or_replaced() -> None:
-    assert [sound(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]
+    assert [valid_unicode(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]
