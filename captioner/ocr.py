@@ -40,13 +40,13 @@ def lines(boxes: Iterable[TextBox]) -> list[tuple[TextBox, ...]]:
 
     A box joins the line whose first box it overlaps by more than half of the lower one's height.
     """
-    found: list[list[TextBox]] = []
+    rows: list[list[TextBox]] = []
     for box in sorted(boxes, key=lambda b: (_middle(b), b.box[0])):
-        if found and _overlap(found[-1][0], box) > 0.5:
-            found[-1].append(box)
+        if rows and _overlap(rows[-1][0], box) > 0.5:
+            rows[-1].append(box)
         else:
-            found.append([box])
-    return [tuple(sorted(line, key=lambda b: b.box[0])) for line in found]
+            rows.append([box])
+    return [tuple(sorted(line, key=lambda b: b.box[0])) for line in rows]
 
 
 def as_text(boxes: Iterable[TextBox]) -> str:
@@ -139,10 +139,10 @@ def _rapidocr(threads: int | None) -> Reader:
     logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
 
     def read(image: Image) -> Iterable[Row]:
-        found = engine(numpy.asarray(image)[:, :, ::-1].copy())  # BGR
-        if found.txts is None:
+        result = engine(numpy.asarray(image)[:, :, ::-1].copy())  # BGR
+        if result.txts is None:
             return ()
-        return zip(found.txts, found.boxes, found.scores, strict=True)
+        return zip(result.txts, result.boxes, result.scores, strict=True)
 
     return read
 
@@ -216,5 +216,5 @@ class OCRCaptioner:
     async def read(self, path: str) -> tuple[TextBox, ...]:
         """Every piece of text of an image file with its place, in reading order. Raises InputError."""
         engine = shared_engine(self.engine, self.threads)
-        found = await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
-        return tuple(box for line in lines(found) for box in line)
+        boxes = await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
+        return tuple(box for line in lines(boxes) for box in line)

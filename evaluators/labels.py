@@ -45,7 +45,7 @@ def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tup
     Raises UsageError when there are several sources and none is chosen: people and oracles never share a figure.
     """
     source, by_id = labels_of(labels, source)
-    return source, {id: _truth(records) for id, records in by_id.items()}
+    return source, {id: truth_of(records) for id, records in by_id.items()}
 
 
 def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, list[LabelRecord]]]:
@@ -65,11 +65,11 @@ def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple
     return source, by_id
 
 
-def _truth(records: Iterable[LabelRecord]) -> bool | None:
+def truth_of(records: Iterable[LabelRecord]) -> bool | None:
     return next((record.success for record in records if record.success is not None), None)
 
 
-def _latest(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
+def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
     """The evaluator of all verdicts, also of those that a later one of the same id replaces, and the last for each id."""
     first: EvaluatorInfo | None = None
     latest = {}

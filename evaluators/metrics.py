@@ -90,8 +90,8 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     import numpy as np
 
     low, high = np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    low[known], high[known] = np.nanquantile(values[:, known], (0.025, 0.975), axis=0)
+    defined = ~np.isnan(values).all(axis=0)
+    low[defined], high[defined] = np.nanquantile(values[:, defined], (0.025, 0.975), axis=0)
     return low, high
 
 
@@ -163,10 +163,10 @@ def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[O
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
     levels, level = np.unique(-value, return_inverse=True)
-    hits, chosen = np.bincount(level, weights=right).cumsum(), np.bincount(level).cumsum()
+    hits, called = np.bincount(level, weights=right).cumsum(), np.bincount(level).cumsum()
     if not right.any():
         return ()
-    points = zip((-levels).tolist(), (hits / chosen).tolist(), (hits / hits[-1]).tolist(), strict=True)
+    points = zip((-levels).tolist(), (hits / called).tolist(), (hits / hits[-1]).tolist(), strict=True)
     return tuple(OperatingPoint(*point) for point in points)
 
 

@@ -64,8 +64,8 @@ def sigmoid(value: float) -> float:
 
 def logit(probability: float) -> float:
     """The log odds, of at least one in a million and at most a million."""
-    kept = min(1 - _EDGE, max(_EDGE, probability))
-    return log(kept / (1 - kept))
+    clipped = min(1 - _EDGE, max(_EDGE, probability))
+    return log(clipped / (1 - clipped))
 
 
 def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
@@ -224,17 +224,17 @@ class Calibration:
 def read_calibration(path: str | os.PathLike[str]) -> Calibration:
     """The file that `prill calibrate` wrote. Raises UsageError when it is none."""
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
+        calibration = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; `prill calibrate` writes such a file") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: no calibration ({error}); make one with `prill calibrate`") from None
-    points = found.map.scores
-    if found.format != FORMAT or len(points) != len(found.map.values) or list(points) != sorted(set(points)):
+    points = calibration.map.scores
+    if calibration.format != FORMAT or len(points) != len(calibration.map.values) or list(points) != sorted(set(points)):
         raise UsageError(f"{path}: no calibration of this version of prill; make it anew with `prill calibrate`")
-    if found.map.method == "isotonic" and not points:
+    if calibration.map.method == "isotonic" and not points:
         raise UsageError(f"{path}: the calibration has no points; make it anew with `prill calibrate`")
-    return found
+    return calibration
 
 
 class Calibrated:
@@ -247,8 +247,8 @@ class Calibrated:
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
         mine, theirs = judge.info, calibration.evaluator
         if _comparable(mine) != _comparable(theirs):
-            shown = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
-            raise UsageError(f"a calibration is for one judge; judge and calibration differ: {shown}; calibrate this judge")
+            both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
+            raise UsageError(f"a calibration is for one judge; judge and calibration differ: {both}; calibrate this judge")
         self.judge = judge
         self.calibration = calibration
         params = {

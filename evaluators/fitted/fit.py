@@ -113,12 +113,12 @@ def fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
 def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
     import numpy as np
 
-    chosen = np.asarray(rows)
-    truths = table.success[chosen]
+    row_numbers = np.asarray(rows)
+    truths = table.success[row_numbers]
     fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _FOLDS, seed))
     logits = np.zeros((len(STRENGTHS), len(rows)))
     for fold in range(_FOLDS):
-        inside, outside = chosen[fold_of == fold], chosen[fold_of != fold]
+        inside, outside = row_numbers[fold_of == fold], row_numbers[fold_of != fold]
         if not inside.size or np.unique(table.success[outside]).size < 2:
             raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
         design = _Design(table, outside)
@@ -129,7 +129,7 @@ def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
     losses = np.logaddexp(0, -logits * np.where(truths, 1, -1)).mean(axis=1)
     best = int(losses.argmin())
     slope, offset = fit_platt(logits[best].tolist(), truths.tolist())
-    design = _Design(table, chosen)
+    design = _Design(table, row_numbers)
     *_, weights = design.path((STRENGTHS[best],))
     return design.fitted(weights, STRENGTHS[best], slope, offset)
 
@@ -185,20 +185,20 @@ class _Design:
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=2000, tol=1e-3, C=strength)
-        kept = np.arange(data.shape[1])
+        columns_used = np.arange(data.shape[1])
         while True:
-            model.fit(data[:, kept], truths)
-            speaking = (model.coef_[0] > 0) & (kept >= len(self.centre))
+            model.fit(data[:, columns_used], truths)
+            speaking = (model.coef_[0] > 0) & (columns_used >= len(self.centre))
             if not speaking.any():
                 break
-            kept = kept[~speaking]
+            columns_used = columns_used[~speaking]
         columns = np.zeros(data.shape[1])
-        columns[kept] = model.coef_[0]
+        columns[columns_used] = model.coef_[0]
         return _Weights(columns, float(model.intercept_[0]))
 
-    def fitted(self, found: _Weights, strength: float, slope: float, offset: float) -> Fitted:
+    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float) -> Fitted:
         """The weights as the file has them: on the features as they are read, with the calibration worked in."""
-        weights = (found.columns * slope).tolist()
+        weights = (fit.columns * slope).tolist()
         count = len(self.centre)
         pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
         features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
@@ -209,7 +209,7 @@ class _Design:
             pairs_of_words = zip(columns, weights[count:count_after], strict=True)
             words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.against}
             count = count_after
-        bias = _rounded(found.bias * slope + offset)
+        bias = _rounded(fit.bias * slope + offset)
         return Fitted(self.table, strength, bias, features, words, self.table.against)
 
 
@@ -245,14 +245,14 @@ def examples(
     trajectories: Iterable[Trajectory], gold: Mapping[str, bool | None], kind: Kind, evidence_only: bool
 ) -> tuple[list[Example], int]:
     """The runs with a decided label and at least one step; and how many others there were."""
-    found, others = [], 0
+    runs, others = [], 0
     for trajectory in trajectories:
         success = gold.get(trajectory.id)
         if success is None or not trajectory.steps:
             others += 1
             continue
         reading = read(trajectory, kind, evidence_only)
-        found.append(
+        runs.append(
             Example(
                 reading=reading,
                 success=success,
@@ -261,7 +261,7 @@ def examples(
                 cut_off=cut_off(trajectory),
             )
         )
-    return found, others
+    return runs, others
 
 
 def fit(
@@ -270,7 +270,7 @@ def fit(
     """The fitted judge with its card. Raises UsageError when there are too few runs, MissingExtra without scikit-learn."""
     table = _table(runs)
     sites = Counter(run.site for run in runs if run.site is not None)
-    seen = _held_out(table, seed)
+    held_out_probabilities = _held_out(table, seed)
     model = fit_rows(table, range(len(runs)), seed)
     origin = origin or Origin()
     others = {}
@@ -279,7 +279,7 @@ def fit(
         outside = [i for i, run in enumerate(runs) if run.site != site]
         if count >= _LEAST_OF_A_SITE and _enough([runs[i] for i in outside]):
             others[site] = held_out([runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside))
-    free = [i for i, run in enumerate(runs) if not run.cut_off]
+    complete = [i for i, run in enumerate(runs) if not run.cut_off]
     card = Card(
         data=origin.data,
         source=origin.source,
@@ -292,8 +292,8 @@ def fit(
         seed=seed,
         strength=model.strength,
         versions=_versions(),
-        all_runs=held_out([run.success for run in runs], seen),
-        not_cut_off=held_out([runs[i].success for i in free], [seen[i] for i in free]),
+        all_runs=held_out([run.success for run in runs], held_out_probabilities),
+        not_cut_off=held_out([runs[i].success for i in complete], [held_out_probabilities[i] for i in complete]),
         other_sites=others,
     )
     return StudentModel(
@@ -324,9 +324,9 @@ def held_out(truths: Sequence[bool], probabilities: Sequence[float], threshold: 
     """The figures of probabilities against labels."""
     successes = sum(truths)
     failures = len(truths) - successes
-    said = [p >= threshold for p in probabilities]
-    hits = sum(s and t for s, t in zip(said, truths, strict=True))
-    rejected = sum(not s and not t for s, t in zip(said, truths, strict=True))
+    called = [p >= threshold for p in probabilities]
+    hits = sum(s and t for s, t in zip(called, truths, strict=True))
+    rejected = sum(not s and not t for s, t in zip(called, truths, strict=True))
     return HeldOut(
         runs=len(truths),
         successes=successes,
@@ -358,13 +358,13 @@ def _enough(runs: Sequence[Example]) -> bool:
 
 def _held_out(table: Table, seed: int) -> list[float]:
     fold_of = grouped_folds(table.tasks, table.success.tolist(), FOLDS, seed)
-    found = [0.0] * len(table.runs)
+    probabilities = [0.0] * len(table.runs)
     for fold in range(FOLDS):
         inside = [i for i, f in enumerate(fold_of) if f == fold]
         outside = [i for i, f in enumerate(fold_of) if f != fold]
         for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
-            found[i] = p
-    return found
+            probabilities[i] = p
+    return probabilities
 
 
 def _versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
-from prill.evaluators.labels import _latest, _truth, gold_labels, labels_of
+from prill.evaluators.labels import latest_verdicts, truth_of, gold_labels, labels_of
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures, wilson
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
@@ -56,7 +56,7 @@ def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
     Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
     """
     source, by_id = labels_of(labels, source)
-    evaluator, latest = _latest(verdicts)
+    evaluator, latest = latest_verdicts(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
         mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
@@ -64,7 +64,7 @@ def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
     pairs, undecided = [], Counter[str]()
     for verdict in common:
         records = by_id[verdict.id]
-        truth = _truth(records)
+        truth = truth_of(records)
         if truth is None:
             undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
         else:
@@ -84,10 +84,10 @@ def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
 def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
     """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
     names = []
-    for found in pairs:
-        task = tasks.get(found.verdict.id)
+    for pair in pairs:
+        task = tasks.get(pair.verdict.id)
         # The flag keeps an id that equals a task's name apart from that task.
-        names.append((task is not None, found.verdict.id if task is None else task))
+        names.append((task is not None, pair.verdict.id if task is None else task))
     return names
 
 
@@ -169,14 +169,14 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
     tables = _tables(pairs, clusters)
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
-    found = _with_intervals(tables)
+    values = _with_intervals(tables)
     return Agreement(
         evaluator=pairing.evaluator,
         source=pairing.source,
         judged=judged,
         confusion=Confusion(tp, fp, tn, fn),
         # Before the last, which is about the unscored ones.
-        figures=(*found[:-1], _auc(pairs, clusters), found[-1]),
+        figures=(*values[:-1], _auc(pairs, clusters), values[-1]),
         majority=max(tp + fn, tn + fp) / judged if judged else 0.0,
         majority_answer=tp + fn > tn + fp,
         unscored=dict(Counter(p.verdict.unscored for p in pairs if p.verdict.unscored is not None).most_common()),
@@ -217,18 +217,18 @@ def _column(success: bool | None, truth: bool) -> int:
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     values = figures(clusters.sum(axis=0, keepdims=True))[0]
     low, high = bootstrap(clusters)
-    found = []
+    rows = []
     for name, value, lower, upper in zip(FIGURES, *(column.tolist() for column in (values, low, high)), strict=True):
         if isnan(value):
-            found.append(Figure(name, 0.0, undefined=True))
+            rows.append(Figure(name, 0.0, undefined=True))
         elif lower < upper:
-            found.append(Figure(name, value, lower, upper, "bootstrap"))
+            rows.append(Figure(name, value, lower, upper, "bootstrap"))
         elif name.startswith("accuracy"):
             # A judge that is always right, or a single cluster, leaves the bootstrap nothing to vary.
-            found.append(Figure(name, value, *wilson(value, len(clusters)), "wilson"))
+            rows.append(Figure(name, value, *wilson(value, len(clusters)), "wilson"))
         else:
-            found.append(Figure(name, value))
-    return tuple(found)
+            rows.append(Figure(name, value))
+    return tuple(rows)
 
 
 def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
@@ -269,7 +269,7 @@ class Disagreement:
 
 def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> tuple[Disagreement, ...]:
     """False positives, then false negatives, then the unscored; within a kind those the judge was surest of come first."""
-    found = []
+    records = []
     for pair in pairing.pairs:
         verdict = pair.verdict
         if verdict.success == pair.truth:
@@ -286,5 +286,5 @@ def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> t
             reason=verdict.reason,
             annotators=pair.labels,
         )
-        found.append((_ORDER.index(kind), surest, record))
-    return tuple(record for _, _, record in sorted(found, key=lambda item: item[:2]))
+        records.append((_ORDER.index(kind), surest, record))
+    return tuple(record for _, _, record in sorted(records, key=lambda item: item[:2]))

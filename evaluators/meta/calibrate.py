@@ -63,7 +63,7 @@ def precision_bound(right: int, called: int) -> float:
 def threshold_for_precision(scores: Sequence[float], truths: Sequence[bool], target: float) -> float | None:
     """The lowest score at or above which precision is at least `target` with 95 % confidence; None when there is none."""
     order = sorted(zip(scores, truths, strict=True), reverse=True)
-    found, candidates = None, []
+    lowest, candidates = None, []
     right = 0
     for called, (score, truth) in enumerate(order, 1):
         right += truth
@@ -72,8 +72,8 @@ def threshold_for_precision(scores: Sequence[float], truths: Sequence[bool], tar
     step = max(1, len(candidates) // _CANDIDATES)
     for score, right, called in candidates[::-step][::-1]:
         if right >= target * called and _tail(right, called, target) <= 1 - CONFIDENCE:
-            found = score
-    return found
+            lowest = score
+    return lowest
 
 
 def threshold_for_costs(false_positive: float, false_negative: float) -> float:
@@ -158,11 +158,11 @@ def calibrate(
     for fold in range(FOLDS):
         outside = [i for i, f in enumerate(fold_of) if f != fold]
         inside = [i for i, f in enumerate(fold_of) if f == fold]
-        known, answers = [scores[i] for i in outside], [truths[i] for i in outside]
-        if len(set(answers)) < 2:
+        fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
+        if len(set(fit_truths)) < 2:
             raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
-        curve = fit_map(method, known, answers)
-        threshold = _threshold([round(curve(score), _DIGITS) for score in known], answers, goal)
+        curve = fit_map(method, fit_scores, fit_truths)
+        threshold = _threshold([round(curve(score), _DIGITS) for score in fit_scores], fit_truths, goal)
         for i in inside:
             after[i] = round(curve(scores[i]), _DIGITS)
             if threshold is not None and after[i] >= threshold:
@@ -225,7 +225,7 @@ def _rule(goal: Goal) -> str:
 
 
 def _unreachable(scores: list[float], truths: list[bool], goal: Goal) -> str:
-    best = max((operating(scores, truths, threshold) for threshold in set(scores)), key=lambda found: found.bound)
+    best = max((operating(scores, truths, threshold) for threshold in set(scores)), key=lambda point: point.bound)
     return (
         f"no threshold has a precision of at least {goal.precision:g} with 95 % confidence; the most that is sure is "
         f"{best.bound:.3f}, at a calibrated score of {best.threshold:g} ({best.right} of {best.called} right); "

@@ -205,8 +205,8 @@ def slice_value(trajectory: Trajectory, by: str) -> str | None:
 def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice, ...]:
     """One part for each value, the largest first. `values` maps ids to values; ids that it lacks form the part `(none)`."""
     parts: dict[str, list[Pair]] = {}
-    for found in pairing.pairs:
-        parts.setdefault(values.get(found.verdict.id, NONE), []).append(found)
+    for pair in pairing.pairs:
+        parts.setdefault(values.get(pair.verdict.id, NONE), []).append(pair)
     ordered = sorted(parts.items(), key=lambda part: (part[0] == NONE, -len(part[1]), part[0]))
     return tuple(_slice(by, value, pairs) for value, pairs in ordered)
 
@@ -217,7 +217,7 @@ def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
     pairs = list(pairs)
     tp, fp, tn, fn, unscored = counts = confusion_counts(pairs)
     row = dict(zip(FIGURES, figures(np.array([counts]))[0].tolist(), strict=True))
-    shown = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SHOWN}
+    measures = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SHOWN}
     return Slice(
         by=by,
         value=value,
@@ -229,5 +229,5 @@ def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
         tn=tn,
         fn=fn,
         small=len(pairs) - unscored < _SMALL or min(tp + fn, tn + fp) < _FEW_OF_ONE,
-        **shown,
+        **measures,
     )

@@ -66,19 +66,19 @@ class Corrected:
 def load_corrections(name: str) -> Corrections:
     """A table that comes with prill, by name, or one of your own, by path. Raises UsageError when it cannot be read."""
     shipped = files("prill.evaluators.meta")
-    known = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
+    names = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
     try:
-        text = (shipped / f"{name}{_SUFFIX}" if name in known else Path(name)).read_text(encoding="utf-8")
+        text = (shipped / f"{name}{_SUFFIX}" if name in names else Path(name)).read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), Corrections)
     except OSError:
-        raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(known)}, or give a file") from None
+        raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{name}: not a table of corrections: {error}") from None
 
 
 def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapping[str, str] | None = None) -> Corrected:
     """Replaces the success of labels whose task is in the table. `tasks` maps ids to task ids; an id it lacks is its own."""
-    found, matched, changed = [], dict[str, None](), dict[str, None]()
+    results, matched, changed = [], dict[str, None](), dict[str, None]()
     for label in labels:
         correction = corrections.of((tasks or {}).get(label.id, label.id))
         if correction is not None and corrections.source in (None, label.source):
@@ -87,13 +87,13 @@ def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapp
                 changed[label.id] = None
                 note = "; ".join(part for part in (label.note, f"corrected: {correction.reason}") if part)
                 label = replace(label, success=correction.success, undecided=None, note=note)
-        found.append(label)
+        results.append(label)
     return Corrected(
         name=corrections.benchmark,
         made_for=corrections.made_for,
         source=corrections.source,
         tasks=len(corrections.correction),
-        labels=tuple(found),
+        labels=tuple(results),
         matched=tuple(matched),
         changed=tuple(changed),
     )

@@ -80,14 +80,14 @@ class AttackEffect:
 
 def effect(attack: str, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
     """The counts and figures of one attack. The seed is that of the bootstrap."""
-    hit = [trial for trial in trials if trial.applies]
-    paired = [trial for trial in hit if trial.before is not None and trial.after is not None]
+    applicable = [trial for trial in trials if trial.applies]
+    paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
     return AttackEffect(
         attack=attack,
-        applies=len(hit),
-        does_not_apply=len(trials) - len(hit),
-        unscored_before=sum(trial.before is None for trial in hit),
-        became_unscored=sum(trial.before is not None and trial.after is None for trial in hit),
+        applies=len(applicable),
+        does_not_apply=len(trials) - len(applicable),
+        unscored_before=sum(trial.before is None for trial in applicable),
+        became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
         false_positives=_shift([trial for trial in paired if not trial.truth], seed),
         recall=_shift([trial for trial in paired if trial.truth], seed),
     )
@@ -152,20 +152,20 @@ def chosen_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Pa
 
     The one on the screenshot applies only where the evaluator looks at that: to withstand what one does not see is no merit.
     """
-    known = attacks(folder / "images")
-    drawn = known["inject-screenshot"]
+    available = attacks(folder / "images")
+    screenshot_attack = available["inject-screenshot"]
 
     def where_it_is_seen(trajectory: Trajectory) -> Trajectory | None:
         last = trajectory.observations[-1].screenshot if trajectory.observations else None
-        return drawn(trajectory) if last in evaluator.screenshots(trajectory) else None
+        return screenshot_attack(trajectory) if last in evaluator.screenshots(trajectory) else None
 
-    known["inject-screenshot"] = where_it_is_seen
-    chosen = list(known if names is None else names)
-    if unknown := [name for name in chosen if name not in known]:
-        raise UsageError(f"unknown attack {unknown[0]!r}; there are: {', '.join(known)}")
-    if not chosen:
+    available["inject-screenshot"] = where_it_is_seen
+    selection = list(available if names is None else names)
+    if unknown := [name for name in selection if name not in available]:
+        raise UsageError(f"unknown attack {unknown[0]!r}; there are: {', '.join(available)}")
+    if not selection:
         raise UsageError("no attack is chosen")
-    return {name: known[name] for name in chosen}
+    return {name: available[name] for name in selection}
 
 
 def attacked(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
@@ -184,7 +184,7 @@ async def judge_attacked(
     evaluator: Evaluator,
     paths: Paths,
     folder: Path,
-    chosen: Mapping[str, Attack],
+    selection: Mapping[str, Attack],
     *,
     concurrency: int = 16,
     limit: int | None = None,
@@ -197,7 +197,7 @@ async def judge_attacked(
     when nothing can be read, or the files are another judge's.
     """
     tallies = {}
-    for name, judge in [(BEFORE, evaluator), *((name, attacked(evaluator, name, a)) for name, a in chosen.items())]:
+    for name, judge in [(BEFORE, evaluator), *((name, attacked(evaluator, name, a)) for name, a in selection.items())]:
         tallies[name] = await score_files(
             judge,
             paths,
@@ -214,7 +214,7 @@ def measure(
     paths: Paths,
     labels: str | PathLike[str],
     folder: Path,
-    chosen: Mapping[str, Attack],
+    selection: Mapping[str, Attack],
     *,
     source: str | None = None,
     limit: int | None = None,
@@ -222,13 +222,13 @@ def measure(
 ) -> RedTeam:
     """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
     source, gold = gold_labels(read_labels(labels), source)
-    files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *chosen)}
-    trials: dict[str, list[Trial]] = {name: [] for name in chosen}
+    files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *selection)}
+    trials: dict[str, list[Trial]] = {name: [] for name in selection}
     for trajectory in _trajectories(paths, limit):
         truth = gold.get(trajectory.id)
         if truth is None:
             continue
-        for name, attack in chosen.items():
+        for name, attack in selection.items():
             trial = Trial(
                 task=task_of(trajectory),
                 truth=truth,
@@ -246,7 +246,7 @@ def measure(
         attacks_version=attack_texts().version,
         texts=attack_texts().hash,
         clusters=len({trial.task for trial in first}),
-        effects=tuple(effect(name, found, seed) for name, found in trials.items()),
+        effects=tuple(effect(name, attack_trials, seed) for name, attack_trials in trials.items()),
     )
 
 

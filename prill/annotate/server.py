@@ -83,8 +83,8 @@ def application(session: Session, port: int, token: str) -> web.Application:
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.host not in hosts or len(request.headers.getall("Host", ())) != 1:
             raise web.HTTPForbidden(text="this address is not served here\n")
-        given = request.raw_path.removeprefix("/").partition("/")[0]
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+        request_token = request.raw_path.removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(request_token.encode("utf-8", "surrogateescape"), token.encode()):
             raise web.HTTPForbidden(text="open the address that prill annotate printed: it holds the token\n")
         if request.method not in ("GET", "HEAD"):
             if request.content_type != "application/json":

@@ -240,14 +240,14 @@ class Session:
                 return None
             index, before = self._undo[-1]
             id = self.deck.ids[index]
-            undone = _decision(self.log.mine.get(id))
+            taken_back = _decision(self.log.mine.get(id))
             if before is None:
                 await asyncio.to_thread(self.log.remove, id)
             else:
                 await asyncio.to_thread(self.log.put, before)
             self._undo.pop()
             self.written -= 1
-        return self._change(index, undone)
+        return self._change(index, taken_back)
 
     def _change(self, index: int, undone: Decision | None = None) -> Change:
         return Change(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)

@@ -30,14 +30,14 @@ class Judge:
 
 def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
     """The judges of some verdict files, in order. Raises UsageError or InputError when a file cannot be read."""
-    found: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
+    columns: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
     for path in dict.fromkeys(os.fspath(path) for path in paths):
         for verdict in read_verdicts(path):
             # A file that was continued with changed settings holds two judges, not one.
-            info, verdicts = found.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
+            info, verdicts = columns.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
             verdicts[verdict.id] = replace(verdict, evaluator=info)
-    names = _names([(path, info) for (path, _), (info, _) in found.items()])
-    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, found.values(), strict=True)]
+    names = _names([(path, info) for (path, _), (info, _) in columns.items()])
+    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, columns.values(), strict=True)]
 
 
 def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
@@ -56,7 +56,7 @@ def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
 MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
 _MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
 Outcome = Literal["success", "failure", "unscored", "undecided", ""]
-_NOBODY = EvaluatorInfo("", "")
+_NO_EVALUATOR = EvaluatorInfo("", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +95,11 @@ def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
 ) -> Row:
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
-    said = tuple(_said(judge.verdicts.get(item.id)) for judge in judges)
-    true = _outcome(truth, "undecided") if labelled else ""
+    outcomes = tuple(_verdict_outcome(judge.verdicts.get(item.id)) for judge in judges)
+    truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
-        return Row(id=item.id, goal="(this line could not be read)", truth=true, said=said, parts=unknown, broken=item.message)
+        return Row(id=item.id, goal="(this line could not be read)", truth=truth_outcome, said=outcomes, parts=unknown, broken=item.message)
     return Row(
         id=item.id,
         goal=cut(item.task.goal, _MOST_WORDS),
@@ -108,8 +108,8 @@ def row(
         platform=item.task.platform,
         task=task_of(item),
         steps=len(item.steps),
-        truth=true,
-        said=said,
+        truth=truth_outcome,
+        said=outcomes,
         parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 
@@ -136,7 +136,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
 
 
-def _said(verdict: Verdict | None) -> Outcome:
+def _verdict_outcome(verdict: Verdict | None) -> Outcome:
     return "" if verdict is None else _outcome(verdict.success, "unscored")
 
 
@@ -191,7 +191,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=_NOBODY,  # the judge's own line of the page says who it is
+        evaluator=_NO_EVALUATOR,  # the judge's own line of the page says who it is
         key="",
     )
 

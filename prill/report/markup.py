@@ -45,8 +45,8 @@ def _attribute(key: str, value: Attribute) -> str:
 def table(heads: Sequence[str], lines: Sequence[Markup], kind: str) -> Markup:
     """A table that can be scrolled sideways where it is wider than the page."""
     top = el("tr", *(el("th", head, scope="col") if head else el("td") for head in heads))
-    found = el("table", el("thead", top), el("tbody", *lines), class_=kind)
-    return el("div", found, class_=f"scroll of-{kind}", tabindex=0)
+    content = el("table", el("thead", top), el("tbody", *lines), class_=kind)
+    return el("div", content, class_=f"scroll of-{kind}", tabindex=0)
 
 
 def jump(
@@ -62,8 +62,8 @@ def jump(
     words = f"{count:,}"
     if not count:
         return el("span", words, class_="zero")
-    chosen = {"data_verdict": verdict, "data_truth": truth, "data_among": among, "data_against": against}
-    return el("button", words, type="button", class_="jump", data_judge=judge, **chosen)
+    selection = {"data_verdict": verdict, "data_truth": truth, "data_among": among, "data_against": against}
+    return el("button", words, type="button", class_="jump", data_judge=judge, **selection)
 
 
 def share(part: int, whole: int) -> str:

@@ -69,12 +69,12 @@ def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float
         notes.append(f"◆ {words}")
     if rule is not None:
         accepted = (point for point in reversed(_points(scored)) if rule.accepts(point.threshold))
-        chosen = next(accepted, None)
-        if chosen is None:
+        point = next(accepted, None)
+        if point is None:
             notes.append(f"no score reaches {rule.words}")
         else:
-            words = f"{rule.words}: precision {chosen.precision:.3f}, recall {chosen.recall:.3f}"
-            marks.append(el("circle", el("title", words), cx=_x(chosen.recall), cy=_y(chosen.precision), r=7, class_="chosen"))
+            words = f"{rule.words}: precision {point.precision:.3f}, recall {point.recall:.3f}"
+            marks.append(el("circle", el("title", words), cx=_x(point.recall), cy=_y(point.precision), r=7, class_="chosen"))
             notes.append(f"○ {words}")
     if others:
         notes.append("thin lines: the other judges")
@@ -94,8 +94,8 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
     for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
         y = 40 + i * line
         low, middle, high = (width * value / longest for value in _spread(verdicts))
-        shown = name if len(name) <= 28 else f"{name[:27]}…"
-        marks.append(el("text", el("title", name), shown, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
+        short_name = name if len(name) <= 28 else f"{name[:27]}…"
+        marks.append(el("text", el("title", name), short_name, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
         marks.append(el("line", x1=left, y1=y, x2=left + width, y2=y, class_="axis"))
         marks.append(el("line", x1=left + low, y1=y, x2=left + high, y2=y, class_="range"))
         marks.append(el("circle", cx=left + middle, cy=y, r=5, class_="point"))
@@ -109,8 +109,8 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
         else:
             marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
     height = 40 + line * len(judges)
-    drawn = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
-    return el("div", drawn, class_="scroll", tabindex=0)
+    plot = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
+    return el("div", plot, class_="scroll", tabindex=0)
 
 
 def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
@@ -124,8 +124,8 @@ def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
 def _mean_cost(verdicts: Sequence[Verdict]) -> float | None:
     """None when the price of any verdict is unknown, or there are none."""
     costs = [verdict.usage.usd for verdict in verdicts]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) / len(known) if known and len(known) == len(costs) else None
+    prices = [cost for cost in costs if cost is not None]
+    return sum(prices) / len(prices) if prices and len(prices) == len(costs) else None
 
 
 def _points(scored: Scored) -> Sequence[OperatingPoint]:
@@ -151,8 +151,8 @@ def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Markup:
     axes.append(el("text", x, x=_x(0.5), y=_y(0) + 31, text_anchor="middle", class_="tick"))
     axes.append(el("text", y, x=9, y=middle, text_anchor="middle", transform=f"rotate(-90 9 {middle:g})", class_="tick"))
     box = f"0 0 {_WIDTH} {_HEIGHT}"
-    drawn = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
-    return el("figure", drawn, el("figcaption", caption))
+    plot = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
+    return el("figure", plot, el("figcaption", caption))
 
 
 def _x(value: float) -> float:
@@ -218,12 +218,12 @@ def _down(share: float) -> float:
     return _MARGIN + (1 - share) * _EDGE
 
 
-def _radius(found: Bin, most: int) -> float:
-    return 3 + 7 * float((found.count / most) ** 0.5)
+def _radius(bin_: Bin, most: int) -> float:
+    return 3 + 7 * float((bin_.count / most) ** 0.5)
 
 
-def _words(when: str, found: Bin) -> str:
-    return f"{when}: {found.count} runs, mean score {found.mean_score:.2f}, {found.success_rate:.0%} successes"
+def _words(when: str, bin_: Bin) -> str:
+    return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {bin_.success_rate:.0%} successes"
 
 
 def _tick(share: float) -> str:
