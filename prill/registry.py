@@ -1,0 +1,251 @@
+"""Things made by name: one registry a kind, options that are read strictly, and makers of the user's own.
+
+A maker is a class or a function; its parameters are the options of what it makes, and their annotations say what may stand
+there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an option bounds and a phrase for listings. The same maker
+serves Python keywords, a TOML or JSON table and the command line.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
+
+import msgspec
+
+from prill.errors import UsageError
+
+Maker = Callable[..., Any]
+# Turns what stands for an inner thing (a name, a table, or the thing itself) into that thing; gets the place for messages.
+PartMaker = Callable[[Any, str], Any]
+_REQUIRED = inspect.Parameter.empty
+
+
+class OptionError(UsageError):
+    """An option that is unknown, missing or of the wrong kind. `option` is its name."""
+
+    def __init__(self, message: str, option: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+class Entry(NamedTuple):
+    """What a name stands for, in a phrase, and where its maker is (`module:object`), looked up when it is first used."""
+
+    what: str
+    maker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a maker: its annotation, its default (None also for a required one) and a phrase for listings."""
+
+    name: str
+    type: Any
+    default: Any
+    required: bool
+    description: str
+
+    @property
+    def type_name(self) -> str:
+        """The type in words, as listings show it."""
+        return _type_name(self.type)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The names of one kind of thing. `group` is the entry-point group that other packages add names under.
+
+    Wherever a name stands, `module:Object` and `file.py:Object` may stand too.
+    """
+
+    kind: str
+    entries: Mapping[str, Entry]
+    group: str
+
+    def names(self) -> dict[str, str]:
+        """Every name with its phrase; those of other packages last."""
+        plugins = {point.name: f"from {point.value}" for point in entry_points(group=self.group)}
+        return {name: entry.what for name, entry in self.entries.items()} | {
+            name: what for name, what in plugins.items() if name not in self.entries
+        }
+
+    def maker(self, name: str) -> Maker:
+        """What makes the thing of that name. Raises UsageError that lists the names for one that is unknown."""
+        made = self._object(name)
+        if not callable(made):
+            raise UsageError(
+                f"{self.kind} {name!r} is a {type(made).__name__}, where a class, function or {self.kind} is needed"
+            )
+        if inspect.isclass(made) or inspect.isroutine(made):
+            return made
+        return lambda: made  # it is the thing itself
+
+    def _object(self, name: str) -> Any:
+        if name in self.entries:
+            return load_object(self.entries[name].maker)
+        if ":" in name:
+            return load_object(name)
+        for point in entry_points(group=self.group, name=name):
+            return point.load()
+        names = self.names()
+        raise UsageError(
+            f"unknown {self.kind} {name!r}{nearest(name, names)}; there are: {', '.join(names)}, or module:Object of your own"
+        )
+
+
+def load_object(reference: str) -> Any:
+    """The object of `package.module:Object` or `path/file.py:Object`. Raises UsageError that says what is missing."""
+    place, _, attribute = reference.rpartition(":")
+    try:
+        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):
+            raise
+        raise UsageError(f"{reference}: there is no module {place!r}") from None
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise UsageError(f"{reference}: {place} has no {attribute!r}{nearest(attribute, dir(module))}") from None
+
+
+def options_of(maker: Maker) -> dict[str, Option]:
+    """The options of a maker by name, in the order of its parameters."""
+    hints = _hints(maker)
+    parameters = [
+        parameter
+        for parameter in inspect.signature(maker).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    return {
+        parameter.name: Option(
+            parameter.name,
+            hint := hints.get(parameter.name, Any),
+            None if parameter.default is _REQUIRED else parameter.default,
+            parameter.default is _REQUIRED,
+            _description(hint),
+        )
+        for parameter in parameters
+    }
+
+
+def read_options(
+    maker: Maker,
+    given: Mapping[str, Any],
+    what: str,
+    *,
+    place: str = "",
+    parts: Mapping[Any, PartMaker] | None = None,
+    lax: bool = False,
+) -> dict[str, Any]:
+    """The keyword arguments for a maker, each of the type that it asks for.
+
+    `what` names the thing in messages, such as "judge 'vlm'", and `place` where its options stand, such as "judges[1].".
+    `parts` has a maker for each type that is itself made by name. `lax` reads numbers and truth values from text, for the
+    command line. Raises OptionError for an option that is unknown, missing, or not of its type.
+    """
+    options = options_of(maker)
+    for name in given:
+        if name not in options:
+            has = f"it has {', '.join(options)}" if options else "it has none"
+            raise OptionError(f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name)
+    if missing := next((o for o in options.values() if o.required and o.name not in given), None):
+        about = f" ({missing.description})" if missing.description else ""
+        raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
+    return {name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()}
+
+
+def nearest(name: str, names: typing.Iterable[str]) -> str:
+    """` (did you mean 'x'?)` where a name is close to one of those, else nothing."""
+    close = get_close_matches(name, list(names), 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker], lax: bool) -> Any:
+    here = f"{place}{option.name}"
+    bare, several = _bare(option.type)
+    if bare in parts and value is not None:
+        if not several:
+            return parts[bare](value, here)
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise OptionError(f"{here}: expected a list, got {type(value).__name__}", option.name)
+        return [parts[bare](one, f"{here}[{i}]") for i, one in enumerate(value)]
+    try:
+        return msgspec.convert(value, option.type, strict=not lax)
+    except msgspec.ValidationError as error:
+        raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
+    except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
+        return value
+
+
+def _bare(hint: Any) -> tuple[Any, bool]:
+    """The type without Annotated and None, and whether it was that of a sequence's elements."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    args = get_args(hint)
+    if type(None) in args and len(args) == 2:
+        return _bare(next(arg for arg in args if arg is not type(None)))
+    if get_origin(hint) in (Sequence, list, tuple) and args:
+        return _bare(args[0])[0], True
+    return hint, False
+
+
+def _hints(maker: Maker) -> dict[str, Any]:
+    source = maker if is_dataclass(maker) or not inspect.isclass(maker) else maker.__init__
+    try:
+        return typing.get_type_hints(source, include_extras=True)
+    except (NameError, TypeError):  # a name that is only there for type checkers
+        return {}
+
+
+def _description(hint: Any) -> str:
+    if get_origin(hint) is not Annotated:
+        return ""
+    notes = (note.description if isinstance(note, msgspec.Meta) else note for note in get_args(hint)[1:])
+    return next((note for note in notes if isinstance(note, str)), "")
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Annotated:
+        return _type_name(get_args(hint)[0])
+    if get_origin(hint) is typing.Literal:
+        return " | ".join(map(str, get_args(hint)))
+    names = [_type_name(arg) for arg in get_args(hint) if arg not in (type(None), Ellipsis)]
+    origin = get_origin(hint)
+    if names and inspect.isclass(origin) and origin not in _UNIONS:
+        return f"{origin.__name__} of {', '.join(names)}"
+    if names:
+        return " | ".join(names)
+    return getattr(hint, "__name__", str(hint))
+
+
+_UNIONS = (typing.Union, type(int | str))
+
+
+def _module_of_file(path: Path) -> Any:
+    """The module of a file, loaded once; it has a name of its own, so that what it defines can be pickled."""
+    path = path.resolve()
+    name = f"prill_plugin_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: not a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
