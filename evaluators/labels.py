@@ -1,4 +1,4 @@
-"""Parts of a data set for cross-validation, by task: runs of one task stand or fall together, so they stay together."""
+"""Labels and verdicts by trajectory, as every figure needs them: one source, one judge, and folds that never split a task."""
 
 from __future__ import annotations
 
@@ -16,29 +16,6 @@ def task_of(trajectory: Trajectory) -> str:
     return f"{task.site or ''}/{task.id or task.goal}"
 
 
-def grouped_folds(groups: Sequence[Hashable], successes: Sequence[bool], count: int, seed: int) -> list[int]:
-    """The fold of each row, from 0. A group is never split; rows and successes are spread evenly.
-
-    Groups are shuffled, then each goes to the fold that has the fewest successes so far (those with most successes first),
-    or the fewest rows (those without any).
-    """
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for row, group in enumerate(groups):
-        members[group].append(row)
-    order = list(members.values())
-    random.Random(seed).shuffle(order)
-    order.sort(key=lambda rows: sum(successes[row] for row in rows), reverse=True)
-    filled = [(0, 0)] * count  # successes, rows
-    fold_of = [0] * len(groups)
-    for rows in order:
-        right = sum(successes[row] for row in rows)
-        fold = min(range(count), key=lambda i: filled[i] if right else filled[i][::-1])
-        filled[fold] = (filled[fold][0] + right, filled[fold][1] + len(rows))
-        for row in rows:
-            fold_of[row] = fold
-    return fold_of
-
-
 def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, bool | None]]:
     """The source, and for each id the success that its first decided annotator gave; None when none decided.
 
@@ -54,7 +31,7 @@ def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple
     sources = sorted({record.source for record in records})
     if source is None:
         if len(sources) > 1:
-            raise UsageError(f"the labels come from several sources ({', '.join(sources)}); choose one with --source")
+            raise UsageError(f"the labels come from several sources ({', '.join(sources)}); choose one source")
         source = sources[0] if sources else ""
     elif source not in sources:
         raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
@@ -66,6 +43,7 @@ def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple
 
 
 def truth_of(records: Iterable[LabelRecord]) -> bool | None:
+    """The success that the first decided record gives; None when none is decided."""
     return next((record.success for record in records if record.success is not None), None)
 
 
@@ -77,11 +55,32 @@ def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[st
         if first is None:
             first = verdict.evaluator
         elif verdict.evaluator != first:
-            shown = " and ".join(
-                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (first, verdict.evaluator)
-            )
-            raise UsageError(f"the verdicts come from several evaluators ({shown}); keep them in a file each")
+            both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (first, verdict.evaluator))
+            raise UsageError(f"the verdicts come from several evaluators ({both}); keep them in a file each")
         latest[verdict.id] = verdict
     if first is None:
         raise UsageError("there are no verdicts")
     return first, latest
+
+
+def grouped_folds(groups: Sequence[Hashable], successes: Sequence[bool], count: int, seed: int) -> list[int]:
+    """The fold of each row, from 0. A group is never split; rows and successes are spread evenly.
+
+    Groups are shuffled, then each goes to the fold that has the fewest successes so far (those with most successes first),
+    or the fewest rows (those without any).
+    """
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for row, group in enumerate(groups):
+        members[group].append(row)
+    order = list(members.values())
+    random.Random(seed).shuffle(order)
+    order.sort(key=lambda rows: sum(successes[row] for row in rows), reverse=True)
+    sizes = [(0, 0)] * count  # successes, rows
+    fold_of = [0] * len(groups)
+    for rows in order:
+        right = sum(successes[row] for row in rows)
+        fold = min(range(count), key=lambda i: sizes[i] if right else sizes[i][::-1])
+        sizes[fold] = (sizes[fold][0] + right, sizes[fold][1] + len(rows))
+        for row in rows:
+            fold_of[row] = fold
+    return fold_of

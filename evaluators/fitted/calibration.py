@@ -1,4 +1,4 @@
-"""Calibration: how far a judge's scores are from the shares that come true, and a judge whose scores were put right.
+"""Calibration: maps from scores to probabilities, how good scores are as probabilities, and a judge whose scores are mapped.
 
 `prill calibrate` makes the file (`prill.evaluators.meta.calibrate`); `Calibrated` puts it to use.
 """
@@ -20,13 +20,13 @@ from prill.errors import UsageError
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
-# Rising maps from scores to probabilities, and how they are fitted to labels: isotonic regression and Platt's.
-
-
+FORMAT = "prill calibration 1"
+BINS = 10
+_DIGITS = 6
 Method = Literal["isotonic", "platt"]
 # Scores of exactly 0 or 1 have no logit; a judge that sure is taken to be wrong once in a million.
 _EDGE = 1e-6
-_ROUNDS = 100
+_ROUNDS = 100  # of Newton's method, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,92 +57,6 @@ class CalibrationMap:
         return self.values[after - 1] + share * (self.values[after] - self.values[after - 1])
 
 
-def sigmoid(value: float) -> float:
-    """The logistic function, without overflow."""
-    return 1 / (1 + exp(-value)) if value >= 0 else exp(value) / (1 + exp(value))
-
-
-def logit(probability: float) -> float:
-    """The log odds, of at least one in a million and at most a million."""
-    clipped = min(1 - _EDGE, max(_EDGE, probability))
-    return log(clipped / (1 - clipped))
-
-
-def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The map of that method for labelled scores."""
-    if method == "isotonic":
-        return fit_isotonic(scores, truths)
-    slope, offset = fit_platt([logit(score) for score in scores], truths)
-    return CalibrationMap(method="platt", slope=slope, offset=offset)
-
-
-def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
-    """The rising map with the least squared error: pool adjacent violators (Ayer et al. 1955). Equal scores are one point."""
-    blocks: list[list[float]] = []  # lowest score, highest score, successes, count
-    for score, truth in sorted(zip(scores, truths, strict=True)):
-        if blocks and blocks[-1][1] == score:
-            blocks[-1][2] += truth
-            blocks[-1][3] += 1
-        else:
-            _pool(blocks)
-            blocks.append([score, score, float(truth), 1.0])
-    _pool(blocks)
-    points = [(edge, right / count) for low, high, right, count in blocks for edge in ((low, high) if low < high else (low,))]
-    return CalibrationMap(
-        method="isotonic", scores=tuple(score for score, _ in points), values=tuple(value for _, value in points)
-    )
-
-
-def _pool(blocks: list[list[float]]) -> None:
-    """Joins the last block to those before it while it lies below them."""
-    while len(blocks) > 1 and blocks[-2][2] * blocks[-1][3] >= blocks[-1][2] * blocks[-2][3]:
-        _, high, right, count = blocks.pop()
-        blocks[-1][1] = high
-        blocks[-1][2] += right
-        blocks[-1][3] += count
-
-
-def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:
-    """Slope and offset of the logistic function that fits best (Platt 1999, with its smoothed targets; Newton's method).
-
-    A slope below 0 would turn the scores upside down; then it is 0, and the offset gives the share of successes.
-    """
-    successes = sum(truths)
-    failures = len(truths) - successes
-    targets = [(successes + 1) / (successes + 2) if truth else 1 / (failures + 2) for truth in truths]
-    base = log((successes + 1) / (failures + 1))
-    slope, offset = 0.0, base
-    loss = _loss(slope, offset, logits, targets)
-    for _ in range(_ROUNDS):
-        chances = [sigmoid(slope * x + offset) for x in logits]
-        errors = [p - t for p, t in zip(chances, targets, strict=True)]
-        spread = [p * (1 - p) for p in chances]
-        g1, g0 = fsum(e * x for e, x in zip(errors, logits, strict=True)), fsum(errors)
-        h11 = fsum(s * x * x for s, x in zip(spread, logits, strict=True)) + 1e-12
-        h10, h00 = fsum(s * x for s, x in zip(spread, logits, strict=True)), fsum(spread) + 1e-12
-        determinant = h11 * h00 - h10 * h10
-        if determinant <= 0 or max(abs(g1), abs(g0)) < 1e-9:
-            break
-        down, across, size = (h00 * g1 - h10 * g0) / determinant, (h11 * g0 - h10 * g1) / determinant, 1.0
-        while size > 1e-10 and (new := _loss(slope - size * down, offset - size * across, logits, targets)) > loss:
-            size /= 2
-        if size <= 1e-10:
-            break
-        slope, offset, loss = slope - size * down, offset - size * across, new
-    return (slope, offset) if slope > 0 else (0.0, base)
-
-
-def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequence[float]) -> float:
-    """Cross-entropy; log(1 + e^v) is taken apart so that it does not overflow."""
-    values = [slope * x + offset for x in logits]
-    return fsum(max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True))
-
-
-BINS = 10
-FORMAT = "prill calibration 1"
-_DIGITS = 6
-
-
 @dataclass(frozen=True, slots=True)
 class Bin:
     """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the share that were successes."""
@@ -154,39 +68,12 @@ class Bin:
     success_rate: float
 
 
-def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
-    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always saying 0.5 (Brier 1950)."""
-    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(scores)
-
-
-def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
-    """The scores in 10 bins of equal width; those that are empty are left out."""
-    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for score, truth in zip(scores, truths, strict=True):
-        members[min(BINS - 1, int(score * BINS))].append((score, truth))
-    return [
-        Bin(i / BINS, (i + 1) / BINS, len(m), fsum(s for s, _ in m) / len(m), sum(t for _, t in m) / len(m))
-        for i, m in enumerate(members)
-        if m
-    ]
-
-
-def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance between score and share of successes over the bins, by their counts (Naeini et al. 2015)."""
-    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(b.count for b in bins)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
     """How good scores are as probabilities; both figures are 0 at best."""
 
     brier: float
     calibration_error: float
-
-
-def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
-    """Both figures for some scores."""
-    return Quality(brier=brier(scores, truths), calibration_error=expected_calibration_error(reliability(scores, truths)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,3 +167,117 @@ class Calibrated:
 def _comparable(info: EvaluatorInfo) -> bytes:
     """The same for infos that were read from a file and those that were not: a tuple reads back as a list."""
     return msgspec.json.encode(info, order="sorted")
+
+
+# How good scores are as probabilities
+
+
+def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
+    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always saying 0.5 (Brier 1950)."""
+    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(scores)
+
+
+def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
+    """The scores in 10 bins of equal width; those that are empty are left out."""
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for score, truth in zip(scores, truths, strict=True):
+        members[min(BINS - 1, int(score * BINS))].append((score, truth))
+    return [
+        Bin(i / BINS, (i + 1) / BINS, len(m), fsum(s for s, _ in m) / len(m), sum(t for _, t in m) / len(m))
+        for i, m in enumerate(members)
+        if m
+    ]
+
+
+def expected_calibration_error(bins: Sequence[Bin]) -> float:
+    """The mean distance between score and share of successes over the bins, by their counts (Naeini et al. 2015)."""
+    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(b.count for b in bins)
+
+
+def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
+    """Both figures for some scores."""
+    return Quality(brier=brier(scores, truths), calibration_error=expected_calibration_error(reliability(scores, truths)))
+
+
+# Maps fitted to labels: isotonic regression and Platt's
+
+
+def sigmoid(value: float) -> float:
+    """The logistic function, without overflow."""
+    return 1 / (1 + exp(-value)) if value >= 0 else exp(value) / (1 + exp(value))
+
+
+def logit(probability: float) -> float:
+    """The log odds, of at least one in a million and at most a million."""
+    clipped = min(1 - _EDGE, max(_EDGE, probability))
+    return log(clipped / (1 - clipped))
+
+
+def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
+    """The map of that method for labelled scores."""
+    if method == "isotonic":
+        return fit_isotonic(scores, truths)
+    slope, offset = fit_platt([logit(score) for score in scores], truths)
+    return CalibrationMap(method="platt", slope=slope, offset=offset)
+
+
+def fit_isotonic(scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
+    """The rising map with the least squared error: pool adjacent violators (Ayer et al. 1955). Equal scores are one point."""
+    blocks: list[list[float]] = []  # lowest score, highest score, successes, count
+    for score, truth in sorted(zip(scores, truths, strict=True)):
+        if blocks and blocks[-1][1] == score:
+            blocks[-1][2] += truth
+            blocks[-1][3] += 1
+        else:
+            _pool(blocks)
+            blocks.append([score, score, float(truth), 1.0])
+    _pool(blocks)
+    points = [(edge, right / count) for low, high, right, count in blocks for edge in ((low, high) if low < high else (low,))]
+    return CalibrationMap(
+        method="isotonic", scores=tuple(score for score, _ in points), values=tuple(value for _, value in points)
+    )
+
+
+def _pool(blocks: list[list[float]]) -> None:
+    """Joins the last block to those before it while it lies below them."""
+    while len(blocks) > 1 and blocks[-2][2] * blocks[-1][3] >= blocks[-1][2] * blocks[-2][3]:
+        _, high, right, count = blocks.pop()
+        blocks[-1][1] = high
+        blocks[-1][2] += right
+        blocks[-1][3] += count
+
+
+def fit_platt(logits: Sequence[float], truths: Sequence[bool]) -> tuple[float, float]:
+    """Slope and offset of the logistic function that fits best (Platt 1999, with its smoothed targets; Newton's method).
+
+    A slope below 0 would turn the scores upside down; then it is 0, and the offset gives the share of successes.
+    """
+    successes = sum(truths)
+    failures = len(truths) - successes
+    targets = [(successes + 1) / (successes + 2) if truth else 1 / (failures + 2) for truth in truths]
+    base = log((successes + 1) / (failures + 1))
+    slope, offset = 0.0, base
+    loss = _loss(slope, offset, logits, targets)
+    for _ in range(_ROUNDS):
+        chances = [sigmoid(slope * x + offset) for x in logits]
+        errors = [p - t for p, t in zip(chances, targets, strict=True)]
+        spread = [p * (1 - p) for p in chances]
+        g1, g0 = fsum(e * x for e, x in zip(errors, logits, strict=True)), fsum(errors)
+        h11 = fsum(s * x * x for s, x in zip(spread, logits, strict=True)) + 1e-12
+        h10, h00 = fsum(s * x for s, x in zip(spread, logits, strict=True)), fsum(spread) + 1e-12
+        determinant = h11 * h00 - h10 * h10
+        if determinant <= 0 or max(abs(g1), abs(g0)) < 1e-9:
+            break
+        down, across, size = (h00 * g1 - h10 * g0) / determinant, (h11 * g0 - h10 * g1) / determinant, 1.0
+        while size > 1e-10 and (new := _loss(slope - size * down, offset - size * across, logits, targets)) > loss:
+            size /= 2
+        if size <= 1e-10:
+            break
+        slope, offset, loss = slope - size * down, offset - size * across, new
+    return (slope, offset) if slope > 0 else (0.0, base)
+
+
+def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequence[float]) -> float:
+    """Cross-entropy; log(1 + e^v) is taken apart so that it does not overflow."""
+    values = [slope * x + offset for x in logits]
+    return fsum(max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True))

@@ -4,6 +4,10 @@ One setting is left open, how far weights may grow, and the data at hand choose 
 calibrates the probabilities as well. Figures on the card come from a second cross-validation around all of that. Everything
 else is fixed: which features there are, the scale of numbers against texts, in how many tasks a word must occur. How these
 were settled: benchmarks/student.py.
+
+The model is a logistic regression over numbers at a common scale and sets of words, calibrated (Platt). Where only evidence
+counts, words may speak against success and never for it: whoever writes on a page can add words, and a sum that no added word
+can raise is not turned by them (monotonic classification; Incer et al. 2018).
 """
 
 from __future__ import annotations
@@ -25,16 +29,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Logistic regression for fitted judges, over numbers at a common scale and sets of words.
-#
-# Calibrated (Platt), and its strength chosen, by cross-validation grouped by task inside the rows that it is fitted to.
-# Where only evidence counts, words may speak against success and never for it: whoever writes on a page can add words, and
-# a sum that no added word can raise is not turned by them (monotonic classification; Incer et al. 2018).
-
-
+FOLDS = 5  # of the figures on the card
+THRESHOLD = 0.5
+# What a fit needs: runs of each outcome, and tasks.
+_LEAST_EACH, _LEAST_TASKS = 10, 10
+# Sites left out in turn: at most so many, each with at least so many runs.
+_SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
 # How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
-_FOLDS = 4
+_INNER_FOLDS = 4
 # A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the task, not the outcome.
 _TASKS_OF_A_WORD = 3
 # Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
@@ -51,6 +54,14 @@ class Example:
     task: str
     site: str | None
     cut_off: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What the card says of the data: SHA-256 of the files, and the source of the labels."""
+
+    data: tuple[str, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,175 +81,9 @@ class Fitted:
         return [sigmoid(linear(self.table.runs[i].reading).logit) for i in rows]
 
 
-class Table:
-    """The runs as arrays; words of each text as a sparse table of zeros and ones."""
-
-    def __init__(self, runs: Sequence[Example]) -> None:
-        try:
-            import sklearn  # noqa: F401
-        except ImportError:
-            raise MissingExtra("scikit-learn", "student") from None
-        import numpy as np
-
-        self.runs = runs
-        self.numbers = np.array([run.reading.numbers for run in runs], dtype=float)
-        self.success = np.array([run.success for run in runs])
-        self.tasks = [run.task for run in runs]
-        self.task = np.unique(self.tasks, return_inverse=True)[1]
-        self.words = {text: _sparse([run.reading.words[text] for run in runs]) for text in runs[0].reading.words}
-        self.against = runs[0].reading.evidence_only
-
-
-def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
-    import numpy as np
-    from scipy.sparse import csr_matrix
-
-    terms = {word: i for i, word in enumerate(sorted(set().union(*rows)))}
-    columns = [terms[word] for row in rows for word in row]
-    starts = np.cumsum([0, *map(len, rows)])
-    table = csr_matrix((np.ones(len(columns)), columns, starts), shape=(len(rows), len(terms)))
-    table.sort_indices()  # sets have no order; sums that run over them should
-    return table, list(terms)
-
-
-def fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
-    """The weights for some rows of the table, at the strength that these rows choose."""
-    from threadpoolctl import threadpool_limits
-
-    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
-    with threadpool_limits(1):
-        return _fit_rows(table, rows, seed)
-
-
-def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
-    import numpy as np
-
-    row_numbers = np.asarray(rows)
-    truths = table.success[row_numbers]
-    fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _FOLDS, seed))
-    logits = np.zeros((len(STRENGTHS), len(rows)))
-    for fold in range(_FOLDS):
-        inside, outside = row_numbers[fold_of == fold], row_numbers[fold_of != fold]
-        if not inside.size or np.unique(table.success[outside]).size < 2:
-            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
-        design = _Design(table, outside)
-        held_out = design.of(inside)
-        for i, weights in enumerate(design.path(STRENGTHS)):
-            logits[i, fold_of == fold] = held_out @ weights.columns + weights.bias
-    # log(1 + e^-margin): the cost of the probability that was given to what happened.
-    losses = np.logaddexp(0, -logits * np.where(truths, 1, -1)).mean(axis=1)
-    best = int(losses.argmin())
-    slope, offset = fit_platt(logits[best].tolist(), truths.tolist())
-    design = _Design(table, row_numbers)
-    *_, weights = design.path((STRENGTHS[best],))
-    return design.fitted(weights, STRENGTHS[best], slope, offset)
-
-
 class _Weights(NamedTuple):
     columns: NDArray[Any]
     bias: float
-
-
-class _Design:
-    """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
-
-    def __init__(self, table: Table, rows: NDArray[Any]) -> None:
-        import numpy as np
-
-        self.table, self.rows = table, rows
-        self.centre = table.numbers[rows].mean(axis=0)
-        spread = table.numbers[rows].std(axis=0)
-        # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
-        varies = spread > _LEAST_SPREAD
-        self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
-        self.columns = {text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()}
-
-    def of(self, rows: NDArray[Any]) -> Any:
-        import numpy as np
-        from scipy.sparse import csr_matrix, diags_array, hstack
-
-        blocks = [csr_matrix((self.table.numbers[rows] - self.centre) * self.factor)]
-        for text, columns in self.columns.items():
-            block = self.table.words[text][0][rows][:, columns]
-            if self.table.against:
-                blocks.append(_SCALE * block)
-            else:
-                blocks.append(diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block)
-        return hstack(blocks).tocsr()
-
-    def path(self, strengths: Sequence[float]) -> Iterable[_Weights]:
-        """The weights at each strength in turn, each begun from the ones before."""
-        from sklearn.linear_model import LogisticRegression
-
-        data, truths = self.of(self.rows), self.table.success[self.rows]
-        if self.table.against:
-            yield from (self._against(data, truths, strength) for strength in strengths)
-            return
-        model = LogisticRegression(max_iter=2000, tol=1e-3, warm_start=True)
-        for strength in strengths:
-            model.set_params(C=strength).fit(data, truths)
-            yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
-
-    def _against(self, data: Any, truths: NDArray[Any], strength: float) -> _Weights:
-        """Weights of which none of a word is above 0: words that would speak for success go, until none is left."""
-        import numpy as np
-        from sklearn.linear_model import LogisticRegression
-
-        model = LogisticRegression(max_iter=2000, tol=1e-3, C=strength)
-        columns_used = np.arange(data.shape[1])
-        while True:
-            model.fit(data[:, columns_used], truths)
-            speaking = (model.coef_[0] > 0) & (columns_used >= len(self.centre))
-            if not speaking.any():
-                break
-            columns_used = columns_used[~speaking]
-        columns = np.zeros(data.shape[1])
-        columns[columns_used] = model.coef_[0]
-        return _Weights(columns, float(model.intercept_[0]))
-
-    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float) -> Fitted:
-        """The weights as the file has them: on the features as they are read, with the calibration worked in."""
-        weights = (fit.columns * slope).tolist()
-        count = len(self.centre)
-        pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
-        features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
-        scale = _SCALE if self.table.against else 1.0
-        words = {}
-        for text, columns in self.columns.items():
-            terms, count_after = self.table.words[text][1], count + len(columns)
-            pairs_of_words = zip(columns, weights[count:count_after], strict=True)
-            words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.against}
-            count = count_after
-        bias = _rounded(fit.bias * slope + offset)
-        return Fitted(self.table, strength, bias, features, words, self.table.against)
-
-
-def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
-    import numpy as np
-    from scipy.sparse import csr_matrix
-
-    members = csr_matrix((np.ones(len(tasks)), (tasks, np.arange(len(tasks)))))
-    spread = np.bincount((members @ words).tocsr().indices, minlength=words.shape[1])
-    return [int(column) for column in np.flatnonzero(spread >= _TASKS_OF_A_WORD)]
-
-
-def _rounded(value: float) -> float:
-    """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
-    return float(f"{value:.5g}")
-
-
-FOLDS = 5
-THRESHOLD = 0.5
-_LEAST_EACH, _LEAST_TASKS = 10, 10
-_SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """What the card says of the data: SHA-256 of the files, and the source of the labels."""
-
-    data: tuple[str, ...] = ()
-    source: str = ""
 
 
 def examples(
@@ -330,13 +175,13 @@ def held_out(truths: Sequence[bool], probabilities: Sequence[float], threshold: 
     return HeldOut(
         runs=len(truths),
         successes=successes,
-        auc=_short(auc(probabilities, truths)) if truths else None,
-        accuracy=_short((hits + rejected) / len(truths)) if truths else None,
-        balanced_accuracy=_short((hits / successes + rejected / failures) / 2) if successes and failures else None,
+        auc=_rounded_figure(auc(probabilities, truths)) if truths else None,
+        accuracy=_rounded_figure((hits + rejected) / len(truths)) if truths else None,
+        balanced_accuracy=_rounded_figure((hits / successes + rejected / failures) / 2) if successes and failures else None,
     )
 
 
-def _short(figure: float | None) -> float | None:
+def _rounded_figure(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 4)
 
 
@@ -373,3 +218,158 @@ def _versions() -> dict[str, str]:
     from prill import __version__
 
     return {"prill": __version__, "scikit-learn": version("scikit-learn")}
+
+
+# Logistic regression
+
+
+class Table:
+    """The runs as arrays; words of each text as a sparse table of zeros and ones."""
+
+    def __init__(self, runs: Sequence[Example]) -> None:
+        try:
+            import sklearn  # noqa: F401
+        except ImportError:
+            raise MissingExtra("scikit-learn", "student") from None
+        import numpy as np
+
+        self.runs = runs
+        self.numbers = np.array([run.reading.numbers for run in runs], dtype=float)
+        self.success = np.array([run.success for run in runs])
+        self.tasks = [run.task for run in runs]
+        self.task = np.unique(self.tasks, return_inverse=True)[1]
+        self.words = {text: _sparse([run.reading.words[text] for run in runs]) for text in runs[0].reading.words}
+        self.against = runs[0].reading.evidence_only
+
+
+def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    terms = {word: i for i, word in enumerate(sorted(set().union(*rows)))}
+    columns = [terms[word] for row in rows for word in row]
+    starts = np.cumsum([0, *map(len, rows)])
+    table = csr_matrix((np.ones(len(columns)), columns, starts), shape=(len(rows), len(terms)))
+    table.sort_indices()  # sets have no order; sums that run over them should
+    return table, list(terms)
+
+
+def fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
+    """The weights for some rows of the table, at the strength that these rows choose."""
+    from threadpoolctl import threadpool_limits
+
+    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
+    with threadpool_limits(1):
+        return _fit_rows(table, rows, seed)
+
+
+def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
+    import numpy as np
+
+    row_numbers = np.asarray(rows)
+    truths = table.success[row_numbers]
+    fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _INNER_FOLDS, seed))
+    logits = np.zeros((len(STRENGTHS), len(rows)))
+    for fold in range(_INNER_FOLDS):
+        inside, outside = row_numbers[fold_of == fold], row_numbers[fold_of != fold]
+        if not inside.size or np.unique(table.success[outside]).size < 2:
+            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
+        design = _Design(table, outside)
+        held_out = design.of(inside)
+        for i, weights in enumerate(design.path(STRENGTHS)):
+            logits[i, fold_of == fold] = held_out @ weights.columns + weights.bias
+    # log(1 + e^-margin): the cost of the probability that was given to what happened.
+    losses = np.logaddexp(0, -logits * np.where(truths, 1, -1)).mean(axis=1)
+    best = int(losses.argmin())
+    slope, offset = fit_platt(logits[best].tolist(), truths.tolist())
+    design = _Design(table, row_numbers)
+    *_, weights = design.path((STRENGTHS[best],))
+    return design.fitted(weights, STRENGTHS[best], slope, offset)
+
+
+class _Design:
+    """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
+
+    def __init__(self, table: Table, rows: NDArray[Any]) -> None:
+        import numpy as np
+
+        self.table, self.rows = table, rows
+        self.centre = table.numbers[rows].mean(axis=0)
+        spread = table.numbers[rows].std(axis=0)
+        # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
+        varies = spread > _LEAST_SPREAD
+        self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
+        self.columns = {text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()}
+
+    def of(self, rows: NDArray[Any]) -> Any:
+        import numpy as np
+        from scipy.sparse import csr_matrix, diags_array, hstack
+
+        blocks = [csr_matrix((self.table.numbers[rows] - self.centre) * self.factor)]
+        for text, columns in self.columns.items():
+            block = self.table.words[text][0][rows][:, columns]
+            if self.table.against:
+                blocks.append(_SCALE * block)
+            else:
+                blocks.append(diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block)
+        return hstack(blocks).tocsr()
+
+    def path(self, strengths: Sequence[float]) -> Iterable[_Weights]:
+        """The weights at each strength in turn, each begun from the ones before."""
+        from sklearn.linear_model import LogisticRegression
+
+        data, truths = self.of(self.rows), self.table.success[self.rows]
+        if self.table.against:
+            yield from (self._against(data, truths, strength) for strength in strengths)
+            return
+        model = LogisticRegression(max_iter=2000, tol=1e-3, warm_start=True)
+        for strength in strengths:
+            model.set_params(C=strength).fit(data, truths)
+            yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
+
+    def _against(self, data: Any, truths: NDArray[Any], strength: float) -> _Weights:
+        """Weights of which none of a word is above 0: words that would speak for success go, until none is left."""
+        import numpy as np
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(max_iter=2000, tol=1e-3, C=strength)
+        columns_used = np.arange(data.shape[1])
+        while True:
+            model.fit(data[:, columns_used], truths)
+            speaking = (model.coef_[0] > 0) & (columns_used >= len(self.centre))
+            if not speaking.any():
+                break
+            columns_used = columns_used[~speaking]
+        columns = np.zeros(data.shape[1])
+        columns[columns_used] = model.coef_[0]
+        return _Weights(columns, float(model.intercept_[0]))
+
+    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float) -> Fitted:
+        """The weights as the file has them: on the features as they are read, with the calibration worked in."""
+        weights = (fit.columns * slope).tolist()
+        count = len(self.centre)
+        pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
+        features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
+        scale = _SCALE if self.table.against else 1.0
+        words = {}
+        for text, columns in self.columns.items():
+            terms, count_after = self.table.words[text][1], count + len(columns)
+            pairs_of_words = zip(columns, weights[count:count_after], strict=True)
+            words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.against}
+            count = count_after
+        bias = _rounded(fit.bias * slope + offset)
+        return Fitted(self.table, strength, bias, features, words, self.table.against)
+
+
+def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    members = csr_matrix((np.ones(len(tasks)), (tasks, np.arange(len(tasks)))))
+    spread = np.bincount((members @ words).tocsr().indices, minlength=words.shape[1])
+    return [int(column) for column in np.flatnonzero(spread >= _TASKS_OF_A_WORD)]
+
+
+def _rounded(value: float) -> float:
+    """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
+    return float(f"{value:.5g}")

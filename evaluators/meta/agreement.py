@@ -1,4 +1,4 @@
-"""How far verdicts agree with labels: figures with intervals, the confusion table, and what was not judged."""
+"""How far verdicts agree with labels: the pairs of both, figures with intervals, and the trajectories on which they differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
-from prill.evaluators.labels import latest_verdicts, truth_of, gold_labels, labels_of
+from prill.evaluators.labels import labels_of, latest_verdicts, truth_of
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures, wilson
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Verdicts and labels joined on id: what every figure of agreement starts from.
+_UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
+Kind = Literal["false positive", "false negative", "unscored"]
+_KINDS: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +50,6 @@ class Pairing:
     undecided: Mapping[str, int]
     verdicts_without_label: int
     labels_without_verdict: int
-
-
-def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None) -> Pairing:
-    """Joins verdicts and labels; of several verdicts of an id the last counts.
-
-    Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
-    """
-    source, by_id = labels_of(labels, source)
-    evaluator, latest = latest_verdicts(verdicts)
-    common = [verdict for id, verdict in latest.items() if id in by_id]
-    if not common:
-        mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
-        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
-    pairs, undecided = [], Counter[str]()
-    for verdict in common:
-        records = by_id[verdict.id]
-        truth = truth_of(records)
-        if truth is None:
-            undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
-        else:
-            pairs.append(Pair(verdict, truth, tuple(records)))
-    if not pairs:
-        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
-    return Pairing(
-        evaluator=evaluator,
-        source=source,
-        pairs=tuple(pairs),
-        undecided=dict(undecided.most_common()),
-        verdicts_without_label=len(latest) - len(common),
-        labels_without_verdict=len(by_id) - len(common),
-    )
-
-
-def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
-    """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
-    names = []
-    for pair in pairs:
-        task = tasks.get(pair.verdict.id)
-        # The flag keeps an id that equals a task's name apart from that task.
-        names.append((task is not None, pair.verdict.id if task is None else task))
-    return names
-
-
-__all__ = ["Agreement", "Confusion", "Figure", "agreement", "agreement_of", "confusion_counts", "gold_labels"]
-_UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
 
 
 @dataclass(frozen=True)
@@ -143,6 +100,64 @@ class Agreement:
     labels_without_verdict: int
     clusters: int
     clustered_by: Literal["task", "trajectory"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disagreement:
+    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's, `goal` None when not known.
+
+    `label` is the truth that counts, `annotators` what each of them said.
+    """
+
+    kind: Kind
+    id: str
+    goal: str | None
+    label: bool
+    score: float | None
+    unscored: UnscoredReason | None
+    reason: str
+    annotators: tuple[LabelRecord, ...]
+
+
+def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None) -> Pairing:
+    """Joins verdicts and labels; of several verdicts of an id the last counts.
+
+    Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
+    """
+    source, by_id = labels_of(labels, source)
+    evaluator, latest = latest_verdicts(verdicts)
+    common = [verdict for id, verdict in latest.items() if id in by_id]
+    if not common:
+        mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
+        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
+    pairs, undecided = [], Counter[str]()
+    for verdict in common:
+        records = by_id[verdict.id]
+        truth = truth_of(records)
+        if truth is None:
+            undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
+        else:
+            pairs.append(Pair(verdict, truth, tuple(records)))
+    if not pairs:
+        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
+    return Pairing(
+        evaluator=evaluator,
+        source=source,
+        pairs=tuple(pairs),
+        undecided=dict(undecided.most_common()),
+        verdicts_without_label=len(latest) - len(common),
+        labels_without_verdict=len(by_id) - len(common),
+    )
+
+
+def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
+    """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
+    names = []
+    for pair in pairs:
+        task = tasks.get(pair.verdict.id)
+        # The flag keeps an id that equals a task's name apart from that task.
+        names.append((task is not None, pair.verdict.id if task is None else task))
+    return names
 
 
 def agreement(
@@ -243,30 +258,6 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
     return Figure("AUC", value, *interval, "bootstrap")
 
 
-# The trajectories on which a judge and the labels differ, by kind, the surest mistakes first.
-
-
-Kind = Literal["false positive", "false negative", "unscored"]
-_ORDER: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disagreement:
-    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's, `goal` None when not known.
-
-    `label` is the truth that counts, `annotators` what each of them said.
-    """
-
-    kind: Kind
-    id: str
-    goal: str | None
-    label: bool
-    score: float | None
-    unscored: UnscoredReason | None
-    reason: str
-    annotators: tuple[LabelRecord, ...]
-
-
 def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> tuple[Disagreement, ...]:
     """False positives, then false negatives, then the unscored; within a kind those the judge was surest of come first."""
     records = []
@@ -286,5 +277,5 @@ def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> t
             reason=verdict.reason,
             annotators=pair.labels,
         )
-        records.append((_ORDER.index(kind), surest, record))
+        records.append((_KINDS.index(kind), surest, record))
     return tuple(record for _, _, record in sorted(records, key=lambda item: item[:2]))

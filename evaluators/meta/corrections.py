@@ -1,4 +1,8 @@
-"""Labels known to be wrong, as data: a table of tasks whose label is replaced where the user asks for it."""
+"""Labels known to be wrong, as data: a table of tasks whose label is replaced where the user asks for it.
+
+With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with the labels as they are and
+corrected. Which of its labels are wrong, `webarena_corrections.toml` says (arXiv 2404.06474).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from prill.evaluators.metrics import wilson
 from prill.types import LabelRecord
 
 _SUFFIX = "_corrections.toml"
+_WEBARENA_TASKS = 812
 
 
 @dataclass(frozen=True)
@@ -99,14 +104,6 @@ def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapp
     )
 
 
-# WebArena's success rate: in all, by site and by type of evaluation, with the labels as they are and corrected.
-#
-# The 812 tasks are those of arXiv 2307.13854. Which labels are wrong says `webarena_corrections.toml` (arXiv 2404.06474).
-
-
-_TASKS = 812
-
-
 @dataclass(frozen=True, kw_only=True)
 class SuccessRate:
     """Successes among `n` labelled runs with the 95 % Wilson interval, and the same after the corrections.
@@ -145,7 +142,7 @@ def success_rates(
     parts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for id, success in before.items():
         number, corrected = table.number((tasks or {}).get(id, id)), after[id]
-        if success is None or corrected is None or not number.isdecimal() or int(number) >= _TASKS:
+        if success is None or corrected is None or not number.isdecimal() or int(number) >= _WEBARENA_TASKS:
             continue
         for part in (("all", "all"), *(parts_of or {}).get(number, ())):
             parts.setdefault(part, []).append((success, corrected))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import NoEvidence, Unscored, UsageError
-from prill.evaluators.labels import task_of
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.meta.attacks import Attack, attack_texts, attacks
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# What an attack changed: paired shares before and after, with intervals of the change that draw whole tasks.
-
-
 SEED = 20240409
+BEFORE = "before"  # the file of the verdicts without an attack
+Paths = Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,63 +76,6 @@ class AttackEffect:
     recall: Shift | None
 
 
-def effect(attack: str, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
-    """The counts and figures of one attack. The seed is that of the bootstrap."""
-    applicable = [trial for trial in trials if trial.applies]
-    paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
-    return AttackEffect(
-        attack=attack,
-        applies=len(applicable),
-        does_not_apply=len(trials) - len(applicable),
-        unscored_before=sum(trial.before is None for trial in applicable),
-        became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
-        false_positives=_shift([trial for trial in paired if not trial.truth], seed),
-        recall=_shift([trial for trial in paired if trial.truth], seed),
-    )
-
-
-def _shift(trials: Sequence[Trial], seed: int) -> Shift | None:
-    import numpy as np
-
-    if not trials:
-        return None
-    row_of: dict[str, int] = {}
-    rows = [row_of.setdefault(trial.task, len(row_of)) for trial in trials]
-    counts = np.zeros((len(row_of), 3), dtype=np.int64)  # trajectories, successes before, successes after
-    np.add.at(counts, rows, [(1, bool(trial.before), bool(trial.after)) for trial in trials])
-    n, before, after = (int(total) for total in counts.sum(axis=0))
-    change = (after - before) / n
-    low, high = _interval(counts, seed)
-    interval: Literal["bootstrap", "wilson"] = "bootstrap"
-    if isnan(low) or low == high:
-        low, high, interval = *_wilson(change, len(counts)), "wilson"
-    flips = sum(trial.before != trial.after for trial in trials)
-    return Shift(n=n, before=before / n, after=after / n, change=change, low=low, high=high, interval=interval, flips=flips)
-
-
-def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
-    """The 95 % percentile interval of the change when whole tasks are drawn anew."""
-    import numpy as np
-
-    kinds, shares = np.unique(counts, axis=0, return_counts=True)
-    weights = np.random.default_rng(seed).multinomial(len(counts), shares / len(counts), size=DRAWS)
-    drawn = weights @ kinds
-    low, high = np.quantile((drawn[:, 2] - drawn[:, 1]) / drawn[:, 0], (0.025, 0.975))
-    return float(low), float(high)
-
-
-def _wilson(change: float, tasks: int) -> tuple[float, float]:
-    """An interval of a change that is the same in every draw, as if each task were one trial."""
-    low, high = wilson(min(1.0, abs(change)), tasks)
-    if change == 0:
-        return -high, high
-    return (low, high) if change > 0 else (-high, -low)
-
-
-BEFORE = "before"
-Paths = Sequence[str | PathLike[str]]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeam:
     """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks."""
@@ -147,7 +88,7 @@ class RedTeam:
     effects: tuple[AttackEffect, ...]
 
 
-def chosen_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Attack]:
+def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Attack]:
     """The attacks of these names, all for None; pictures they draw go below `folder`. Raises UsageError for an unknown one.
 
     The one on the screenshot applies only where the evaluator looks at that: to withstand what one does not see is no merit.
@@ -168,7 +109,7 @@ def chosen_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Pa
     return {name: available[name] for name in selection}
 
 
-def attacked(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
+def under_attack(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
     """The evaluator, shown attacked trajectories; one to which the attack does not apply is unscored with `no_evidence`."""
 
     async def rewrite(trajectory: Trajectory) -> Trajectory:
@@ -197,7 +138,7 @@ async def judge_attacked(
     when nothing can be read, or the files are another judge's.
     """
     tallies = {}
-    for name, judge in [(BEFORE, evaluator), *((name, attacked(evaluator, name, a)) for name, a in selection.items())]:
+    for name, judge in [(BEFORE, evaluator), *((name, under_attack(evaluator, name, a)) for name, a in selection.items())]:
         tallies[name] = await score_files(
             judge,
             paths,
@@ -269,3 +210,59 @@ def _applies(attack: Attack, trajectory: Trajectory) -> bool:
         return attack(trajectory) is not None
     except Unscored:
         return True  # a screenshot that cannot be read: the verdict is unscored and counted there
+
+
+# What an attack changed: shares before and after, with intervals of the change that draw whole tasks
+
+
+def effect(attack: str, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
+    """The counts and figures of one attack. The seed is that of the bootstrap."""
+    applicable = [trial for trial in trials if trial.applies]
+    paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
+    return AttackEffect(
+        attack=attack,
+        applies=len(applicable),
+        does_not_apply=len(trials) - len(applicable),
+        unscored_before=sum(trial.before is None for trial in applicable),
+        became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
+        false_positives=_shift([trial for trial in paired if not trial.truth], seed),
+        recall=_shift([trial for trial in paired if trial.truth], seed),
+    )
+
+
+def _shift(trials: Sequence[Trial], seed: int) -> Shift | None:
+    import numpy as np
+
+    if not trials:
+        return None
+    row_of: dict[str, int] = {}
+    rows = [row_of.setdefault(trial.task, len(row_of)) for trial in trials]
+    counts = np.zeros((len(row_of), 3), dtype=np.int64)  # trajectories, successes before, successes after
+    np.add.at(counts, rows, [(1, bool(trial.before), bool(trial.after)) for trial in trials])
+    n, before, after = (int(total) for total in counts.sum(axis=0))
+    change = (after - before) / n
+    low, high = _interval(counts, seed)
+    interval: Literal["bootstrap", "wilson"] = "bootstrap"
+    if isnan(low) or low == high:
+        low, high, interval = *_wilson(change, len(counts)), "wilson"
+    flips = sum(trial.before != trial.after for trial in trials)
+    return Shift(n=n, before=before / n, after=after / n, change=change, low=low, high=high, interval=interval, flips=flips)
+
+
+def _interval(counts: NDArray[Any], seed: int) -> tuple[float, float]:
+    """The 95 % percentile interval of the change when whole tasks are drawn anew."""
+    import numpy as np
+
+    kinds, shares = np.unique(counts, axis=0, return_counts=True)
+    weights = np.random.default_rng(seed).multinomial(len(counts), shares / len(counts), size=DRAWS)
+    drawn = weights @ kinds
+    low, high = np.quantile((drawn[:, 2] - drawn[:, 1]) / drawn[:, 0], (0.025, 0.975))
+    return float(low), float(high)
+
+
+def _wilson(change: float, tasks: int) -> tuple[float, float]:
+    """An interval of a change that is the same in every draw, as if each task were one trial."""
+    low, high = wilson(min(1.0, abs(change)), tasks)
+    if change == 0:
+        return -high, high
+    return (low, high) if change > 0 else (-high, -low)

@@ -133,7 +133,7 @@ class LabelLog:
                         # A torn line of ours begins like a label; a file of something else must not be cut.
                         if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
                             break
-                        raise UsageError(f"{self.path}:{number}: not a label ({error}); give another file with -o") from None
+                        raise UsageError(f"{self.path}:{number}: not a label ({error}); choose another file") from None
                     if self._is_mine(record):
                         self.mine[record.id] = record
                     elif record.source == SOURCE:

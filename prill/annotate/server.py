@@ -59,7 +59,7 @@ async def serving(session: Session, port: int = 0) -> AsyncIterator[str]:
         listening.bind((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
         listening.close()
-        raise UsageError(f"port {port} cannot be used ({error}); choose another with --port, or 0 for any") from None
+        raise UsageError(f"port {port} cannot be used ({error}); 0 takes any that is free, or choose another port") from None
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
     # Paths hold the token, so requests are not logged.
@@ -169,14 +169,14 @@ class _Routes:
         from aiohttp import web
 
         index = int(request.match_info["index"])
-        if index >= len(self.session.deck):
+        if index >= len(self.session.worklist):
             raise web.HTTPNotFound
         return index
 
     def _state(self, request: web.Request) -> Observation:
         from aiohttp import web
 
-        states = self.session.deck[self._index(request)].observations
+        states = self.session.worklist[self._index(request)].observations
         state = int(request.match_info["state"])
         if state >= len(states):
             raise web.HTTPNotFound

@@ -14,14 +14,15 @@ import msgspec
 
 from prill.annotate.label_log import SOURCE, LabelLog
 from prill.annotate.server import serving
-from prill.annotate.session import Pair, Reveal, Session
-from prill.annotate.worklist import Deck
+from prill.annotate.session import PairAgreement, Reveal, Session
+from prill.annotate.worklist import Worklist
+from prill.commands.flags import naming_flags
 from prill.errors import UsageError
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
-_SHOWN_PROBLEMS = 20
+_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class Summary:
     done: int
     left: int
     revised: int
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairAgreement, ...]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +62,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N, in that order")
     visibility = parser.add_mutually_exclusive_group()
     visibility.add_argument("--blind", action="store_true", help="never show others' labels, agreement or verdicts on the page")
-    visibility.add_argument("--show-verdicts", action="store_true", help="show verdicts before the label too; they will sway you")
+    visibility.add_argument(
+        "--show-verdicts", action="store_true", help="show verdicts before the label too; they will sway you"
+    )
     parser.add_argument("--json", action="store_true", help="print the address and the summary as a line of JSON each")
 
 
+@naming_flags({"choose another port": "--port", "choose another file": "-o"})
 def run(args: argparse.Namespace) -> int:
     """Serves the page until interrupted; see `configure` for the exit codes. Raises UsageError before it serves."""
     annotator = args.annotator.strip()
     if not annotator:
         raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
-    worklist = Deck(args.trajectories, order=args.order, seed=args.seed, limit=args.limit)
-    for line in worklist.broken[:_SHOWN_PROBLEMS]:
+    worklist = Worklist(args.trajectories, order=args.order, seed=args.seed, limit=args.limit)
+    for line in worklist.broken[:_MOST_PROBLEMS]:
         print(f"prill annotate: left out: {line.message}", file=sys.stderr)
-    if len(worklist.broken) > _SHOWN_PROBLEMS:
-        print(f"prill annotate: … and {len(worklist.broken) - _SHOWN_PROBLEMS} more", file=sys.stderr)
+    if len(worklist.broken) > _MOST_PROBLEMS:
+        print(f"prill annotate: … and {len(worklist.broken) - _MOST_PROBLEMS} more", file=sys.stderr)
     earlier = _people(args.earlier, annotator)
     verdicts = chain.from_iterable(map(read_verdicts, args.verdicts))
     reveal: Reveal = "never" if args.blind else "before" if args.show_verdicts else "after"
@@ -96,7 +100,7 @@ async def _until_interrupted(session: Session, port: int, announce: Callable[[st
 
 
 def _announce(url: str, session: Session, as_json: bool) -> None:
-    done, total = session.done, len(session.deck)
+    done, total = session.done, len(session.worklist)
     if as_json:
         print(msgspec.json.encode({"url": url, "done": done, "left": total - done}).decode(), flush=True)
         return
@@ -111,14 +115,14 @@ def _conclude(session: Session, path: str, as_json: bool) -> None:
         annotator=session.log.annotator,
         written=session.written,
         done=done,
-        left=len(session.deck) - done,
+        left=len(session.worklist) - done,
         revised=session.revised,
         pairs=session.pairs,
     )
     if as_json:
         print(msgspec.json.encode(asdict(summary)).decode())
         return
-    print(f"\n{path}: {summary.written} labelled now, {done} of {len(session.deck)} in all, {summary.left} left")
+    print(f"\n{path}: {summary.written} labelled now, {done} of {len(session.worklist)} in all, {summary.left} left")
     if summary.revised:
         print(f"{summary.revised} decided otherwise after seeing what others said: their agreement is not independent")
     for pair in summary.pairs:

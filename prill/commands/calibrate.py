@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
+from prill.commands.flags import naming_flags
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import Calibrating, Goal, Operating, calibrate
+from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
 from prill.report.plots import reliability_svg
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 
@@ -46,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
 
 
+@naming_flags({"choose one source": "--source"})
 def run(args: argparse.Namespace) -> int:
     """Writes the calibration and prints what it does; 0. Raises UsageError."""
     goal = _goal(args)
@@ -65,23 +67,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def page(result: Calibrating) -> str:
+def page(result: CalibrationResult) -> str:
     """The calibration for a person to read."""
-    calibration = result.calibration
+    fit = result.calibration
     lines = [
-        f"Judge: {calibration.evaluator.name} {calibration.evaluator.version}"
-        + (f", {calibration.evaluator.model}" if calibration.evaluator.model else ""),
-        f"Labels: {calibration.source}, {calibration.labelled} scored runs, {calibration.successes} successes"
-        + (f"; left out {calibration.unscored} unscored" if calibration.unscored else ""),
-        f"Held out: {calibration.folds} folds by {calibration.grouped_by}",
+        f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (f", {fit.evaluator.model}" if fit.evaluator.model else ""),
+        f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes"
+        + (f"; left out {fit.unscored} unscored" if fit.unscored else ""),
+        f"Held out: {fit.folds} folds by {fit.grouped_by}",
         "",
         f"{'':<36}{'before':>8}{'after':>8}",
-        f"{'Brier score':<36}{calibration.before.brier:>8.4f}{calibration.after.brier:>8.4f}",
-        f"{'calibration error, 10 equal widths':<36}{calibration.before.calibration_error:>8.4f}{calibration.after.calibration_error:>8.4f}",
+        f"{'Brier score':<36}{fit.before.brier:>8.4f}{fit.after.brier:>8.4f}",
+        f"{'calibration error, 10 equal widths':<36}{fit.before.calibration_error:>8.4f}{fit.after.calibration_error:>8.4f}",
         "",
         *_diagram("before", result.before),
         "",
-        *_diagram(f"after ({calibration.map.method})", result.after),
+        *_diagram(f"after ({fit.map.method})", result.after),
         "",
     ]
     if result.values <= 2:
@@ -91,14 +92,16 @@ def page(result: Calibrating) -> str:
             "",
         ]
     lines += [
-        f"Threshold {calibration.threshold:g}: {calibration.rule}",
-        f"  on all {calibration.labelled} runs: {_figures(result.chosen)}",
+        f"Threshold {fit.threshold:g}: {fit.rule}",
+        f"  on all {fit.labelled} runs: {_figures(result.chosen)}",
         f"  chosen on some folds, tried on the other: {_figures(result.tried)}",
     ]
     if result.missed:
         lines.append("  held out, that is less than was asked for: the runs are too few for this threshold to be trusted")
     if result.cost is not None and result.constant_cost is not None:
-        lines.append(f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer {result.constant_cost:.4f}")
+        lines.append(
+            f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer {result.constant_cost:.4f}"
+        )
     lines.append("Bounds take runs as independent; runs of one task are not quite, so leave some room.")
     return "\n".join(lines)
 
@@ -108,7 +111,8 @@ def _figures(operating: Operating) -> str:
         return "nothing is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
     return (
-        f"precision {operating.precision:.3f} ({operating.right} of {operating.called}; at least {operating.bound:.3f} with 95 % confidence), "
+        f"precision {operating.precision:.3f} ({operating.right} of {operating.called}; at least {operating.bound:.3f} "
+        "with 95 % confidence), "
         f"recall {recall}"
     )
 

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from prill.commands.fitted import sha256_of
+from prill.commands.flags import naming_flags
 from prill.errors import UsageError
 from prill.evaluators.fitted.fit import Origin, examples, fit
 from prill.evaluators.fitted.student import HeldOut, StudentModel
@@ -41,6 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the card as JSON instead of tables")
 
 
+@naming_flags({"choose one source": "--source"})
 def run(args: argparse.Namespace) -> int:
     """Fits, writes the file and prints its card. Raises UsageError."""
     source, gold = gold_labels(read_labels(args.labels), args.source)

@@ -199,7 +199,9 @@ def _oracle(args: argparse.Namespace, model: Model) -> Evaluator:
     try:
         return oracle(list(read_labels(args.oracle_labels)), args.oracle_source)
     except UsageError as error:
-        raise UsageError(f"{args.oracle_labels}: {error}".replace(" --source", " --oracle-source")) from None
+        raise UsageError(
+            f"{args.oracle_labels}: {error}".replace("choose one source", "choose one with --oracle-source")
+        ) from None
 
 
 def _constant(args: argparse.Namespace, model: Model) -> Evaluator:

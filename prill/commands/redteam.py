@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from prill.commands.fitted import fitted_on
+from prill.commands.flags import naming_flags
 from prill.commands.judges import add_judge_options, make_evaluator
 from prill.commands.models import positive
 from prill.commands.progress import expected
 from prill.errors import UsageError
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels
 from prill.evaluators.meta.attacks import WHAT, Attack
-from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, chosen_attacks, judge_attacked, measure
+from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, judge_attacked, measure, select_attacks
 from prill.evaluators.metrics import DRAWS
 from prill.scoring import Tally
 from prill.store import encode, read_labels
@@ -48,13 +49,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_judge_options(parser)
 
 
+@naming_flags({"choose one source": "--source"})
 def run(args: argparse.Namespace) -> int:
     """Judges, measures, writes and prints; see `configure` for the exit codes."""
     folder = Path(args.output)
     names = args.attacks and [name.strip() for name in args.attacks.split(",") if name.strip()]
     gold_labels(read_labels(args.labels), args.source)  # what is wrong with the labels is said before any call is made
     evaluator = make_evaluator(args)
-    selection = chosen_attacks(evaluator, names, folder)
+    selection = select_attacks(evaluator, names, folder)
     try:
         with _progress_bar(args, selection) as show:
             judging = judge_attacked(

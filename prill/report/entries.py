@@ -1,4 +1,4 @@
-"""What the page holds of each trajectory: a short row for the list, and a detail that is read when it is shown."""
+"""What the page holds: the judges, one for each evaluator in each verdict file, and of each trajectory a row and a detail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from prill.report.pictures import Picture
 from prill.store import BadLine, encode, read_verdicts
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 
-# Verdict files as the columns of a report: one for each evaluator that wrote into each file.
+MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
+_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+Outcome = Literal["success", "failure", "unscored", "undecided", ""]
+_NO_EVALUATOR = EvaluatorInfo("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,38 @@ class Judge:
     name: str
     info: EvaluatorInfo
     verdicts: dict[str, Verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge) are "" where there is no label or verdict.
+
+    `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
+    `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
+    """
+
+    id: str
+    goal: str
+    site: str | None = None
+    agent: str | None = None
+    platform: str | None = None
+    task: str = ""
+    steps: int = 0
+    truth: Outcome = ""
+    outcomes: tuple[Outcome, ...] = ()
+    parts: tuple[str | None, ...] = ()
+    broken: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """One trajectory as it is shown. `pictures` has one entry for each state, None where no screenshot was recorded."""
+
+    trajectory: Trajectory | None
+    notes: str
+    pictures: tuple[Picture | None, ...]
+    verdicts: tuple[Verdict | None, ...]
+    labels: tuple[LabelRecord, ...]
 
 
 def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
@@ -53,44 +88,6 @@ def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
     return names
 
 
-MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
-_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
-Outcome = Literal["success", "failure", "unscored", "undecided", ""]
-_NO_EVALUATOR = EvaluatorInfo("", "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One trajectory in the list. `truth` and `said` (one for each judge) are "" where there is no label or verdict.
-
-    `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
-    `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
-    """
-
-    id: str
-    goal: str
-    site: str | None = None
-    agent: str | None = None
-    platform: str | None = None
-    task: str = ""
-    steps: int = 0
-    truth: Outcome = ""
-    said: tuple[Outcome, ...] = ()
-    parts: tuple[str | None, ...] = ()
-    broken: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
-    """One trajectory as it is shown. `pictures` has one entry for each state, None where no screenshot was recorded."""
-
-    trajectory: Trajectory | None
-    notes: str
-    pictures: tuple[Picture | None, ...]
-    verdicts: tuple[Verdict | None, ...]
-    labels: tuple[LabelRecord, ...]
-
-
 def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
 ) -> Row:
@@ -99,7 +96,14 @@ def row(
     truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
-        return Row(id=item.id, goal="(this line could not be read)", truth=truth_outcome, said=outcomes, parts=unknown, broken=item.message)
+        return Row(
+            id=item.id,
+            goal="(this line could not be read)",
+            truth=truth_outcome,
+            outcomes=outcomes,
+            parts=unknown,
+            broken=item.message,
+        )
     return Row(
         id=item.id,
         goal=cut(item.task.goal, _MOST_WORDS),
@@ -109,7 +113,7 @@ def row(
         task=task_of(item),
         steps=len(item.steps),
         truth=truth_outcome,
-        said=outcomes,
+        outcomes=outcomes,
         parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 

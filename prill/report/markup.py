@@ -1,4 +1,4 @@
-"""HTML and SVG made from Python: text is always escaped, whoever wrote it."""
+"""HTML and SVG made from Python, and the tables and numbers of the summary. Text is always escaped, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
     return Markup(f"<{name}{words}>{inside}</{name}>")
 
 
-def joined(*parts: Markup | None) -> Markup:
-    """Elements side by side."""
-    return Markup("".join(part for part in parts if part is not None))
-
-
 def _attribute(key: str, value: Attribute) -> str:
     name = "viewBox" if key == "viewBox" else key.rstrip("_").replace("_", "-")
     if value is True:
@@ -39,7 +34,9 @@ def _attribute(key: str, value: Attribute) -> str:
     return f' {name}="{escape(text)}"'
 
 
-# Tables of the summary, and counts in them that lead to their trajectories.
+def joined(*parts: Markup | None) -> Markup:
+    """Elements side by side."""
+    return Markup("".join(part for part in parts if part is not None))
 
 
 def table(heads: Sequence[str], lines: Sequence[Markup], kind: str) -> Markup:

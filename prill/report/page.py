@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels
 from prill.report.entries import Judge, Row, detail, row
 from prill.report.markup import Markup
 from prill.report.pictures import Pictures
@@ -32,7 +32,12 @@ from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 
 _HERE = Path(__file__).parent
-_FILTER_KEYS = ("site", "agent", "platform", "truncated")  # what the list can always be filtered by, where trajectories differ in it
+_FILTER_KEYS = (
+    "site",
+    "agent",
+    "platform",
+    "truncated",
+)  # what the list can always be filtered by, where trajectories differ in it
 _SCRIPTS = ("dom.js", "filmstrip.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
 
 
@@ -92,7 +97,7 @@ def write_report(
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
             if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
-                raise UsageError(f"--by {unknown[0]}: no trajectory says so; give task, or a key of the metadata")
+                raise UsageError(f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata")
             contents = Contents(
                 rows=rows,
                 judges=judges,

@@ -1,4 +1,7 @@
-"""The summary's plots, as SVG. Every mark has words or a shape beside its colour."""
+"""Plots as SVG: those of the report's summary, and the reliability diagram of `prill calibrate`.
+
+Every mark has words or a shape beside its colour.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ from prill.report.markup import Markup, el
 from prill.types import Verdict
 
 Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
+_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
+_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Of the diagram that is a file of its own.
+_EDGE, _MARGIN = 300, 50
+_SIZE = _EDGE + 2 * _MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +29,6 @@ class Rule:
 
     words: str
     accepts: Callable[[float], bool]
-
-
-_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
-_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
-_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def reliability_plot(scored: Scored) -> Markup:
@@ -163,11 +167,7 @@ def _y(value: float) -> float:
     return _TOP + _SIDE * (1 - value)
 
 
-# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere.
-
-
-_EDGE, _MARGIN = 300, 50
-_SIZE = _EDGE + 2 * _MARGIN
+# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere
 
 
 def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
-from prill.annotate.session import Decision, Pair, Reveal, Session, pair
-from prill.annotate.worklist import Deck
+from prill.annotate.session import Decision, PairAgreement, Reveal, Session, pair_agreement
+from prill.annotate.worklist import Worklist
 from prill.errors import UsageError
 from prill.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
@@ -164,23 +164,23 @@ def test_a_file_that_was_replaced_by_another_program_is_not_written_to(tmp_path:
 def test_broken_and_repeated_lines_are_left_out_and_named(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path, "ab")
     path.write_text(path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n")
-    deck = Deck([path])
-    assert deck.ids == ["a", "b"]
-    assert [line.place.rpartition(":")[2] for line in deck.broken] == ["3", "4", "5"]
-    assert "missing field `task`" in deck.broken[0].message
-    assert "duplicate id 'a'" in deck.broken[2].message
+    worklist = Worklist([path])
+    assert worklist.ids == ["a", "b"]
+    assert [line.place.rpartition(":")[2] for line in worklist.broken] == ["3", "4", "5"]
+    assert "missing field `task`" in worklist.broken[0].message
+    assert "duplicate id 'a'" in worklist.broken[2].message
 
 
 def test_a_random_order_is_the_seed_s_and_survives_additions(tmp_path: Path) -> None:
     ids = [f"t{i}" for i in range(40)]
     path = write_trajectories(tmp_path, ids[:30])
-    before = Deck([path], order="random", seed=1)
-    assert before.ids == Deck([path], order="random", seed=1).ids != Deck([path], order="random", seed=2).ids
+    before = Worklist([path], order="random", seed=1)
+    assert before.ids == Worklist([path], order="random", seed=1).ids != Worklist([path], order="random", seed=2).ids
     assert sorted(before.ids) == sorted(ids[:30])
     assert [before[i].id for i in range(30)] == before.ids
-    assert Deck([path], order="random", seed=1, limit=4).ids == before.ids[:4]
-    assert Deck([path], limit=4).ids == ids[:4]
-    after = Deck([write_trajectories(tmp_path, ids)], order="random", seed=1)
+    assert Worklist([path], order="random", seed=1, limit=4).ids == before.ids[:4]
+    assert Worklist([path], limit=4).ids == ids[:4]
+    after = Worklist([write_trajectories(tmp_path, ids)], order="random", seed=1)
     assert [id for id in after.ids if id in before.ids] == before.ids
 
 
@@ -193,14 +193,14 @@ def test_agreement_of_two_annotators_by_hand() -> None:
     cells = [(True, True)] * 4 + [(False, False)] * 3 + [(True, False)] * 2 + [(False, True), (None, True), (True, None)]
     mine = {f"t{i}": label(f"t{i}", a) for i, (a, _) in enumerate(cells)} | {"only me": label("only me", True)}
     theirs = {f"t{i}": label(f"t{i}", b) for i, (_, b) in enumerate(cells)} | {"only they": label("only they", True)}
-    found = pair("anna", mine, theirs)
-    assert found == Pair(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
+    found = pair_agreement("anna", mine, theirs)
+    assert found == PairAgreement(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
 
 
 @pytest.mark.parametrize("cells", [[], [(True, True)] * 3, [(None, True)]])
 def test_kappa_is_undefined_without_common_decisions_or_with_one_answer_throughout(cells: list[tuple[Any, Any]]) -> None:
     mine, theirs = ({f"t{i}": label(f"t{i}", cell[k]) for i, cell in enumerate(cells)} for k in (0, 1))
-    assert pair("anna", mine, theirs).kappa is None
+    assert pair_agreement("anna", mine, theirs).kappa is None
 
 
 # The server
@@ -234,7 +234,7 @@ class Site:
 def sit(folder: Path, reveal: Reveal = "after") -> Session:
     earlier = [label("a", False, "anna", note="no"), label("b", True, "anna"), label("a", True, None, "oracle")]
     log = LabelLog(folder / "l.jsonl", "me")
-    return Session(Deck([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
+    return Session(Worklist([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
 
 
 @pytest.fixture

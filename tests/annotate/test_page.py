@@ -17,7 +17,7 @@ from PIL import Image
 from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import Session
-from prill.annotate.worklist import Deck
+from prill.annotate.worklist import Worklist
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels
@@ -52,7 +52,7 @@ async def opened(browser: Chromium, trajectories: Path, labels: Path, **said: ob
     context = await browser.context(1280, 800)
     try:
         with LabelLog(labels, "me") as log:
-            async with serving(Session(Deck([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
+            async with serving(Session(Worklist([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
                 page = await context.new_page()
                 errors: list[str] = []
                 page.on("pageerror", lambda error: errors.append(str(error)))
@@ -96,7 +96,7 @@ async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_p
         await press(page, "x", "Enter")
         await at(page, 4)
         assert await page.inner_text("#counts") == "3 done, 79 left"
-    ids = Deck([SAMPLES], limit=3).ids
+    ids = Worklist([SAMPLES], limit=3).ids
     assert list(read_labels(labels)) == [
         LabelRecord(
             id=ids[0],
@@ -118,7 +118,7 @@ async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_p
 
 async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
-    ids = Deck([SAMPLES], limit=5).ids
+    ids = Worklist([SAMPLES], limit=5).ids
     async with opened(browser, SAMPLES, labels) as page:
         await press(page, "s", "t", "Enter")
         await at(page, 2)
@@ -146,7 +146,7 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
 
 
 async def test_claims_are_folded_and_others_are_seen_after_the_label_only(browser: Chromium, tmp_path: Path) -> None:
-    id = Deck([SAMPLES], limit=1).ids[0]
+    id = Worklist([SAMPLES], limit=1).ids[0]
     anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
     verdict = Verdict(id=id, success=True, score=0.9, reason="looks done", evaluator=EvaluatorInfo("vlm", "1", "m"))
     async with opened(browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:

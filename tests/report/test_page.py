@@ -17,7 +17,7 @@ from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
 from prill.report.markup import Markup, el
 from prill.report.page import write_report
 from prill.report.plots import Rule, curve_plot, reliability_plot
-from prill.report.summary import between
+from prill.report.summary import judge_pairs
 from prill.store import BadLine, encode
 from prill.types import (
     Action,
@@ -56,7 +56,7 @@ def test_the_confusion_counts_are_those_of_agree(tmp_path: Path) -> None:
 def test_an_unscored_verdict_is_unscored_and_an_undecided_label_undecided(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
     rows = {row["id"]: row for row in overview(tmp_path / "r.html")["rows"]}
-    assert rows["e"]["said"] == ["unscored", "success"]
+    assert rows["e"]["outcomes"] == ["unscored", "success"]
     assert rows["f"]["truth"] == "undecided"
     assert "timeout 1" in (tmp_path / "r.html").read_text("utf-8")
 
@@ -83,7 +83,7 @@ def test_a_broken_line_is_shown_with_the_verdict_it_got(tmp_path: Path) -> None:
     broken = BadLine("b", "t.jsonl:2", "missing field `task`", b"{}")
     written = write_report(tmp_path / "r.html", [trajectory("a"), broken], judges(), labels())
     assert (written.trajectories, written.broken) == (1, ("t.jsonl:2: missing field `task`",))
-    assert overview(tmp_path / "r.html")["rows"][1]["said"] == ["success", "failure"]
+    assert overview(tmp_path / "r.html")["rows"][1]["outcomes"] == ["success", "failure"]
 
 
 def test_labels_of_several_sources_are_never_mixed(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_the_list_is_filtered_by_parts_and_by_metadata_that_is_asked_for(tmp_pat
     shown = overview(tmp_path / "r.html")
     assert shown["parts"] == ["site", "agent", "platform", "truncated", "seed"]
     assert [row["parts"][3:] for row in shown["rows"]] == [["true", "3"], ["false", None], [None, None]]
-    with pytest.raises(UsageError, match="--by sead: no trajectory says so"):
+    with pytest.raises(UsageError, match="no trajectory has a value for 'sead'"):
         write_report(tmp_path / "s.html", items, by=["sead"])
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
@@ -165,8 +165,8 @@ def test_two_judges_are_compared_where_both_judged() -> None:
         "e": "success",
         "f": "undecided",
     }
-    rows = [Row(id=id, goal="", truth=truth[id], said=tuple(words[c] for c in both)) for id, both in said.items()]
-    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", between(rows, ["first", "second"], True).partition("<tbody>")[2])
+    rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in said.items()]
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", judge_pairs(rows, ["first", "second"], True).partition("<tbody>")[2])
     assert [re.sub("<[^>]*>", "", cell) for cell in cells] == ["first – second", "5", "3", "1", "1", "1.000"]
     assert 'data-judge="1" data-among="differ" data-against="agrees"' in cells[4]
 

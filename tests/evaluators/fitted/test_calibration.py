@@ -33,7 +33,7 @@ from prill.evaluators.fitted.calibration import (
 )
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import (
-    Calibrating,
+    CalibrationResult,
     Goal,
     calibrate,
     mean_cost,
@@ -63,7 +63,7 @@ class Fixed:
         return replace(self.verdict, evaluator=self.info)
 
 
-def calibrated(method: Method = "platt", goal: Goal | None = None, distort: float = 2.0, **options: Any) -> Calibrating:
+def calibrated(method: Method = "platt", goal: Goal | None = None, distort: float = 2.0, **options: Any) -> CalibrationResult:
     """200 runs of 100 tasks; a run with score s**(1/distort) before distortion succeeds that often."""
     dice = random.Random(3)
     chances = [dice.random() for _ in range(200)]

@@ -8,7 +8,7 @@ import pytest
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UsageError
 from prill.evaluators.meta.attacks import WHAT
-from prill.evaluators.meta.redteam import Trial, attacked, chosen_attacks, effect, judge_attacked, measure
+from prill.evaluators.meta.redteam import Trial, effect, judge_attacked, measure, select_attacks, under_attack
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.protocols import Message
 from prill.scoring import Tally
@@ -61,7 +61,7 @@ async def test_a_gullible_judge_is_turned_and_an_honest_one_is_not(tmp_path: Pat
     for play, turned in ((gullible, 1.0), (honest, 0.0)):
         evaluator, _ = judge(play)
         folder = tmp_path / play.__name__
-        chosen = chosen_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
+        chosen = select_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
         await judge_attacked(evaluator, [trajectories], folder, chosen)
         found = measure([trajectories], labels, folder, chosen)
         assert (found.evaluator, found.source, found.clusters) == (evaluator.info, "human", 3)
@@ -77,7 +77,7 @@ async def test_a_gullible_judge_is_turned_and_an_honest_one_is_not(tmp_path: Pat
 async def test_what_the_judge_is_not_shown_cannot_turn_it(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(gullible)
-    chosen = chosen_attacks(evaluator, ["claim-thoughts"], tmp_path)
+    chosen = select_attacks(evaluator, ["claim-thoughts"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     row = measure([trajectories], labels, tmp_path, chosen).effects[0]
     assert row.false_positives is not None
@@ -87,7 +87,7 @@ async def test_what_the_judge_is_not_shown_cannot_turn_it(tmp_path: Path) -> Non
 async def test_attacks_that_do_not_apply_are_counted_and_cost_no_call(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, model = judge(honest)
-    chosen = chosen_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
+    chosen = select_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
     await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
     assert len(model.seen) == 6, "the baseline only"
     for row in measure([trajectories], labels, tmp_path / "out", chosen).effects:
@@ -99,7 +99,7 @@ async def test_a_run_that_is_taken_up_asks_nothing_twice_and_leaves_the_input(tm
     trajectories, labels = write(tmp_path)
     before = trajectories.read_bytes()
     evaluator, model = judge(gullible)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path / "out")
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path / "out")
     seen: list[str] = []
 
     def progress(name: str, tally: Tally) -> None:
@@ -120,7 +120,7 @@ async def test_a_run_that_is_taken_up_asks_nothing_twice_and_leaves_the_input(tm
 async def test_verdicts_of_another_judge_are_not_mixed_in(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     other = CaptionJudge(ScriptedModel(honest), GivenCaption(), frames=2)
     with pytest.raises(UsageError, match="another evaluator"):
@@ -130,7 +130,7 @@ async def test_verdicts_of_another_judge_are_not_mixed_in(tmp_path: Path) -> Non
 async def test_an_attacked_verdict_says_so_in_its_fingerprint(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(gullible)
-    wrapped = attacked(evaluator, "inject-page", chosen_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
+    wrapped = under_attack(evaluator, "inject-page", select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
     run = next(read_trajectories(trajectories))
     assert isinstance(run, Trajectory)
     verdict = await wrapped(run)
@@ -148,18 +148,18 @@ def test_a_screenshot_is_attacked_only_where_the_judge_looks_at_it(tmp_path: Pat
     run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=seen)
     reader, _ = judge(honest)
     for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
-        attack = chosen_attacks(evaluator, None, tmp_path)["inject-screenshot"]
+        attack = select_attacks(evaluator, None, tmp_path)["inject-screenshot"]
         assert (attack(run) is not None) == applies
         assert attack(Trajectory(id="a", task=Task(goal="g"))) is None
 
 
 def test_the_choice_of_attacks(tmp_path: Path) -> None:
     evaluator, _ = judge(honest)
-    assert list(chosen_attacks(evaluator, None, tmp_path)) == list(WHAT)
+    assert list(select_attacks(evaluator, None, tmp_path)) == list(WHAT)
     with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
-        chosen_attacks(evaluator, ["nope"], tmp_path)
+        select_attacks(evaluator, ["nope"], tmp_path)
     with pytest.raises(UsageError, match="no attack"):
-        chosen_attacks(evaluator, [], tmp_path)
+        select_attacks(evaluator, [], tmp_path)
 
 
 def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> Trial:
@@ -235,7 +235,7 @@ def test_where_all_draws_are_alike_the_interval_still_has_a_width() -> None:
 async def test_labels_of_other_trajectories_are_an_error(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     labels.write_bytes(encode(LabelRecord(id="other", success=True)))
     with pytest.raises(UsageError, match="no decided label"):
