@@ -72,7 +72,7 @@ def test_a_trajectory_without_verdict_or_label_has_neither(tmp_path: Path) -> No
         "task": "",
         "steps": 0,
         "truth": "",
-        "said": ["", ""],
+        "outcomes": ["", ""],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
     }

@@ -97,7 +97,7 @@ def test_the_last_verdict_of_an_id_counts() -> None:
 
 def test_labels_of_several_sources_are_never_mixed() -> None:
     labels = [LabelRecord(id="a", success=True), LabelRecord(id="a", success=False, source="oracle")]
-    with pytest.raises(UsageError, match=r"human, oracle.*--source"):
+    with pytest.raises(UsageError, match=r"human, oracle.*choose one source"):
         agreement([verdict("a", True)], labels)
     assert agreement([verdict("a", True)], labels, source="oracle").confusion.fp == 1
     with pytest.raises(UsageError, match="no label has source 'me'; there are: human, oracle"):
