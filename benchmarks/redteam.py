@@ -23,7 +23,7 @@ from time import perf_counter
 
 from prill import score
 from prill.commands.redteam import table
-from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.fitted.fit import examples, fit
@@ -45,7 +45,7 @@ def main() -> None:
     base = Path(os.environ.get("PRILL_DATA") or ROOT.parent / "shared" / "data")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else base / "arb_webjudge"
     if folder.is_dir():
-        runs, labels = arb_webjudge.load(folder), arb_webjudge.load_labels(folder)
+        runs, labels = webjudge_runs.load(folder), webjudge_runs.load_labels(folder)
         report("arb_webjudge", runs, [label for label in labels if not isinstance(label, BadLine)], "human")
     else:
         print(f"{folder} is not there; only the samples are attacked", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from prill.datasets.reading import images as data_urls
+from prill.datasets.reading import images
 from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.errors import InputError
 
@@ -25,7 +25,7 @@ def url(data: bytes, type_: str = "image/png") -> str:
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")])
-def test_a_picture_is_written_whole_and_named_by_what_it_is(tmp_path: Path, form: str, suffix: str) -> None:
+def test_picture_written_whole_and_named(tmp_path: Path, form: str, suffix: str) -> None:
     with image_store(tmp_path) as store:
         path = RecordImages(store).file(url(picture(form), "application/wrong"))
     assert path is not None
@@ -33,7 +33,7 @@ def test_a_picture_is_written_whole_and_named_by_what_it_is(tmp_path: Path, form
     assert image_size_or_none(path) == (3.0, 2.0)
 
 
-def test_pictures_of_a_record_go_when_the_next_begins() -> None:
+def test_pictures_go_with_the_next_record() -> None:
     with image_store(None) as store:
         images = RecordImages(store)
         first = images.file(url(picture("PNG")))
@@ -58,19 +58,19 @@ def test_pictures_of_a_record_go_when_the_next_begins() -> None:
         ("shot.png", "neither a data URL nor an address"),
     ],
 )
-def test_what_is_no_picture_is_refused(tmp_path: Path, given: str, problem: str) -> None:
+def test_other_data_is_refused(tmp_path: Path, given: str, problem: str) -> None:
     with image_store(tmp_path) as store, pytest.raises(InputError, match=problem):
         RecordImages(store).file(given)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_that_is_too_large_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(data_urls, "MAX_BYTES", 40)
+def test_large_picture_refused_while_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(images, "MAX_BYTES", 40)
     with image_store(tmp_path) as store, pytest.raises(InputError, match="at most"):
         RecordImages(store).file(url(b"\x89PNG\r\n\x1a\n" + b"\0" * 60))
 
 
-def test_paths_stay_in_the_folder_and_addresses_are_not_fetched(tmp_path: Path) -> None:
+def test_paths_stay_in_the_folder(tmp_path: Path) -> None:
     with image_store(None) as store:
         images = RecordImages(store, tmp_path)
         assert images.file("https://example.com/a.png") is None
