@@ -273,7 +273,7 @@ def test_damaged_archive_gives_good_part(tmp_path: Path) -> None:
     assert found[-1].startswith("bad: ")
 
 
-@pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]])
+@pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000, mtime=0)[:30]])
 def test_archive_cut_at_start_is_one_item(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.json.gz").write_bytes(data)
     (tmp_path / "y.json").write_text(json.dumps([step("good", 0, 1)]), encoding="utf-8")
@@ -301,7 +301,7 @@ def test_command_copies_temporary_pictures(tmp_path: Path) -> None:
     image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
     (tmp_path / "in").mkdir()
     shard = tfrecord(*(example(step(f"e{i}", 0, 1, **image)) for i in range(3)))
-    (tmp_path / "in" / "single-0").write_bytes(gzip.compress(shard))
+    (tmp_path / "in" / "single-0").write_bytes(gzip.compress(shard, mtime=0))
     assert main(["convert", "aitw", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     lines = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8").splitlines()
     shots = [json.loads(line)["steps"][0]["observation"]["screenshot"] for line in lines]
