@@ -113,7 +113,13 @@ def cart(request: Request) -> Response:
     if not items:
         return shop_page(request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>")
     rows = (
-        (_link(it), money(product.price), str(quantity), money(product.price * quantity), _remove(it, "/checkout/cart/remove"))
+        (
+            _link(product),
+            money(product.price),
+            str(quantity),
+            money(product.price * quantity),
+            _remove(product, "/checkout/cart/remove"),
+        )
         for product, quantity in items
     )
     total = sum(product.price * quantity for product, quantity in items)
