@@ -54,7 +54,7 @@ class AndroidSpec:
     window: Annotated[bool, Meta(description="with avd: show the screen on the desktop")] = False
     backend: Annotated[Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")] = "adb"
     appium_url: Annotated[str, Meta(description="the Appium server")] = "http://127.0.0.1:4723"
-    adb_port: Annotated[int | None, Meta(ge=1, description="port of the adb server; none: as adb finds it")] = None
+    adb_port: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="the adb server's; none: as adb finds it")] = None
     prepare: Annotated[tuple[str, ...], Meta(description="commands for the phone's shell before each episode")] = ()
     tree: Annotated[bool, Meta(description="read the UI tree, which plain adb takes a second or two for")] = True
     still_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.3

@@ -54,9 +54,12 @@ class PageSpec:
     viewport: Annotated[tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")] = (1280, 720)
     whole_page: Annotated[bool, Meta(description="the text holds what has to be scrolled to, too")] = False
     max_tokens: Annotated[
-        int | None, Meta(ge=1, description="the text is cut there (WebArena's prompts: 1920); a token is four characters")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="the text is cut there (WebArena's prompts: 1920); a token is four characters"),
     ] = None
-    pause: Annotated[float | None, Meta(ge=0, description="wait so long after an action; none: until the page is still")] = None
+    pause: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="wait so long after an action; none: until the page is still")
+    ] = None
     navigation_timeout: Annotated[float, Meta(gt=0, description="bounds the wait for a page that was asked for")] = 30.0
     answer_timeout: Annotated[float, Meta(gt=0, description="bounds what a page may take for anything else")] = 20.0
     downloads: Annotated[Path | None, "folder for downloads; none: they are refused"] = None

@@ -14,7 +14,7 @@ import pytest
 
 from prill.commands.rollout import configure
 from prill.commands.rollout.cases import Case
-from prill.commands.rollout.policies import make_player
+from prill.commands.rollout.policies import plan_policy
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.webarena.sites import PUBLIC
 from prill.errors import UsageError
@@ -228,9 +228,9 @@ def test_on_webarena_react_is_told_which_sites_there_are(monkeypatch: pytest.Mon
     configure(parser)
     words = ["--tasks", "0", "--policy", "react", "--model", "m", "--base-url", "http://127.0.0.1:1", "-o", "out"]
     args = parser.parse_args(["webarena", *words], argparse.Namespace(concurrency=1))
-    policy = make_player(args, "web").make(Case("0"))
+    policy = plan_policy(args, "web", {}).make(Case("0"))
     assert isinstance(policy, React)
-    assert policy.variant.sites == (
+    assert policy.spec.sites == (
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "
         "http://homepage.com/password.html)"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.rollout.cases import Case, contents, fingerprint, given_tasks, read_plan
+from prill.commands.rollout.cases import Case, fingerprint, read_plan, read_tasks, task_contents
 from prill.errors import UsageError
 from prill.types import Task
 
@@ -35,26 +35,26 @@ def test_the_same_case_under_other_settings_is_another_episode_for_every_policy(
         assert len({case.id("miniwob", fingerprint(settings)) for settings in ({"text": "lines"}, {"text": "html"})}) == 2
 
 
-def given(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
+def tasks_of(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
     path = folder / "tasks.jsonl"
     path.write_text(lines)
-    return given_tasks(argparse.Namespace(goal=None, tasks=str(path), start_url=start_url), "web")
+    return read_tasks(argparse.Namespace(goal=None, tasks=str(path), start_url=start_url), "web")
 
 
 def test_a_task_whose_words_or_start_have_changed_is_told_from_the_one_before(tmp_path: Path) -> None:
-    before = contents(given('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    after = contents(given('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    elsewhere = contents(given('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
+    before = task_contents(tasks_of('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    after = task_contents(tasks_of('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    elsewhere = task_contents(tasks_of('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
     assert (before["a"] == after["a"], before["b"] == after["b"], before["b"] == elsewhere["b"]) == (False, True, False)
 
 
 def test_tasks_without_an_id_are_named_by_what_they_say_so_that_two_files_do_not_mix(tmp_path: Path) -> None:
-    (one,) = given('{"goal": "Find x"}', tmp_path)
-    (other,) = given('{"goal": "Find y"}', tmp_path)
+    (one,) = tasks_of('{"goal": "Find x"}', tmp_path)
+    (other,) = tasks_of('{"goal": "Find y"}', tmp_path)
     assert one != other
-    assert list(given('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
+    assert list(tasks_of('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
     with pytest.raises(UsageError, match="the same task id stands there twice"):
-        given('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
+        tasks_of('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,25 @@ def test_a_bad_plan_is_one_clear_error(
         ([], "give --tasks: names, or all"),
         (["--tasks", "click-lynk"], "there is no task click-lynk"),
         (["--tasks", "bisect-angle"], "the scripted policy cannot play bisect-angle; it plays choose-list, "),
-        (["--tasks", "click-link", "--policy", "replay"], "--policy replay needs --replay FILE"),
+        (
+            ["--tasks", "click-link", "--policy", "replay"],
+            "policy 'replay' needs it (the trajectories to play again, or a file of them); to give it: --replay",
+        ),
         (["--tasks", "click-link", "--policy", "react"], "--model is missing"),
         (["--plan", "p.toml", "--policy", "react", "--model", "m"], "--plan lists episodes of the scripted policy"),
         (["--tasks", "click-link", "--seeds", "1-x"], "numbers and ranges"),
         (["--tasks", "click-link", "--seeds", "0,4-2"], "4-2 counts down"),
         (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
+        (["--tasks", "click-link", "--direct"], "--direct: the policy scripted has no such option; those that have it: react"),
+        (["--tasks", "click-link", "--generation", "18b"], "those that have it: cogagent"),
+        (["--tasks", "click-link", "--model", "m"], "those that have it: react, cogagent, autoui"),
+        (["--tasks", "click-link", "--set", "settle"], "--set settle: expected KEY=VALUE"),
+        (["--tasks", "click-link", "--set", "setle=1"], "has such an option (did you mean 'settle'?)"),
+        (["--tasks", "click-link", "--set", "settle=soon"], "settle: Expected `float`, got `str`, got 'soon'"),
+        (["--tasks", "click-link", "--set", "sites=x"], "policies that have it: react"),
+        (["--tasks", "click-link", "--set", "images=x"], "has such an option"),
+        (["--tasks", "click-link", "--set", "text=[1"], "this is no JSON"),
+        (["--tasks", "click-link", "--policy", "scriptd"], "unknown policy 'scriptd' (did you mean 'scripted'?)"),
     ],
 )
 def test_bad_options_are_one_clear_error(
