@@ -21,7 +21,7 @@ from prill.registry import options_of, read_options
 def test_options_fill_the_spec(tmp_path: Path) -> None:
     for name, maker, spec in (
         ("web", BrowserEnvironment, PageSpec(viewport=(400, 300), pause=0.5, traces=Path("traces"))),
-        ("android", Android, AndroidSpec(device="emulator-5554", prepare=("pm clear x",), still_gap=0.0)),
+        ("android", Android, AndroidSpec(device="emulator-5554", prepare=("pm clear x",), settle_gap=0.0)),
     ):
         options = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
         made = make_environment(name, images=tmp_path, **options)
@@ -39,7 +39,7 @@ def test_text_is_read_as_what_is_asked_for() -> None:
     ("name", "options", "problem"),
     [
         ("andriod", {}, "unknown environment 'andriod' (did you mean 'android'?)"),
-        ("android", {"still_gab": 1}, "environment 'android' has no such option (did you mean 'still_gap'?)"),
+        ("android", {"still_gab": 1}, "environment 'android' has no such option (did you mean 'settle_gap'?)"),
         ("android", {"adb_port": "5037"}, "adb_port: Expected `int | null`, got `str`"),
         ("android", {"avd": "Pixel", "device": "emulator-5554"}, "both are named"),
         ("web", {"viewport": "big"}, "viewport: Expected `array`, got `str`"),

@@ -68,7 +68,7 @@ class WorkerSites:
 
         config = self.configs[name]
         task = task_of(config)
-        addresses = map(self.environment.sites.shown, config.start_url.split(START_SEPARATOR))
+        addresses = map(self.environment.sites.public, config.start_url.split(START_SEPARATOR))
         goal = task.goal if self.goal is None else self.goal(config.task_id)
         return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
 

@@ -51,7 +51,7 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 
 @pytest.fixture
 async def environment(phone: Phone, tmp_path: Path) -> AsyncIterator[Android]:
-    android = Android(tmp_path, AndroidSpec(still_gap=0.0, still_timeout=0.2, idle=0.0), phone=phone)
+    android = Android(tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.2, idle=0.0), phone=phone)
     yield android
     await android.close()
 
@@ -118,7 +118,7 @@ async def test_a_fault_that_passes_costs_nothing_but_a_new_session(environment: 
 async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_mended(
     appium: str, fake_adb: FakeAdb, tmp_path: Path
 ) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     fake_adb.fault("crash")  # as soon as the session has begun
     await environment.reset(SETTINGS)
     sessions = fake_adb.phone().sessions
@@ -133,7 +133,7 @@ async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_m
 
 
 async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake_adb.fault("crash")
     with pytest.raises(EnvironmentFailure, match="may have been carried out, so it was not repeated"):
@@ -144,7 +144,7 @@ async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake
 async def test_a_tap_that_cannot_have_been_made_is_made_on_a_new_session(
     appium: str, fake_adb: FakeAdb, tmp_path: Path
 ) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake = fake_adb.phone()
     # Between two steps, while the agent thinks.
@@ -166,7 +166,7 @@ async def test_an_appium_server_that_is_killed_ends_the_episode_and_leaves_no_th
 ) -> None:
     with appium_server() as (url, server):
         phone = AppiumPhone(url, adb_port=fake_adb.port, timeout=TIMEOUT)
-        environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=phone)
+        environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=phone)
         await environment.reset(SETTINGS)
         server.kill()
         server.wait()
@@ -185,7 +185,7 @@ async def test_a_server_that_allows_no_shell_commands_says_how_to_allow_them(
 ) -> None:
     with appium_server() as (url, _):
         phone = AppiumPhone(url, adb_port=fake_adb.port)
-        prepared = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
+        prepared = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
         with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
             await prepared.reset(SETTINGS)
         await prepared.close()

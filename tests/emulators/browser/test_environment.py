@@ -338,7 +338,7 @@ async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
         hooks=Hooks(
             prepare=prepare,
             real_url=lambda url: url.replace("http://shop.example", site.url),
-            shown_url=lambda url: url.replace(site.url, "http://shop.example"),
+            public_url=lambda url: url.replace(site.url, "http://shop.example"),
         ),
     )
     task = Task(goal="g", site="shop", start_url="http://shop.example/state")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.ios.environment import Ios
-from prill.emulators.temp_folders import OwnFolder, abandoned, taken_over
+from prill.emulators.temp_folders import TempFolder, abandoned, taken_over
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
 from prill.policies.replay import ReplayPolicy
@@ -245,7 +245,7 @@ async def test_what_a_killed_run_left_is_cleared_up_by_the_next(
 async def test_a_copy_of_a_killed_run_that_cannot_be_deleted_is_told_of_and_stays(
     make_running: Callable[..., Ios], simulators: FakeSimulators, temporary: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = OwnFolder("prill-ios-")
+    left = TempFolder("prill-ios-")
     left.abandon()
     (left.path / "copies").mkdir()
     simulators.faults(delete="error")
@@ -271,7 +271,7 @@ async def test_close_is_safe_at_any_time_and_twice(
 
 
 def test_a_folder_is_taken_over_only_from_a_dead_owner(temporary: Path) -> None:
-    mine = OwnFolder("prill-test-")
+    mine = TempFolder("prill-test-")
     assert abandoned("prill-test-") == [mine.path]
     with taken_over(mine.path) as taken:
         assert not taken

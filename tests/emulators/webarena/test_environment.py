@@ -59,7 +59,7 @@ def sites(**variables: str) -> Sites:
 )
 async def test_addresses_are_mapped_both_ways(shown: str, real: str) -> None:
     assert sites().real(shown) == real
-    assert sites().shown(real) == shown
+    assert sites().public(real) == shown
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
-from prill.emulators.screenshots import same_screen, still_picture
+from prill.emulators.screenshots import same_screen, settled_picture
 from prill.errors import EnvironmentFailure
 
 
@@ -35,9 +35,9 @@ async def test_the_first_picture_that_equals_the_one_before_is_given_and_the_las
     async def take() -> bytes:
         return next(left)
 
-    assert await still_picture(take, gap=0.0, timeout=60.0) == moving[3]
+    assert await settled_picture(take, gap=0.0, timeout=60.0) == moving[3]
     left = iter(moving)
-    assert await still_picture(take, gap=0.0, timeout=0.0) == moving[0]
+    assert await settled_picture(take, gap=0.0, timeout=0.0) == moving[0]
 
 
 def test_a_damaged_picture_is_an_environment_failure() -> None:
