@@ -48,8 +48,8 @@ class IosSpec:
     "erase" puts the simulator itself back to its factory state, "none" goes on with it as it is. `swipe_up` on the home screen
     becomes a swipe to the right, as in the paper's evaluation, or "random": left or right with equal chance, as in its
     collection, drawn from `seed`, the task's id and how often this object has begun that task.
-    The screen is looked at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case; `after_action` and
-    `before_screenshot` are pauses (the paper: 1 and 3, without looking for stillness).
+    The screen is looked at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case; `after_action`
+    and `before_screenshot` are pauses (the paper: 1 and 3, without waiting for a settled screen).
     """
 
     simulator: Annotated[str | None, Meta(description="its name or UDID; none: the only one there is")] = None

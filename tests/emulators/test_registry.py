@@ -29,7 +29,7 @@ def test_options_fill_the_spec(tmp_path: Path) -> None:
         assert made._spec == spec  # type: ignore[union-attr]
 
 
-def test_text_is_read_as_what_is_asked_for() -> None:
+def test_lax_reads_text_by_type() -> None:
     words = {"login_timeout": "2.5", "whole_page": "true", "max_tokens": "300", "cookies": "kept", "viewport": [640, 480]}
     spec = WebArenaSpec(**read_options(WebArenaSpec, words, "environment 'webarena'", lax=True))
     assert spec == WebArenaSpec(login_timeout=2.5, whole_page=True, max_tokens=300, cookies=Path("kept"), viewport=(640, 480))
@@ -63,7 +63,7 @@ def test_own_environment_from_a_file(tmp_path: Path) -> None:
     assert made.size == 3  # type: ignore[attr-defined]
 
 
-def test_images_are_where_they_are_said_to_be(tmp_path: Path) -> None:
+def test_images_folder_is_passed_on(tmp_path: Path) -> None:
     if importlib.util.find_spec("miniwob") is None:
         pytest.skip("miniwob is not installed")
     made = make_environment("miniwob", images=str(tmp_path), text="html")

@@ -132,7 +132,7 @@ def test_own_errors_are_one_line(
     assert (problem in error, error.count("\n")) == (True, 1), error
 
 
-def test_prefixes_tell_policy_from_environment(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prefixes_say_whose_option(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--set", "policy.max_tokens=3", "--set", "environment.max_tokens=4", "--json")
     assert record(own, tmp_path / "out", *words) == 0
     assert json.loads(capsys.readouterr().out)["success"] == 1

@@ -13,7 +13,7 @@ from prill.errors import UsageError
 from prill.types import Task
 
 
-def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
+def test_plan_lists_tasks_and_behaviours(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
         'episodes = [{ task = "click-link", seed = 1 }, { task = "click-link", seed = 1, behaviour = "no-submit" }]'
@@ -24,13 +24,13 @@ def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
     )
 
 
-def test_an_id_is_the_same_each_time_and_tells_nothing() -> None:
+def test_id_is_stable_and_tells_nothing() -> None:
     ids = [Case("click-link", 1, 0, behaviour).id("miniwob", "") for behaviour in ("solve", "solve", "no-submit")]
     assert ids[0] == ids[1] != ids[2]
     assert not any("solve" in id or "submit" in id for id in ids)
 
 
-def test_the_same_case_under_other_settings_is_another_episode_for_every_policy() -> None:
+def test_other_settings_are_other_episodes() -> None:
     for case in (Case("click-link", 1), Case("click-link", 1, behaviour="solve")):
         assert len({case.id("miniwob", fingerprint(settings)) for settings in ({"text": "lines"}, {"text": "html"})}) == 2
 
@@ -41,14 +41,14 @@ def tasks_of(lines: str, folder: Path, start_url: str | None = None) -> dict[str
     return read_tasks(argparse.Namespace(goal=None, tasks=str(path), start_url=start_url), "web")
 
 
-def test_a_task_whose_words_or_start_have_changed_is_told_from_the_one_before(tmp_path: Path) -> None:
+def test_edited_task_is_another_task(tmp_path: Path) -> None:
     before = task_contents(tasks_of('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
     after = task_contents(tasks_of('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
     elsewhere = task_contents(tasks_of('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
     assert (before["a"] == after["a"], before["b"] == after["b"], before["b"] == elsewhere["b"]) == (False, True, False)
 
 
-def test_tasks_without_an_id_are_named_by_what_they_say_so_that_two_files_do_not_mix(tmp_path: Path) -> None:
+def test_nameless_tasks_are_named_by_text(tmp_path: Path) -> None:
     (one,) = tasks_of('{"goal": "Find x"}', tmp_path)
     (other,) = tasks_of('{"goal": "Find y"}', tmp_path)
     assert one != other
@@ -67,7 +67,7 @@ def test_tasks_without_an_id_are_named_by_what_they_say_so_that_two_files_do_not
         ('episodes = [{ task = "a", seed = 1 }, { task = "a", seed = 1 }]', "listed twice"),
     ],
 )
-def test_a_bad_plan_is_one_clear_error(
+def test_bad_plan_is_one_clear_error(
     plan: str | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "plan.toml"
@@ -112,14 +112,14 @@ def test_bad_options_are_one_clear_error(
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_an_episode_needs_some_time(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_episode_needs_some_time(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["rollout", "miniwob", "--tasks", "click-link", "-o", str(tmp_path), f"--episode-timeout={seconds}"])
     assert ended.value.code == 2
     assert "give a number of seconds above 0" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_folder_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["rollout", "miniwob", "--tasks", "click-link", "-o", str(tmp_path / "file")]) == 2
     assert "cannot be written" in capsys.readouterr().err
