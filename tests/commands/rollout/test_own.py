@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 from prill.cli import main
+from prill.emulators.browser.chromium import chromium_path
+from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
 OWN = """
 from prill import Action, LabelRecord, Observation, Step
 
@@ -136,3 +140,31 @@ def test_prefixes_say_whose_option(own: str, tmp_path: Path, capsys: pytest.Capt
     words = ("--set", "policy.max_tokens=3", "--set", "environment.max_tokens=4", "--json")
     assert record(own, tmp_path / "out", *words) == 0
     assert json.loads(capsys.readouterr().out)["success"] == 1
+
+
+def test_example_environment_is_recorded(tmp_path: Path) -> None:
+    environment, policy = f"{EXAMPLES / 'own_environment.py'}:Counter", f"{EXAMPLES / 'own_policy.py'}:Add"
+    goal = ("--goal", "Count to 3", "--set", "start=1")
+    assert main(["rollout", environment, *goal, "--policy", policy, "-o", str(tmp_path / "out")]) == 0
+    (kept,) = played(tmp_path / "out")
+    assert (len(kept.steps), kept.answer, kept.agent) == (3, "3", "Add")
+    assert [(label.success, label.note) for label in labels(tmp_path / "out")] == [(True, "the counter shows 3")]
+
+
+def test_example_policy_plays_miniwob(tmp_path: Path) -> None:
+    for module in ("playwright", "miniwob"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+    policy = f"{EXAMPLES / 'own_policy.py'}:ClickNamed"
+    words = ("--tasks", "click-button,click-link", "--seeds", "0,1", "--policy", policy)
+    assert main(["rollout", "miniwob", *words, "-o", str(tmp_path / "buttons")]) == 0
+    assert main(["rollout", "miniwob", *words, "--set", "role=link", "-o", str(tmp_path / "links")]) == 0
+    successes = {
+        name: [label.success for label in sorted(labels(tmp_path / name), key=lambda label: label.id)]
+        for name in ("buttons", "links")
+    }
+    assert successes == {"buttons": [True, True, False, False], "links": [False, False, True, True]}
