@@ -31,16 +31,16 @@ class Fingerprinted(Protocol):
         ...
 
 
-def make_policy(name: str, *, model: LanguageModel | None = None, **options: Any) -> Policy:
+def make_policy(name: str, *, model: LanguageModel | None = None, lax: bool = False, **options: Any) -> Policy:
     """The policy of that name with these options: `make_policy("react", model=my_model, reasoning=False)`.
 
-    `model` is for policies that ask one. Raises UsageError for an unknown name, OptionError for an option that the policy does
-    not have, lacks, or that is of the wrong kind.
+    `model` is for policies that ask one. `lax` reads numbers and truth values from text. Raises UsageError for an unknown name,
+    OptionError for an option that the policy does not have, lacks, or that is of the wrong kind.
     """
     maker, what = POLICIES.maker(name), f"policy {name!r}"
     if model is not None:
         options["model"] = model
-    made = maker(**read_options(maker, options, what, parts={LanguageModel: _language_model}))
+    made = maker(**read_options(maker, options, what, parts={LanguageModel: _language_model}, lax=lax))
     if not all(callable(getattr(made, method, None)) for method in ("reset", "act")):
         raise UsageError(f"{what} gave a {type(made).__name__}, which has no reset(task) and act(observation)")
     return made  # type: ignore[no-any-return]
