@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prill.lazy import lazily
+
 if TYPE_CHECKING:
     from prill.evaluators.baselines import Constant, LabelOracle, SelfReport
     from prill.evaluators.combine import Cascade, Ensemble, Vote, savings
@@ -96,15 +98,4 @@ _HOMES = {
     "savings": "combine",
     "verdict_of": "judgement",
 }
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)
