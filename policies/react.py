@@ -106,7 +106,7 @@ class React:
         messages = messages_of(self.spec, platform, turn, self.lessons)
         prompt = prompt_hash(self.spec, platform)
         step = Step(observation, Action("other"))
-        for _ in range(self.spec.attempts):
+        for _ in range(max(1, self.spec.attempts)):
             reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
             thought, written = split_reply(reply.text)
             try:
