@@ -75,9 +75,9 @@ def test_unreadable_says_what_was_expected(text: str, words: str) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_action_or_unreadable(text: str) -> None:
-    for texts in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
+    for line in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
         try:
-            assert read_action(texts).text == texts.strip()
+            assert read_action(line).text == line.strip()
         except UnreadableAction as error:
             assert len(str(error)) < 300
 
