@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prill.evaluators.labels import gold_labels
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
-    from prill.evaluators.rubric import Rubric, RubricJudge, RubricSpec, Wanted, read_rubrics
+    from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, RubricSpec, read_rubrics
     from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
     from prill.evaluators.webjudge import WebJudge, WebJudgeSpec
     from prill.evaluators.wrappers.marking import Marked
@@ -38,6 +38,7 @@ __all__ = [
     "Pointing",
     "Rewritten",
     "Rubric",
+    "RubricCriterion",
     "RubricJudge",
     "RubricSpec",
     "SelfReport",
@@ -47,7 +48,6 @@ __all__ = [
     "VLMJudge",
     "VLMSpec",
     "Vote",
-    "Wanted",
     "WebJudge",
     "WebJudgeSpec",
     "gold_labels",
@@ -76,6 +76,7 @@ _HOMES = {
     "Pointing": "wrappers.pointing",
     "Rewritten": "wrappers.rewritten",
     "Rubric": "rubric",
+    "RubricCriterion": "rubric",
     "RubricJudge": "rubric",
     "RubricSpec": "rubric",
     "SelfReport": "baselines",
@@ -85,7 +86,6 @@ _HOMES = {
     "VLMJudge": "outcome",
     "VLMSpec": "outcome",
     "Vote": "combine",
-    "Wanted": "rubric",
     "WebJudge": "webjudge",
     "WebJudgeSpec": "webjudge",
     "gold_labels": "labels",
