@@ -4,13 +4,14 @@
 # make wheel   dist/*.whl
 # make clean   remove what these made, .venv included
 #
-# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter.
+# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=4 how many processes test.
 
-PYTHON ?= python3
-VENV   ?= .venv
-BIN    := $(VENV)/bin
-PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-APPIUM := $(VENV)/appium
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+BIN     := $(VENV)/bin
+PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+APPIUM  := $(VENV)/appium
 SAMPLES := datasets/samples/miniwob
 
 .PHONY: demo test lint wheel clean browser adb
@@ -26,7 +27,8 @@ demo: $(VENV)/.installed
 	@echo 'Open out/demo/report.html in a browser.'
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-more $(APPIUM)/.installed browser adb
-	$(BIN)/python -m pytest
+	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -76,7 +76,9 @@ def test_wheel_holds_all_of_prill_alone(wheel: Path) -> None:
 
 def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
-    where = run(python, "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
+    where = run(
+        python, "-I", "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path
+    )
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
 

@@ -172,7 +172,7 @@ async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
     phone = Counter()
     pool = Pool([phone])
     slow = [Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)]
-    assert await record(pool, slow, tmp_path, timeout=0.05) == Recorded(broken=4)
+    assert await record(pool, slow, tmp_path, timeout=0.3) == Recorded(broken=4)
     assert (phone.begun, pool.size) == (4, 1)
 
 
@@ -182,7 +182,7 @@ async def test_hanging_start_costs_its_time_limit(tmp_path: Path) -> None:
         raise AssertionError
 
     hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
-    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=0.05) == Recorded(lost=1, undecided=1)
+    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == Recorded(lost=1, undecided=1)
 
 
 @pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])

@@ -66,8 +66,8 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 
     Give TAP_DISTANCE for an action that is to be carried out.
     """
-    if points := _DUAL_POINT.search(text):
-        x1, y1, x2, y2 = map(float, points.groups())
+    if gesture := _DUAL_POINT.search(text):
+        x1, y1, x2, y2 = map(float, gesture.groups())
         return dual_point((x1, y1), (x2, y2), swipe_beyond=swipe_beyond, text=text)
     name = _TYPE_NAME.search(text)
     kind = _KINDS.get(name[1] if name else text.strip(), "other")

@@ -129,15 +129,15 @@ def describe(action: Action, observation_text: str | None) -> str:
 
 def element_line(number: str, observation_text: str) -> str | None:
     """The line of an element without its number: `link 'Cart' focused: True`; None when the text has no such element."""
-    line = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
-    return line[1].rstrip() if line else None
+    match = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
+    return match[1].rstrip() if match else None
 
 
-def split_answer(answer: str | None) -> tuple[str | None, str | None]:
+def split_answer(text: str | None) -> tuple[str | None, str | None]:
     """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not the agent's."""
-    if not answer:
+    if not text:
         return None, None
-    return (None, answer) if answer.startswith(_HARNESS) else (answer, None)
+    return (None, text) if text.startswith(_HARNESS) else (text, None)
 
 
 def _short(text: str) -> str:

@@ -117,13 +117,17 @@ def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 40)
     with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
         command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(stuck, "--concurrency", 8))]
-        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+        with (tmp_path / "err").open("w") as errors:
+            running = subprocess.Popen(command, cwd=tmp_path, stderr=errors, env=environment())
         while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        while "finishing the calls under way" not in (tmp_path / "err").read_text():
+            assert running.poll() is None
+            time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=30)
+        running.wait(timeout=30)
+    err = (tmp_path / "err").read_text()
     assert running.returncode == 130
     assert "dropped the calls under way" in err
     assert "Traceback" not in err

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageChops
 
-from prill.commands.rollout import record_rows
-from prill.commands.rollout.cases import read_plan
+from prill.cli import main
+from prill.commands.rollout.cases import Case, read_plan
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
@@ -37,15 +39,13 @@ def by_id(folder: Path) -> dict[str, Trajectory]:
     return {t.id: t for t in read}
 
 
-def test_every_episode_of_the_plan_is_there_once_with_its_label(
-    trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]
-) -> None:
+def test_every_planned_episode_has_a_label(trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]) -> None:
     assert [row.id("miniwob", "") for row in PLAN] == list(trajectories) == list(labels)
     assert len(PLAN) >= 66
     assert len({row.task for row in PLAN}) >= 12
 
 
-def test_successes_and_every_kind_of_failure_are_well_represented(labels: dict[str, LabelRecord]) -> None:
+def test_every_kind_of_failure_is_there(labels: dict[str, LabelRecord]) -> None:
     kinds = Counter((row.behaviour, labels[row.id("miniwob", "")].success) for row in PLAN)
     assert {behaviour for behaviour, success in kinds if success} == {"solve"}
     assert all(success is not None for _, success in kinds)
@@ -53,7 +53,7 @@ def test_successes_and_every_kind_of_failure_are_well_represented(labels: dict[s
     assert 0.45 <= kinds["solve", True] / len(PLAN) <= 0.55
 
 
-def test_every_picture_opens_is_small_and_is_used(trajectories: dict[str, Trajectory]) -> None:
+def test_every_picture_opens_and_is_used(trajectories: dict[str, Trajectory]) -> None:
     used = {Path(str(o.screenshot)) for t in trajectories.values() for o in t.observations}
     assert used == set((SAMPLE / "images").iterdir())
     for path in used:
@@ -64,7 +64,7 @@ def test_every_picture_opens_is_small_and_is_used(trajectories: dict[str, Trajec
     assert sum(path.stat().st_size for path in SAMPLE.rglob("*") if path.is_file()) < 1_000_000
 
 
-def test_a_trajectory_tells_its_label_only_by_what_happened(trajectories: dict[str, Trajectory]) -> None:
+def test_trajectory_tells_label_only_by_acts(trajectories: dict[str, Trajectory]) -> None:
     told = {(t.agent, json.dumps(t.metadata), t.error, t.steps[-1].action.kind, len(t.id)) for t in trajectories.values()}
     assert told == {("scripted", '{"ended_by": "agent"}', None, "stop", 18)}
     text = (SAMPLE / "trajectories.jsonl").read_text()
@@ -72,9 +72,7 @@ def test_a_trajectory_tells_its_label_only_by_what_happened(trajectories: dict[s
     assert not [word for word in hints if word in text]
 
 
-def test_the_words_of_the_answer_do_not_give_successes_away(
-    trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]
-) -> None:
+def test_answer_words_do_not_tell_success(trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]) -> None:
     for opening, closing in (("Done. I ", ""), ("Done: ", ""), ("I ", "The task is complete.")):
         outcomes = {
             labels[t.id].success
@@ -88,7 +86,7 @@ def test_the_words_of_the_answer_do_not_give_successes_away(
     any(importlib.util.find_spec(module) is None for module in ("playwright", "miniwob")),
     reason="playwright or miniwob is not installed",
 )
-async def test_recording_rows_of_the_plan_again_gives_the_same_trajectories(
+def test_recording_again_gives_the_same(
     trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord], tmp_path: Path
 ) -> None:
     try:
@@ -97,19 +95,34 @@ async def test_recording_rows_of_the_plan_again_gives_the_same_trajectories(
         pytest.skip(str(error))
     rows = PLAN[::14]
     assert len(rows) == 6
-    await record_rows(rows[:4], tmp_path)
+    assert played(rows[:4], tmp_path) == 4
     # The second run takes up the first, whose last line a crash has cut.
-    file = tmp_path / "trajectories.jsonl"
+    file = tmp_path / "out" / "trajectories.jsonl"
     file.write_bytes(file.read_bytes()[:-40])
-    counts = await record_rows(rows, tmp_path)
-    assert (counts.skipped, counts.total) == (3, 6)
-    again = by_id(tmp_path)
-    assert list(again) == [row.id("miniwob", "") for row in rows]
-    assert list(read_labels(tmp_path / "labels.jsonl")) == [labels[id] for id in again]
-    for id, trajectory in again.items():
-        assert without_pictures(trajectory) == without_pictures(trajectories[id])
-        for here, there in zip(trajectory.observations, trajectories[id].observations, strict=True):
+    assert played(rows, tmp_path) == 3
+    again, truths = by_id(tmp_path / "out"), {label.id: label for label in read_labels(tmp_path / "out" / "labels.jsonl")}
+    # Ids follow the settings of a run, so the same episode is found by its task and by how the agent behaved.
+    samples = {(t.task.id, labels[t.id].note): t for t in trajectories.values()}
+    assert [(t.task.site, (truths[t.id].note or "").split(";")[0]) for t in again.values()] == [
+        (row.task, row.behaviour) for row in rows
+    ]
+    for trajectory in again.values():
+        truth = truths[trajectory.id]
+        sample = samples[trajectory.task.id, truth.note]
+        assert replace(truth, id=sample.id) == labels[sample.id]
+        assert without_pictures(trajectory) == without_pictures(sample)
+        for here, there in zip(trajectory.observations, sample.observations, strict=True):
             assert difference(str(here.screenshot), str(there.screenshot)) < 8
+
+
+def played(rows: Sequence[Case], folder: Path) -> int:
+    """Records the rows by the command; gives how many it played."""
+    plan = folder / "plan.toml"
+    lines = (f'{{ task = "{row.task}", seed = {row.seed}, behaviour = "{row.behaviour}" }}' for row in rows)
+    plan.write_text(f"episodes = [{', '.join(lines)}]")
+    before = len(by_id(folder / "out")) if (folder / "out").exists() else 0
+    assert main(["rollout", "miniwob", "--plan", str(plan), "-o", str(folder / "out")]) == 0
+    return len(by_id(folder / "out")) - before
 
 
 def without_pictures(trajectory: Trajectory) -> tuple[object, ...]:

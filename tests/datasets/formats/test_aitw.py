@@ -273,7 +273,7 @@ def test_a_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
     assert found[-1].startswith("bad: ")
 
 
-@pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]])
+@pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]], ids=["mark", "mark and a little"])
 def test_an_archive_cut_at_its_start_is_one_broken_item(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.json.gz").write_bytes(data)
     (tmp_path / "y.json").write_text(json.dumps([step("good", 0, 1)]), encoding="utf-8")
