@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Move:
-    """An action, and the sentence by which the agent tells of it afterwards. A commit is what the page takes as the attempt's end."""
+    """An action, and the sentence that tells of it afterwards. A commit is what the page takes as the attempt's end."""
 
     action: Action
     sentence: str
