@@ -4,13 +4,14 @@
 # make wheel   dist/*.whl
 # make clean   remove what these made, .venv included
 #
-# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter.
+# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=4 how many processes test.
 
-PYTHON ?= python3
-VENV   ?= .venv
-BIN    := $(VENV)/bin
-PIP     = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-APPIUM := $(VENV)/appium
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+BIN     := $(VENV)/bin
+PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+APPIUM  := $(VENV)/appium
 SAMPLES := datasets/samples/miniwob
 
 .PHONY: demo test lint wheel clean browser adb
@@ -26,7 +27,8 @@ demo: $(VENV)/.installed
 	@echo 'Open out/demo/report.html in a browser.'
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-more $(APPIUM)/.installed browser adb
-	$(BIN)/python -m pytest
+	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -57,7 +59,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
-# For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators.
+# For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators, data frames.
 # The version of torch names the CPU build, so that nobody gets CUDA for a test. text-generation wants an old huggingface-hub
 # that it does not need here.
 $(VENV)/.installed-more: $(VENV)/.installed-dev
@@ -65,6 +67,8 @@ $(VENV)/.installed-more: $(VENV)/.installed-dev
 	    || echo 'torch cannot be installed here: the tests of easyocr and of local models will be skipped'
 	@{ $(PIP) beartype==0.12.0 nltk gymnasium tiktoken aiolimiter requests && $(PIP) --no-deps text-generation; } \
 	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"
+	@$(PIP) pandas pyarrow datasets jsonschema \
+	    || echo 'data frames cannot be installed here: some tests of tables and schemas will be skipped'
 	@touch $@
 
 # Appium finds its drivers in APPIUM_HOME. Nothing here needs Chromedriver, whose download would be tried otherwise.

@@ -23,15 +23,14 @@ from time import perf_counter
 
 from prill import score
 from prill.commands.redteam import table
-from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.fitted.fit import examples, fit
 from prill.evaluators.fitted.student import Student
-from prill.evaluators.labels import grouped_folds, task_of
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels, grouped_folds, task_of
 from prill.evaluators.meta.attacks import attack_texts
-from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Trial, chosen_attacks, effect
+from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Trial, effect, select_attacks
 from prill.protocols import Evaluator
 from prill.store import BadLine, read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
@@ -46,7 +45,7 @@ def main() -> None:
     base = Path(os.environ.get("PRILL_DATA") or ROOT.parent / "shared" / "data")
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else base / "arb_webjudge"
     if folder.is_dir():
-        runs, labels = arb_webjudge.load(folder), arb_webjudge.load_labels(folder)
+        runs, labels = webjudge_runs.load(folder), webjudge_runs.load_labels(folder)
         report("arb_webjudge", runs, [label for label in labels if not isinstance(label, BadLine)], "human")
     else:
         print(f"{folder} is not there; only the samples are attacked", file=sys.stderr)
@@ -102,7 +101,7 @@ def attack(parts: Sequence[Part], truths: dict[str, bool], source: str) -> RedTe
     with tempfile.TemporaryDirectory() as scratch:
         for judge, runs in parts:
             before = score(runs, judge)
-            for name, rewrite in chosen_attacks(judge, None, Path(scratch)).items():
+            for name, rewrite in select_attacks(judge, None, Path(scratch)).items():
                 rewritten = [rewrite(run) for run in runs]
                 after = iter(score([run for run in rewritten if run is not None], judge))
                 for run, changed, verdict in zip(runs, rewritten, before, strict=True):

@@ -21,7 +21,7 @@ from time import perf_counter
 from PIL import Image, ImageDraw
 
 from prill.datasets.convert import convert
-from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, encode_trajectory, read_trajectories
 from prill.types import (
@@ -49,7 +49,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         sets = []
         if data.is_dir():
-            convert(arb_webjudge.load(data), arb_webjudge.load_labels(data), Path(folder) / "arb")
+            convert(webjudge_runs.load(data), webjudge_runs.load_labels(data), Path(folder) / "arb")
             sets.append(("AgentRewardBench", Path(folder) / "arb"))
         else:
             synthetic(Path(folder) / "small", 600)

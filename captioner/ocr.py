@@ -1,4 +1,4 @@
-"""The text on a screenshot, read by an OCR engine on the CPU."""
+"""The text on a screenshot, read by an OCR engine on the CPU, in the order in which a person reads it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-# Pieces of text on a screen, and the order in which a person reads them.
+# Raise it when the same engine would give another text: captions are cached by it.
+VERSION = "1"
+NO_TEXT = "(no text on the screen)"
+EngineName = Literal["rapidocr", "easyocr"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+Row = tuple[str, Sequence[Sequence[float]], float]  # text, corners in pixels, confidence
+Reader = Callable[["Image"], Iterable[Row]]
+# Below it the text is more noise than words; rapidocr's own default, and what easyocr gives to well-read screens.
+CONFIDENCE_FLOOR = {"rapidocr": 0.5, "easyocr": 0.3}
+_EXTRAS = {"rapidocr": "ocr", "easyocr": "easyocr"}
+# easyocr garbles text of small simulators such as MiniWoB++ (160x210) unless it is enlarged; rapidocr enlarges by itself.
+_EASYOCR_SHORT_SIDE = 320
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +46,65 @@ class TextBox:
     confidence: float
 
 
+@dataclass(frozen=True)
+class OCRCaptioner:
+    """What can be read on the screenshot, one line of text for each line on the screen.
+
+    `engine` is rapidocr, which needs no torch, or easyocr, the one of arXiv 2404.06474. `threads` bounds the cores of one
+    reading; None: all of them. Set it where several processes read at a time.
+    """
+
+    engine: EngineName = "rapidocr"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UsageError(f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"threads is {self.threads}; give at least 1")
+
+    @property
+    def name(self) -> str:
+        """Engine, its version, and the version of what is made of its findings. Raises MissingExtra without the engine."""
+        return f"{self.engine}-{engine_version(self.engine)}+{VERSION}"
+
+    async def __call__(self, observation: Observation) -> str:
+        """The text of the screenshot; raises NoEvidence without one, InputError when the file cannot be used."""
+        if observation.screenshot is None:
+            raise NoEvidence("the state has no screenshot to read")
+        return as_text(await self.read(observation.screenshot)) or NO_TEXT
+
+    async def read(self, path: str) -> tuple[TextBox, ...]:
+        """Every piece of text of an image file with its place, in reading order. Raises InputError."""
+        engine = shared_engine(self.engine, self.threads)
+        boxes = await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
+        return tuple(box for line in lines(boxes) for box in line)
+
+
+@cache
+def engine_version(engine: EngineName) -> str:
+    """The installed version; raises MissingExtra when there is none."""
+    try:
+        return metadata.version(engine)
+    except metadata.PackageNotFoundError:
+        raise MissingExtra(engine, _EXTRAS[engine]) from None
+
+
+# Reading order
+
+
 def lines(boxes: Iterable[TextBox]) -> list[tuple[TextBox, ...]]:
     """The boxes in lines, top to bottom, each from left to right.
 
     A box joins the line whose first box it overlaps by more than half of the lower one's height.
     """
-    found: list[list[TextBox]] = []
+    rows: list[list[TextBox]] = []
     for box in sorted(boxes, key=lambda b: (_middle(b), b.box[0])):
-        if found and _overlap(found[-1][0], box) > 0.5:
-            found[-1].append(box)
+        if rows and _overlap(rows[-1][0], box) > 0.5:
+            rows[-1].append(box)
         else:
-            found.append([box])
-    return [tuple(sorted(line, key=lambda b: b.box[0])) for line in found]
+            rows.append([box])
+    return [tuple(sorted(line, key=lambda b: b.box[0])) for line in rows]
 
 
 def as_text(boxes: Iterable[TextBox]) -> str:
@@ -64,27 +122,7 @@ def _overlap(a: TextBox, b: TextBox) -> float:
     return shared / lower if lower > 0 else 0.0
 
 
-# The OCR engines: loaded on first use, one of a kind in a process, one picture at a time.
-
-
-EngineName = Literal["rapidocr", "easyocr"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
-Row = tuple[str, Sequence[Sequence[float]], float]  # text, corners in pixels, confidence
-Reader = Callable[["Image"], Iterable[Row]]
-# Below it the text is more noise than words; rapidocr's own default, and what easyocr gives to well-read screens.
-CONFIDENCE_FLOOR = {"rapidocr": 0.5, "easyocr": 0.3}
-_EXTRAS = {"rapidocr": "ocr", "easyocr": "easyocr"}
-# easyocr garbles text of small simulators such as MiniWoB++ (160x210) unless it is enlarged; rapidocr enlarges by itself.
-_EASYOCR_SHORT_SIDE = 320
-
-
-@cache
-def engine_version(engine: EngineName) -> str:
-    """The installed version; raises MissingExtra when there is none."""
-    try:
-        return metadata.version(engine)
-    except metadata.PackageNotFoundError:
-        raise MissingExtra(engine, _EXTRAS[engine]) from None
+# The engines: loaded on first use, one of a kind in a process, one picture at a time
 
 
 class Engine:
@@ -105,15 +143,15 @@ class Engine:
         return tuple(box for box in boxes if box.text and box.confidence >= CONFIDENCE_FLOOR[self.name])
 
 
+_engines: dict[tuple[int, EngineName, int | None], Engine] = {}
+_lock = threading.Lock()
+
+
 def shared_engine(name: EngineName, threads: int | None) -> Engine:
     """The one engine of this process with these settings; nothing is loaded before its first reading."""
     with _lock:
         # The process id is part of the key because the thread of an engine does not survive a fork.
         return _engines.setdefault((os.getpid(), name, threads), Engine(name, threads))
-
-
-_engines: dict[tuple[int, EngineName, int | None], Engine] = {}
-_lock = threading.Lock()
 
 
 def _box(row: Row, width: int, height: int) -> TextBox:
@@ -139,10 +177,10 @@ def _rapidocr(threads: int | None) -> Reader:
     logging.getLogger("RapidOCR").setLevel(logging.CRITICAL)
 
     def read(image: Image) -> Iterable[Row]:
-        found = engine(numpy.asarray(image)[:, :, ::-1].copy())  # BGR
-        if found.txts is None:
+        result = engine(numpy.asarray(image)[:, :, ::-1].copy())  # BGR
+        if result.txts is None:
             return ()
-        return zip(found.txts, found.boxes, found.scores, strict=True)
+        return zip(result.txts, result.boxes, result.scores, strict=True)
 
     return read
 
@@ -180,41 +218,3 @@ def _easyocr(threads: int | None) -> Reader:
 
 
 _LOADERS: dict[EngineName, Callable[[int | None], Reader]] = {"rapidocr": _rapidocr, "easyocr": _easyocr}
-# Raise it when the same engine would give another text: captions are cached by it.
-VERSION = "1"
-NO_TEXT = "(no text on the screen)"
-
-
-@dataclass(frozen=True)
-class OCRCaptioner:
-    """What can be read on the screenshot, one line of text for each line on the screen.
-
-    `engine` is rapidocr, which needs no torch, or easyocr, the one of arXiv 2404.06474. `threads` bounds the cores of one
-    reading; None: all of them. Set it where several processes read at a time.
-    """
-
-    engine: EngineName = "rapidocr"
-    threads: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise UsageError(f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}; give at least 1")
-
-    @property
-    def name(self) -> str:
-        """Engine, its version, and the version of what is made of its findings. Raises MissingExtra without the engine."""
-        return f"{self.engine}-{engine_version(self.engine)}+{VERSION}"
-
-    async def __call__(self, observation: Observation) -> str:
-        """The text of the screenshot; raises NoEvidence without one, InputError when the file cannot be used."""
-        if observation.screenshot is None:
-            raise NoEvidence("the state has no screenshot to read")
-        return as_text(await self.read(observation.screenshot)) or NO_TEXT
-
-    async def read(self, path: str) -> tuple[TextBox, ...]:
-        """Every piece of text of an image file with its place, in reading order. Raises InputError."""
-        engine = shared_engine(self.engine, self.threads)
-        found = await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
-        return tuple(box for line in lines(found) for box in line)

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Converted:
+class ConversionReport:
     """How many records were written, and what is wrong with each that could not be. `unmatched` labels are of no trajectory."""
 
     trajectories: int = 0
@@ -29,7 +29,7 @@ def convert(
     labels: Iterable[LabelRecord | BadLine],
     out: Path,
     progress: Callable[[], object] = lambda: None,
-) -> Converted:
+) -> ConversionReport:
     """Fills `out` with trajectories.jsonl, labels.jsonl and images/. A broken record is left out and noted.
 
     Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is. Images are copied under a
@@ -42,42 +42,42 @@ def convert(
         if (out / name).exists():
             raise UsageError(f"{out / name} exists already; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
-    images, found = _Images(out / "images"), Converted()
+    images, report = _Images(out / "images"), ConversionReport()
     ids: dict[str, bool] = {}  # whether it came once
 
-    def whole(item: Trajectory) -> bytes | None:
+    def trajectory_line(item: Trajectory) -> bytes | None:
         if item.id in ids:
             ids[item.id] = False
-            found.problems.append(f"id {item.id!r} comes again: the first trajectory stays, labels of that id do not")
+            report.problems.append(f"id {item.id!r} comes again: the first trajectory stays, labels of that id do not")
             return None
         try:
-            line = encode_trajectory(images.copied(item), out)
+            line = encode_trajectory(images.with_copies(item), out)
         except (InputError, UnicodeEncodeError) as error:
-            found.problems.append(f"{item.id!r}: {error}")
+            report.problems.append(f"{item.id!r}: {error}")
             return None
         ids[item.id] = True
         return line
 
-    def joined(label: LabelRecord) -> bytes | None:
-        found.unmatched += label.id not in ids
+    def label_line(label: LabelRecord) -> bytes | None:
+        report.unmatched += label.id not in ids
         return encode(label) if ids.get(label.id, True) else None
 
-    parts = [out / f"{name}.part" for name in names]
+    partial_files = [out / f"{name}.part" for name in names]
     try:
-        found.trajectories = _write(parts[0], trajectories, whole, found.problems, progress)
+        report.trajectories = _write(partial_files[0], trajectories, trajectory_line, report.problems, progress)
         try:
-            found.labels = _write(parts[1], labels, joined, found.problems, progress)
+            report.labels = _write(partial_files[1], labels, label_line, report.problems, progress)
         except UsageError as error:
-            found.problems.append(f"all labels: {error}")
-        for name, part, count in zip(names, parts, (found.trajectories, found.labels), strict=True):
-            if count and found.trajectories:
-                part.replace(out / name)
+            report.problems.append(f"all labels: {error}")
+        for name, partial_file, count in zip(names, partial_files, (report.trajectories, report.labels), strict=True):
+            if count and report.trajectories:
+                partial_file.replace(out / name)
     finally:
-        for part in parts:
-            part.unlink(missing_ok=True)
+        for partial_file in partial_files:
+            partial_file.unlink(missing_ok=True)
     # A file may be broken for its trajectories and for its labels, in the same words.
-    found.problems = list(dict.fromkeys(found.problems))
-    return found
+    report.problems = list(dict.fromkeys(report.problems))
+    return report
 
 
 def _write(
@@ -106,13 +106,13 @@ class _Images:
         self._folder = folder
         self._copies: dict[str, str] = {}
 
-    def copied(self, trajectory: Trajectory) -> Trajectory:
+    def with_copies(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with its screenshots in this folder."""
-        steps = tuple(replace(step, observation=self._observed(step.observation)) for step in trajectory.steps)
-        final = trajectory.final and self._observed(trajectory.final)
+        steps = tuple(replace(step, observation=self._with_copy(step.observation)) for step in trajectory.steps)
+        final = trajectory.final and self._with_copy(trajectory.final)
         return replace(trajectory, steps=steps, final=final)
 
-    def _observed(self, observation: Observation) -> Observation:
+    def _with_copy(self, observation: Observation) -> Observation:
         path = observation.screenshot
         if path is None:
             return observation

@@ -1,4 +1,7 @@
-"""Screenshots kept as files, named by content, so that a state seen twice is one file."""
+"""Screenshots: kept as files, named by content, so that a state seen twice is one file; measured; and waited for.
+
+A screen is looked at when it has stopped moving: when two pictures of it show the same.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,10 @@ from pathlib import Path
 from prill.errors import EnvironmentFailure, UsageError
 
 Size = tuple[int, int]
+# Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
+STATUS_BAR = 0.045
+# Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp) twice as much.
+SMALL = 0.001
 
 
 def keep_screenshot(png: bytes, folder: Path) -> str:
@@ -47,15 +54,6 @@ def _write(path: Path, data: bytes) -> None:
         part.replace(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-# Waits until a screen has stopped moving, by looking at it.
-
-
-# Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
-STATUS_BAR = 0.045
-# Of the screen's area: a blinking cursor (2 x 24 dp) is a tenth of it, a small spinner (24 x 24 dp) twice as much.
-SMALL = 0.001
 
 
 async def still_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float) -> bytes:
@@ -95,6 +93,19 @@ def same_screen(one: bytes, other: bytes) -> bool:
 
 
 def png_size(png: bytes) -> Size:
-    """Width and height of a PNG file, from its header."""
+    """Width and height of a PNG file, from its header: what the platform has checked to be whole."""
     width, height = struct.unpack(">II", png[16:24])
     return width, height
+
+
+def whole_size(picture: bytes) -> Size:
+    """Width and height of a picture, after a look at all of it. Raises EnvironmentFailure for one that is not whole."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(picture)) as image:
+            size = image.size
+            image.verify()
+    except (OSError, SyntaxError) as error:
+        raise EnvironmentFailure(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
+    return size

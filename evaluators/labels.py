@@ -1,4 +1,4 @@
-"""Parts of a data set for cross-validation, by task: runs of one task stand or fall together, so they stay together."""
+"""Labels and verdicts by trajectory, as every figure needs them: one source, one judge, and folds that never split a task."""
 
 from __future__ import annotations
 
@@ -16,6 +16,55 @@ def task_of(trajectory: Trajectory) -> str:
     return f"{task.site or ''}/{task.id or task.goal}"
 
 
+def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, bool | None]]:
+    """The source, and for each id the success that its first decided annotator gave; None when none decided.
+
+    Raises UsageError when there are several sources and none is chosen: people and oracles never share a figure.
+    """
+    source, by_id = labels_of(labels, source)
+    return source, {id: truth_of(records) for id, records in by_id.items()}
+
+
+def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, list[LabelRecord]]]:
+    """The source, and for each id its labels of that source, in order. Raises UsageError like `gold_labels`."""
+    records = list(labels)
+    sources = sorted({record.source for record in records})
+    if source is None:
+        if len(sources) > 1:
+            raise UsageError(
+                f"the labels come from several sources ({', '.join(sources)}); choose one source", parameters=("source",)
+            )
+        source = sources[0] if sources else ""
+    elif source not in sources:
+        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
+    by_id: dict[str, list[LabelRecord]] = {}
+    for record in records:
+        if record.source == source:
+            by_id.setdefault(record.id, []).append(record)
+    return source, by_id
+
+
+def truth_of(records: Iterable[LabelRecord]) -> bool | None:
+    """The success that the first decided record gives; None when none is decided."""
+    return next((record.success for record in records if record.success is not None), None)
+
+
+def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
+    """The evaluator of all verdicts, also of those that a later one of the same id replaces, and the last for each id."""
+    first: EvaluatorInfo | None = None
+    latest = {}
+    for verdict in verdicts:
+        if first is None:
+            first = verdict.evaluator
+        elif verdict.evaluator != first:
+            both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (first, verdict.evaluator))
+            raise UsageError(f"the verdicts come from several evaluators ({both}); keep them in a file each")
+        latest[verdict.id] = verdict
+    if first is None:
+        raise UsageError("there are no verdicts")
+    return first, latest
+
+
 def grouped_folds(groups: Sequence[Hashable], successes: Sequence[bool], count: int, seed: int) -> list[int]:
     """The fold of each row, from 0. A group is never split; rows and successes are spread evenly.
 
@@ -28,60 +77,12 @@ def grouped_folds(groups: Sequence[Hashable], successes: Sequence[bool], count: 
     order = list(members.values())
     random.Random(seed).shuffle(order)
     order.sort(key=lambda rows: sum(successes[row] for row in rows), reverse=True)
-    filled = [(0, 0)] * count  # successes, rows
+    sizes = [(0, 0)] * count  # successes, rows
     fold_of = [0] * len(groups)
     for rows in order:
         right = sum(successes[row] for row in rows)
-        fold = min(range(count), key=lambda i: filled[i] if right else filled[i][::-1])
-        filled[fold] = (filled[fold][0] + right, filled[fold][1] + len(rows))
+        fold = min(range(count), key=lambda i: sizes[i] if right else sizes[i][::-1])
+        sizes[fold] = (sizes[fold][0] + right, sizes[fold][1] + len(rows))
         for row in rows:
             fold_of[row] = fold
     return fold_of
-
-
-def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, bool | None]]:
-    """The source, and for each id the success that its first decided annotator gave; None when none decided.
-
-    Raises UsageError when there are several sources and none is chosen: people and oracles never share a figure.
-    """
-    source, by_id = labels_of(labels, source)
-    return source, {id: _truth(records) for id, records in by_id.items()}
-
-
-def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, list[LabelRecord]]]:
-    """The source, and for each id its labels of that source, in order. Raises UsageError like `gold_labels`."""
-    records = list(labels)
-    sources = sorted({record.source for record in records})
-    if source is None:
-        if len(sources) > 1:
-            raise UsageError(f"the labels come from several sources ({', '.join(sources)}); choose one with --source")
-        source = sources[0] if sources else ""
-    elif source not in sources:
-        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
-    by_id: dict[str, list[LabelRecord]] = {}
-    for record in records:
-        if record.source == source:
-            by_id.setdefault(record.id, []).append(record)
-    return source, by_id
-
-
-def _truth(records: Iterable[LabelRecord]) -> bool | None:
-    return next((record.success for record in records if record.success is not None), None)
-
-
-def _latest(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:
-    """The evaluator of all verdicts, also of those that a later one of the same id replaces, and the last for each id."""
-    first: EvaluatorInfo | None = None
-    latest = {}
-    for verdict in verdicts:
-        if first is None:
-            first = verdict.evaluator
-        elif verdict.evaluator != first:
-            shown = " and ".join(
-                f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (first, verdict.evaluator)
-            )
-            raise UsageError(f"the verdicts come from several evaluators ({shown}); keep them in a file each")
-        latest[verdict.id] = verdict
-    if first is None:
-        raise UsageError("there are no verdicts")
-    return first, latest

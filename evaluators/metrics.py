@@ -1,17 +1,10 @@
-"""Figures of a two-by-two table, and bootstrap intervals for them. All of it works on arrays, one table a row."""
+"""Figures of agreement with 95 % intervals: those of a two-by-two table, the AUC, precision and recall by threshold."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from math import isnan, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
-_FEW = 8  # levels of score up to which clusters are counted in tables, where equal ones share one draw
-
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +28,8 @@ FIGURES = (
 DRAWS = 2000
 SEED = 20240409
 _Z = 1.959964  # the 97.5 % quantile of the normal distribution
-_CELLS = 4_000_000
+_MOST_CELLS = 4_000_000  # of an array of draws: more are made in several batches
+_FEW_LEVELS = 8  # of score, up to which clusters are counted in tables, where equal ones share one draw
 
 
 def figures(tables: NDArray[Any]) -> NDArray[Any]:
@@ -77,7 +71,7 @@ def bootstrap(clusters: NDArray[Any], statistic: Statistic = figures) -> tuple[N
     # Clusters with equal counts are interchangeable: drawing kinds with their shares is the same and far cheaper.
     kinds, shares = np.unique(clusters, axis=0, return_counts=True)
     generator = np.random.default_rng(SEED)
-    batch = max(1, _CELLS // len(kinds))
+    batch = max(1, _MOST_CELLS // len(kinds))
     drawn = []
     for start in range(0, DRAWS, batch):
         weights = generator.multinomial(len(clusters), shares / len(clusters), size=min(batch, DRAWS - start))
@@ -90,8 +84,8 @@ def percentiles(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     import numpy as np
 
     low, high = np.full(values.shape[1], np.nan), np.full(values.shape[1], np.nan)
-    known = ~np.isnan(values).all(axis=0)
-    low[known], high[known] = np.nanquantile(values[:, known], (0.025, 0.975), axis=0)
+    defined = ~np.isnan(values).all(axis=0)
+    low[defined], high[defined] = np.nanquantile(values[:, defined], (0.025, 0.975), axis=0)
     return low, high
 
 
@@ -124,7 +118,7 @@ def auc_interval(scores: Sequence[float], truths: Sequence[bool], clusters: Sequ
     names = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
     cluster = np.fromiter((names[name] for name in clusters), dtype=np.intp, count=len(value))
     levels, level = np.unique(value, return_inverse=True)
-    if len(levels) <= _FEW:
+    if len(levels) <= _FEW_LEVELS:
         tables = np.zeros((len(names), 2 * len(levels)), dtype=np.int64)
         np.add.at(tables, (cluster, np.where(right, level, level + len(levels))), 1)
         low, high = bootstrap(tables, lambda drawn: _areas(*np.split(drawn, 2, axis=1))[:, None])
@@ -163,10 +157,10 @@ def precision_recall(scores: Sequence[float], truths: Sequence[bool]) -> tuple[O
 
     value, right = np.asarray(scores, dtype=float), np.asarray(truths, dtype=bool)
     levels, level = np.unique(-value, return_inverse=True)
-    hits, chosen = np.bincount(level, weights=right).cumsum(), np.bincount(level).cumsum()
+    hits, called = np.bincount(level, weights=right).cumsum(), np.bincount(level).cumsum()
     if not right.any():
         return ()
-    points = zip((-levels).tolist(), (hits / chosen).tolist(), (hits / hits[-1]).tolist(), strict=True)
+    points = zip((-levels).tolist(), (hits / called).tolist(), (hits / hits[-1]).tolist(), strict=True)
     return tuple(OperatingPoint(*point) for point in points)
 
 

@@ -22,7 +22,7 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -161,7 +161,14 @@ def _made(description: Mapping[str, Any], context: _Context, place: str) -> Eval
     maker = JUDGES.maker(name)
     own = options_of(maker)
     named = asks_a_model(maker)
+    if "judges" in own:  # what a judge of judges says of a model or a captioner holds for those that say nothing
+        shared = {key: table.pop(key) for key in ("model", "captioner", *model_options("")) if key in table and key not in own}
+        context = replace(context, defaults={**context.defaults, **shared})
     table |= _inherited(context.defaults, table, own, named)
+    if table.get("model") == "embedded" and named and "captioner" not in own and name in JUDGES.entries:
+        raise OptionError(
+            f"{place}model: the embedded model takes no images; use a judge that reads text, such as modular", "model"
+        )
     blind = "captioner" in own and (own["captioner"].required or table.get("model") == "embedded")
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from prill import Action, Observation, Step, Task
 from prill.actions.phone import android_text
-from prill.emulators.android.adb import AdbPhone
-from prill.emulators.android.appium import AppiumPhone
-from prill.emulators.android.environment import Android
+from prill.emulators.android.environment import Android, AndroidSpec
 from prill.loop import rollout
 from prill.store import encode_trajectory
 
@@ -29,8 +27,8 @@ class LookAtSettings:
 
 
 async def main(out: Path, serial: str | None, appium: str | None) -> None:
-    phone = AppiumPhone(appium) if appium else AdbPhone()
-    environment = Android(out / "images", phone=phone, device=serial)
+    spec = AndroidSpec(device=serial, backend="appium", appium_url=appium) if appium else AndroidSpec(device=serial)
+    environment = Android(out / "images", spec)
     task = Task(goal="Look at the settings", platform="android", start_url="app:com.android.settings")
     try:
         trajectory = await rollout(LookAtSettings(), environment, task, id="settings", agent="script")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from typing import Annotated
 
-from prill.actions.phone import dual_point
+from msgspec import Meta
+
+from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE, dual_point
 from prill.errors import NoEvidence
 from prill.models.prompts import load_prompt
-from prill.policies.cogagent import FIXED, TAP_WITHIN
+from prill.policies.cogagent import FIXED
 from prill.protocols import Image, LanguageModel, Message
-from prill.types import Action, Observation, Point, Step, Task
+from prill.types import Action, Observation, Platform, Point, Step, Task
 
 # Asked with the prompt and the path of the screenshot; answers with the model's text.
 Generate = Callable[[str, str], Awaitable[str]]
@@ -26,13 +29,6 @@ _FIXED = {
     "STATUS_TASK_COMPLETE": FIXED["task complete"],
     "STATUS_TASK_IMPOSSIBLE": FIXED["task impossible"],
 }
-# From touch to lift as (x, y), to which the paper normalises swipes; "up" is where the finger goes.
-CANONICAL: dict[str, tuple[Point, Point]] = {
-    "up": ((0.5, 0.8), (0.5, 0.2)),
-    "down": ((0.5, 0.2), (0.5, 0.8)),
-    "left": ((0.8, 0.5), (0.2, 0.5)),
-    "right": ((0.2, 0.5), (0.8, 0.5)),
-}
 _NAMES = {"back": "PRESS_BACK", "home": "PRESS_HOME", "press": "PRESS_ENTER", "type": "TYPE"}
 
 
@@ -43,11 +39,20 @@ class AutoUI:
     the original is no chat model. A decision that cannot be read is an action of kind `other`.
     """
 
-    def __init__(self, model: LanguageModel | Generate, *, max_tokens: int = 512) -> None:
+    def __init__(
+        self,
+        model: LanguageModel | Generate,
+        *,
+        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 512,
+    ) -> None:
         self.model = model
         self.max_tokens = max_tokens
         self._goal = ""
         self._done: list[str] = []
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompt does."""
+        return load_prompt("prill.policies", "auto_ui").hash
 
     def reset(self, task: Task) -> None:
         """Begin a new episode."""
@@ -61,13 +66,13 @@ class AutoUI:
         template = load_prompt("prill.policies", "auto_ui")
         prompt = template.fill({"previous": " ".join(self._done[-HISTORY:]), "goal": self._goal})["user"]
         if callable(self.model):
-            said = await self.model(prompt, observation.screenshot)
+            reply = await self.model(prompt, observation.screenshot)
         else:
-            asked = Message("user", (Image(observation.screenshot), prompt))
-            said = (await self.model.complete((asked,), max_tokens=self.max_tokens, prompt=template.hash)).text
-        action = read_auto_ui(said)
+            question = Message("user", (Image(observation.screenshot), prompt))
+            reply = (await self.model.complete((question,), max_tokens=self.max_tokens, prompt=template.hash)).text
+        action = read_auto_ui(reply)
         self._done.append(auto_ui_text(action))
-        return Step(observation, action, said.rpartition(_MARK)[0].strip() or None)
+        return Step(observation, action, reply.rpartition(_MARK)[0].strip() or None)
 
 
 def auto_ui_text(action: Action) -> str:
@@ -77,7 +82,7 @@ def auto_ui_text(action: Action) -> str:
     """
     touch, lift = action.point, action.end_point or action.point
     if action.kind == "swipe" and touch is None:
-        touch, lift = CANONICAL.get(action.value or "", (None, None))
+        touch, lift = AUTO_UI_SWIPES.get(action.value or "", (None, None))
     name = _NAMES.get(action.kind, "DUAL_POINT")
     if action.kind in ("stop", "answer"):
         name = "STATUS_TASK_IMPOSSIBLE" if "TaskImpossible" in action.text else "STATUS_TASK_COMPLETE"
@@ -106,7 +111,7 @@ def read_auto_ui(text: str) -> Action:
     y1, x1, y2, x2 = (float(number[0]) for number in numbers if number)
     if not all(0.0 <= c <= 1.0 for c in (y1, x1, y2, x2)):
         return Action("other", text.strip())
-    return dual_point((x1, y1), (x2, y2), swipe_beyond=TAP_WITHIN)
+    return dual_point((x1, y1), (x2, y2), swipe_beyond=TAP_DISTANCE)
 
 
 def _place(point: Point | None) -> str:

@@ -1,44 +1,32 @@
 """CogAgent as a policy: the 18B model (arXiv 2312.08914), the agent of arXiv 2404.06474, and the 9B model of December 2024.
 
 Both were trained on one form of question, so these prompts are theirs. Any model with images can be asked, but only these
-answer in the form that is read here.
+answer in the form that is read here: a line "Grounded Operation: …", in words for the 18B model, as a call for the 9B model
+(`CLICK(box=[[87,440,163,484]], element_info='OK')`). The 18B translations are those of arXiv 2404.06474's code, rule by rule
+and in its order, also where that loses something: on iOS, text that holds the word "tap" is not typed.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from prill.actions.phone import dual_point
-from prill.actions.webarena import key_names
+from msgspec import Meta
+
+from prill.actions.keys import key_names
+from prill.actions.phone import IPHONE_POINTS, SWIPES, TAP_DISTANCE, dual_point
 from prill.errors import NoEvidence, UsageError
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task
 
-# CogAgent's grounded operations, read into actions: those of the 18B model (arXiv 2312.08914) and those of the 9B model.
-#
-# The 18B translations are those of arXiv 2404.06474's code, rule by rule and in its order, also where that loses something: on
-# iOS, text that holds the word "tap" is not typed.
-
-
+Generation = Literal["18b", "9b"]
 SwipeUp = Literal["left-or-right", "right"]
-# An iPhone 13 or 14 in points; it only shows in the text of the action.
-_IPHONE = (390, 844)
 _OPERATION = re.compile(r"grounded operation\s*:", re.IGNORECASE)
 _PLACE = re.compile(r"\[\[\s*(\d+)\s*,\s*(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?\s*\]\]")
 _QUOTED = re.compile(r'"(.*?)"', re.DOTALL)
-# From touch to lift, as (x, y): arXiv 2404.06474's Android agent. "up" is where the finger goes.
-SWIPES: dict[str, tuple[Point, Point]] = {
-    "up": ((0.5, 0.5), (0.5, 0.2)),
-    "down": ((0.5, 0.2), (0.5, 0.5)),
-    "left": ((0.8, 0.5), (0.2, 0.5)),
-    "right": ((0.2, 0.5), (0.8, 0.5)),
-}
-# AitW draws the line between a tap and a swipe here: arXiv 2307.10088, as a fraction of the screen.
-TAP_WITHIN = 0.04
 # Android's buttons and endings by CogAgent's words, in the log form of arXiv 2404.06474.
 FIXED = {
     "press home": Action("home", "Action Type: GoHome"),
@@ -47,6 +35,74 @@ FIXED = {
     "task complete": Action("stop", "Action Type: TaskComplete"),
     "task impossible": Action("stop", "Action Type: TaskImpossible"),
 }
+# A call of the 9B model. Strings may hold brackets and, since nothing forces the model to escape them, quotation marks.
+_CALL = re.compile(r"([A-Z_]+)\s*\((.*?)\)[ \t.]*(?=\n|<<|\Z)", re.DOTALL)
+_TEXT = re.compile(r"""(\w+)\s*=\s*(['"])(.*?)\2(?=\s*(?:,\s*\w+\s*=|\Z))""", re.DOTALL)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t"}
+_ADDRESS = re.compile(r"https?://\S+|(?:[\w-]+\.)+[a-z]{2,}(?:/\S*)?")
+# The content goes one way and the finger the other.
+_FINGER = {"LEFT": "right", "RIGHT": "left", "UP": "down", "DOWN": "up"}
+_BUTTONS = {"home": "home", "back": "back"}
+
+
+class CogAgent:
+    """Decides from the screenshot alone.
+
+    The 18B model is asked for the steps with grounding and sees no history; the 9B model is told its earlier operations. With
+    the same task and seed the draws of `swipe_up` are the same.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        generation: Annotated[Generation, Meta(description="which model's form of question and answer")] = "9b",
+        swipe_up: Annotated[
+            SwipeUp | None, Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b")
+        ] = None,
+        seed: Annotated[int, Meta(description="draws left or right for such a swipe")] = 0,
+        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024,
+    ) -> None:
+        if generation not in ("18b", "9b"):
+            raise UsageError(f"unknown generation {generation!r}; choose 18b or 9b")
+        self.model = model
+        self.generation = generation
+        self.swipe_up = swipe_up
+        self.seed = seed
+        self.max_tokens = max_tokens
+        self._task = Task(goal="")
+        self._done: list[tuple[str, str]] = []
+        self._draw = random.Random(seed)
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompt does."""
+        return load_prompt("prill.policies", f"cogagent_{self.generation}").hash
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        self._task = task
+        self._done = []
+        self._draw = random.Random(f"{self.seed} {task.id} {task.goal}")
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
+        if observation.screenshot is None:
+            raise NoEvidence("cogagent looks at screenshots, and this state has none")
+        prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
+        values = {"goal": self._task.goal}
+        if self.generation == "9b":
+            lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(self._done))
+            values |= {"history": "".join(lines), "platform": _machine(self._task.platform)}
+        question = Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
+        reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=prompt.hash)
+        thought = _before_operation(reply.text)
+        if self.generation == "18b":
+            action = read_cogagent_18b(reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw)
+        else:
+            action = read_cogagent_9b(reply.text)
+            self._done.append((" ".join(action.text.split()), _sentence(thought)))
+        return Step(observation, action, thought or None)
 
 
 def operation_of(reply: str) -> str:
@@ -56,13 +112,13 @@ def operation_of(reply: str) -> str:
 
 def thousandths(text: str) -> Point:
     """The point of `[[x,y]]`, or the middle of the box `[[x1,y1,x2,y2]]`, in thousandths of the screen. Raises ValueError."""
-    found = _PLACE.search(text)
-    if found is None:
+    place = _PLACE.search(text)
+    if place is None:
         raise ValueError(f"no [[x,y]] in {excerpt(text)}")
-    numbers = [int(group) for group in found.groups() if group is not None]
+    numbers = [int(group) for group in place.groups() if group is not None]
     x, y = numbers if len(numbers) == 2 else ((numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2)
     if max(x, y) > 1000:
-        raise ValueError(f"{excerpt(found[0])} is outside the screen")
+        raise ValueError(f"{excerpt(place[0])} is outside the screen")
     return x / 1000, y / 1000
 
 
@@ -96,7 +152,7 @@ def _ios(operation: str, swipe_up: SwipeUp | None, draw: random.Random) -> Actio
         return Action("stop", "task complete")
     if "tap" in words:
         x, y = thousandths(operation)
-        return Action("click", f"tap {x * _IPHONE[0]:g} {y * _IPHONE[1]:g}", point=(x, y))
+        return Action("click", f"tap {x * IPHONE_POINTS[0]:g} {y * IPHONE_POINTS[1]:g}", point=(x, y))
     if "type" in words and (typed := _QUOTED.search(operation)):
         return Action("type", f'type "{typed[1]}"', value=typed[1])
     raise ValueError("no such operation")
@@ -110,36 +166,22 @@ def _android(operation: str) -> Action:
             point = thousandths(operation)
         except ValueError:
             return _idle()
-        return dual_point(point, point, swipe_beyond=TAP_WITHIN)
+        return dual_point(point, point, swipe_beyond=TAP_DISTANCE)
     if verb == "type":
         quoted = _QUOTED.search(operation)
         typed = quoted[1] if quoted else operation[len("type") :].strip(" :'")
         return Action("type", f"Action Type: Type, Typed Text: '{typed}'", value=typed)
     for way, (touch, lift) in SWIPES.items():
         if words.startswith(f"swipe {way}"):
-            return dual_point(touch, lift, swipe_beyond=TAP_WITHIN)
-    for said, action in FIXED.items():
-        if words.startswith(said):
+            return dual_point(touch, lift, swipe_beyond=TAP_DISTANCE)
+    for phrase, action in FIXED.items():
+        if words.startswith(phrase):
             return action
     return _idle()
 
 
 def _idle() -> Action:
     return Action("wait", "Action Type: Idle")
-
-
-# The operations of CogAgent-9B-20241220, which are written as calls: `CLICK(box=[[87,440,163,484]], element_info='OK')`.
-
-
-# Strings may hold brackets and, since nothing forces the model to escape them, quotation marks of their own kind.
-_CALL = re.compile(r"([A-Z_]+)\s*\((.*?)\)[ \t.]*(?=\n|<<|\Z)", re.DOTALL)
-_TEXT = re.compile(r"""(\w+)\s*=\s*(['"])(.*?)\2(?=\s*(?:,\s*\w+\s*=|\Z))""", re.DOTALL)
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t"}
-_ADDRESS = re.compile(r"https?://\S+|(?:[\w-]+\.)+[a-z]{2,}(?:/\S*)?")
-# The content goes one way and the finger the other.
-_FINGER = {"LEFT": "right", "RIGHT": "left", "UP": "down", "DOWN": "up"}
-_BUTTONS = {"home": "home", "back": "back"}
 
 
 def read_cogagent_9b(reply: str) -> Action:
@@ -152,17 +194,17 @@ def read_cogagent_9b(reply: str) -> Action:
     if call is None:
         return Action("other", reply.strip())
     operation, name = call[0], call[1]
-    said = {match[1]: _ESCAPE.sub(lambda c: _ESCAPED.get(c[1], c[1]), match[3]) for match in _TEXT.finditer(call[2])}
+    texts = {match[1]: _ESCAPE.sub(lambda c: _ESCAPED.get(c[1], c[1]), match[3]) for match in _TEXT.finditer(call[2])}
     point = _place(call[2])
     if name in ("CLICK", "HOVER"):
         return Action("other", operation) if point is None else Action(name.lower(), operation, point=point)
-    if name == "TYPE" and "text" in said:
-        return Action("type", operation, point=point, value=said["text"])
+    if name == "TYPE" and "text" in texts:
+        return Action("type", operation, point=point, value=texts["text"])
     if name.startswith("SCROLL_"):
         return _scrolled(name.removeprefix("SCROLL_"), operation, point)
     if name in ("KEY_PRESS", "GESTURE"):
-        return _pressed(said.get("key") or said.get("gesture") or "", operation)
-    if name == "LAUNCH" and _ADDRESS.fullmatch(address := said.get("url") or said.get("app") or ""):
+        return _pressed(texts.get("key") or texts.get("gesture") or "", operation)
+    if name == "LAUNCH" and _ADDRESS.fullmatch(address := texts.get("url") or texts.get("app") or ""):
         return Action("goto", operation, value=address if "://" in address else f"https://{address}")
     return Action("stop", operation) if name == "END" else Action("other", operation)
 
@@ -186,63 +228,6 @@ def _pressed(keys: str, operation: str) -> Action:
     return (
         Action("press", operation, value=key_names(re.sub(r"(?<=\w)-(?=.)", "+", keys))) if keys else Action("other", operation)
     )
-
-
-Generation = Literal["18b", "9b"]
-
-
-class CogAgent:
-    """Decides from the screenshot alone.
-
-    generation  "18b" is asked for the steps with grounding and sees no history; "9b" is told its earlier operations
-    swipe_up    what a swipe up of the 18B model means on iOS; see `prill.policies.cogagent.read_cogagent_18b`
-    seed        draws left or right for it; with the same task and seed the draws are the same
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        *,
-        generation: Generation = "9b",
-        swipe_up: SwipeUp | None = None,
-        seed: int = 0,
-        max_tokens: int = 1024,
-    ) -> None:
-        if generation not in ("18b", "9b"):
-            raise UsageError(f"unknown generation {generation!r}; choose 18b or 9b")
-        self.model = model
-        self.generation = generation
-        self.swipe_up = swipe_up
-        self.seed = seed
-        self.max_tokens = max_tokens
-        self._task = Task(goal="")
-        self._done: list[tuple[str, str]] = []
-        self._draw = random.Random(seed)
-
-    def reset(self, task: Task) -> None:
-        """Begin a new episode."""
-        self._task = task
-        self._done = []
-        self._draw = random.Random(f"{self.seed} {task.id} {task.goal}")
-
-    async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
-        if observation.screenshot is None:
-            raise NoEvidence("cogagent looks at screenshots, and this state has none")
-        prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
-        values = {"goal": self._task.goal}
-        if self.generation == "9b":
-            lines = (f"\n{number}. {operation}\t{said}" for number, (operation, said) in enumerate(self._done))
-            values |= {"history": "".join(lines), "platform": _machine(self._task.platform)}
-        question = Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
-        reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=prompt.hash)
-        thought = _before_operation(reply.text)
-        if self.generation == "18b":
-            action = read_cogagent_18b(reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw)
-        else:
-            action = read_cogagent_9b(reply.text)
-            self._done.append((" ".join(action.text.split()), _sentence(thought)))
-        return Step(observation, action, thought or None)
 
 
 def _machine(platform: Platform) -> str:

@@ -1,20 +1,24 @@
 """The chain-of-thought actor of WebArena (arXiv 2307.13854; the actor of arXiv 2404.06474's retries), for web and phones.
 
 It sees the page's text and its own last action, and no history. Differences: the prompts are our own, page text stands in
-quotations that no page can forge, and phones have verbs of their own.
+quotations that no page can forge, and phones have verbs of their own (`read_phone_action`). Where an environment's text has no
+numbers for its elements (MiniWoB++), `numbered` gives them.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from prill.actions.phone import DEVICE_NAMES
 from prill.actions.targets import read_target
 from prill.actions.webarena import UnreadableAction, describe, element_line, read_action
 from prill.errors import NoEvidence
@@ -24,10 +28,147 @@ from prill.policies.miniwob_text import LINE
 from prill.protocols import LanguageModel, Message
 from prill.types import Action, Observation, Platform, Step, Task
 
-# Gives elements numbers that a language agent can name, where an environment's text has none (MiniWoB++).
-
-
 _HAS_NUMBERS = re.compile(r"^\s*\[\d+\] ", re.MULTILINE)
+# The original takes the first span, also when it stands in the reasoning.
+_SPAN = re.compile(r"```(.*?)```", re.DOTALL)
+_PHRASE = re.compile(r"\s*in summary,? the next action i will perform is:?\s*\Z", re.IGNORECASE)
+_SWIPE = re.compile(r"swipe\s*\[?\s*(up|down|left|right)\s*\]?")
+_BUTTONS = {
+    "back": Action("back", "back"),
+    "go_back": Action("back", "back"),
+    "home": Action("home", "home"),
+    "go_home": Action("home", "home"),
+    "enter": Action("press", "enter", value="Enter"),
+    "press [enter]": Action("press", "enter", value="Enter"),
+    "wait": Action("wait", "wait"),
+}
+_EXPECTED = "tap [id], type [id] [text], swipe [up|down|left|right], back, home, enter, wait, stop [answer]"
+# In the words of the prompt for phones, which serves every platform but the web.
+_DEVICES = {**DEVICE_NAMES, "other": "a phone", "desktop": "a computer"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReactSpec:
+    """How the actor is asked. A token is taken as four characters.
+
+    `attempts` is the original's max_retry (1); a further attempt is told why the last one failed. Without `hint`, the turn
+    after an unreadable reply says "none", as in the paper's retries.
+    """
+
+    reasoning: Annotated[bool, Meta(description="it is to think before it acts; else the action alone")] = True
+    may_give_up: Annotated[bool, Meta(description="it is told to stop with N/A when the objective cannot be reached")] = True
+    sites: Annotated[str, Meta(description="addresses that it may go to, in words; empty: none are named")] = ""
+    observation_tokens: Annotated[
+        int, Meta(ge=1, description="more of the page is cut off, at the end of a line (WebArena: 1920)")
+    ] = 1920
+    attempts: Annotated[int, Meta(ge=1, description="how often a turn is asked while no action can be read")] = 1
+    hint: Annotated[bool, Meta(description="after an unreadable reply, the next turn says what was wrong")] = True
+    max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply (the paper: 384)")] = 384
+
+
+class React:
+    """Asks a model for one action at a time, from the page's text.
+
+    `lessons` are what was learned from earlier attempts, shown as MEMORY; the list may be changed between episodes. What cannot
+    be read becomes an action of kind `other` with the raw text; `prill.early_stop` ends the episode after three. A model whose
+    reply is cut at twice `max_tokens` ends the episode with an error.
+    """
+
+    def __init__(self, model: LanguageModel, spec: ReactSpec = ReactSpec(), *, lessons: Sequence[str] = ()) -> None:
+        self.model = model
+        self.spec = spec
+        self.lessons = list(lessons)
+        self._task = Task(goal="")
+        self._done = self._advice = ""
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompts do, or the lessons."""
+        return content_hash(prompt_hash(self.spec, platform), *self.lessons)
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode; the lessons stay."""
+        self._task = task
+        self._done = self._advice = ""
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step. Raises NoEvidence without a text, and whatever `Unscored` error the model raises."""
+        if observation.text is None:
+            raise NoEvidence("react reads the text of the page, and this state has none")
+        platform = self._task.platform
+        page = numbered(observation.text)
+        turn = Turn(
+            observation=page.text,
+            goal=self._task.goal,
+            done=self._done,
+            advice=self._advice,
+            url=observation.url or "(unknown)",
+        )
+        messages = messages_of(self.spec, platform, turn, self.lessons)
+        prompt = prompt_hash(self.spec, platform)
+        step = Step(observation, Action("other"))
+        for _ in range(self.spec.attempts):
+            reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
+            thought, written = split_reply(reply.text)
+            try:
+                action = self._read(written, page)
+            except UnreadableAction as problem:
+                action = Action("other", reply.text.strip() if written is None else written)
+                advice = f"Nothing was done: {problem}. {self._wanted}"
+                self._done, self._advice = "", advice if self.spec.hint else "none"
+                messages = (*messages, Message("assistant", (reply.text,)), Message("user", (advice,)))
+                step = Step(observation, action, thought)
+                continue
+            self._done, self._advice = action.text, ""
+            return Step(observation, action, thought)
+        return step
+
+    @property
+    def _wanted(self) -> str:
+        words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
+        return f"Reply with {words}one action between triple back-ticks."
+
+    def _read(self, written: str | None, page: NumberedText) -> Action:
+        """The action with its element's line as target, described as logs do. Raises UnreadableAction."""
+        if written is None:
+            raise UnreadableAction("the reply has no action between triple back-ticks")
+        on_web = self._task.platform == "web"
+        action = read_action(written) if on_web else read_phone_action(written)
+        if on_web or action.target is not None:
+            action = replace(action, text=describe(action, page.text))
+        return replace(action, target=page.target(action.target))
+
+
+def split_reply(reply: str) -> tuple[str | None, str | None]:
+    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds; None: there is none.
+
+    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out there.
+    """
+    reply = reply.rpartition("</think>")[2]
+    span = _SPAN.search(reply)
+    if span is None:
+        return None, None
+    return _PHRASE.sub("", reply[: span.start()]).strip() or None, span[1].strip()
+
+
+def read_phone_action(text: str) -> Action:
+    """The action that an agent wrote; `target` is `[number]`.
+
+    Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the finger goes: up shows what is
+    further down. Raises UnreadableAction for everything else.
+    """
+    text = text.strip()
+    if (button := _BUTTONS.get(text.lower())) is not None:
+        return button
+    if swipe := _SWIPE.fullmatch(text.lower()):
+        return Action("swipe", f"swipe [{swipe[1]}]", value=swipe[1])
+    verb = re.match(r"tap|click|type|stop", text)
+    if verb is None:
+        raise UnreadableAction(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
+    if verb[0] == "tap":
+        return read_action("click" + text.removeprefix("tap"))
+    if verb[0] == "type" and not text.endswith(("[0]", "[1]")):
+        text += " [0]"
+    return read_action(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,55 +194,12 @@ def numbered(text: str) -> NumberedText:
     lines: list[str] = []
     named: dict[str, str] = {}
     for line in text.splitlines():
-        if found := LINE.fullmatch(line):
+        if element := LINE.fullmatch(line):
             number = str(len(named) + 1)
-            named[number] = line[found.end("indent") : found.start("state")]
-            line = f"{found['indent']}[{number}] {line.strip()}"
+            named[number] = line[element.end("indent") : element.start("state")]
+            line = f"{element['indent']}[{number}] {line.strip()}"
         lines.append(line)
     return NumberedText("\n".join(lines), named)
-
-
-# What language agents write to act on a phone: WebArena's form, `verb [argument]`, with the verbs of a touch screen.
-
-
-_SWIPE = re.compile(r"swipe\s*\[?\s*(up|down|left|right)\s*\]?")
-_BUTTONS = {
-    "back": Action("back", "back"),
-    "go_back": Action("back", "back"),
-    "home": Action("home", "home"),
-    "go_home": Action("home", "home"),
-    "enter": Action("press", "enter", value="Enter"),
-    "press [enter]": Action("press", "enter", value="Enter"),
-    "wait": Action("wait", "wait"),
-}
-_EXPECTED = "tap [id], type [id] [text], swipe [up|down|left|right], back, home, enter, wait, stop [answer]"
-
-
-def read_phone_action(text: str) -> Action:
-    """The action that an agent wrote; `target` is `[number]`.
-
-    Unlike in a browser, `type` presses Enter only for `[1]` at its end. `swipe` says where the finger goes: up shows what is
-    further down. Raises UnreadableAction for everything else.
-    """
-    text = text.strip()
-    if (button := _BUTTONS.get(text.lower())) is not None:
-        return button
-    if swipe := _SWIPE.fullmatch(text.lower()):
-        return Action("swipe", f"swipe [{swipe[1]}]", value=swipe[1])
-    verb = re.match(r"tap|click|type|stop", text)
-    if verb is None:
-        raise UnreadableAction(f"{excerpt(text)} is no action; the actions are {_EXPECTED}")
-    if verb[0] == "tap":
-        return read_action("click" + text.removeprefix("tap"))
-    if verb[0] == "type" and not text.endswith(("[0]", "[1]")):
-        text += " [0]"
-    return read_action(text)
-
-
-# What `react` sends to its model: the prompt of the platform, two worked examples, and the state of this turn.
-
-
-_DEVICES = {"android": "an Android phone", "ios": "an iPhone", "other": "a phone", "desktop": "a computer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,59 +226,48 @@ class _Examples:
     phone: tuple[Turn, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variant:
-    """How the actor is asked.
+def messages_of(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[str]) -> tuple[Message, ...]:
+    """The whole request: system text, the examples as turns already taken, and the present turn."""
+    source = _examples()
+    wording, examples = source.wording, source.web if platform == "web" else source.phone
+    kind = "" if spec.reasoning else "_direct"
+    values = {
+        "code": NONCE,
+        "memory_note": wording["memory_note"] if lessons else "",
+        "impossible": wording["impossible"] if spec.may_give_up else "",
+        "method": wording[f"method{kind}"],
+        "form": wording[f"form{kind}"].replace("{action}", "click [104]" if platform == "web" else "tap [4]"),
+    }
+    if platform == "web":
+        values["sites"] = f"\nSites that you may go to: {spec.sites}\n" if spec.sites else ""
+    else:
+        values["device"] = _DEVICES[platform]
+    messages: list[Message] = []
+    for example in examples:
+        filled = _filled(spec, platform, example, [example.lesson] if lessons and example.lesson else [], values)
+        thought = f"{example.thought} {wording['phrase']} " if spec.reasoning else ""
+        messages += [*filled[0 if not messages else 1 :], Message("assistant", (f"{thought}```{example.action}```",))]
+    return (*messages, _filled(spec, platform, turn, lessons, values)[1])
 
-    `reasoning`: it is to think before it acts, else the action alone. `may_give_up`: it is told to stop with N/A when the
-    objective cannot be reached. `sites`: addresses it may go to, in words; empty: none are named. `observation_tokens`: more
-    of the page is cut off, at the end of a line; a token is taken as four characters.
-    """
 
-    reasoning: bool = True
-    may_give_up: bool = True
-    sites: str = ""
-    observation_tokens: int = 1920
+def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
+    """Follows everything that is sent besides the turn itself."""
+    asked = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
+    return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), asked)
 
-    def messages(self, platform: Platform, turn: Turn, lessons: Sequence[str]) -> tuple[Message, ...]:
-        """The whole request: system text, the examples as turns already taken, and the present turn."""
-        examples = _examples()
-        words, shown = examples.wording, examples.web if platform == "web" else examples.phone
-        kind = "" if self.reasoning else "_direct"
-        values = {
-            "code": NONCE,
-            "memory_note": words["memory_note"] if lessons else "",
-            "impossible": words["impossible"] if self.may_give_up else "",
-            "method": words[f"method{kind}"],
-            "form": words[f"form{kind}"].replace("{action}", "click [104]" if platform == "web" else "tap [4]"),
-        }
-        if platform == "web":
-            values["sites"] = f"\nSites that you may go to: {self.sites}\n" if self.sites else ""
-        else:
-            values["device"] = _DEVICES[platform]
-        sent: list[Message] = []
-        for example in shown:
-            filled = self._filled(platform, example, [example.lesson] if lessons and example.lesson else [], values)
-            said = f"{example.thought} {words['phrase']} " if self.reasoning else ""
-            sent += [*filled[0 if not sent else 1 :], Message("assistant", (f"{said}```{example.action}```",))]
-        return (*sent, self._filled(platform, turn, lessons, values)[1])
 
-    def hash(self, platform: Platform) -> str:
-        """Follows everything that is sent besides the turn itself."""
-        return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), repr(self))
-
-    def _filled(self, platform: Platform, turn: Turn, lessons: Sequence[str], values: dict[str, str]) -> list[Message]:
-        state = {
-            "observation": _unticked(quoted("page", cut(turn.observation, self.observation_tokens))),
-            "goal": turn.goal,
-            "memory": f"MEMORY:\n{clean(chr(10).join(lessons))}\n" if lessons else "",
-            "previous": clean(turn.advice) or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
-        }
-        if platform == "web":
-            # Without blanks, an address cannot read like a sentence.
-            state["url"] = _unticked("%20".join(clean(turn.url).split())[:500])
-        filled = load_prompt("prill.policies", _prompt(platform)).fill({**values, **state})
-        return [Message("system", (filled["system"],)), Message("user", (filled["user"],))]
+def _filled(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[str], values: dict[str, str]) -> list[Message]:
+    state = {
+        "observation": _unticked(quoted("page", cut(turn.observation, spec.observation_tokens))),
+        "goal": turn.goal,
+        "memory": f"MEMORY:\n{clean(chr(10).join(lessons))}\n" if lessons else "",
+        "previous": clean(turn.advice) or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
+    }
+    if platform == "web":
+        # Without blanks, an address cannot read like a sentence.
+        state["url"] = _unticked("%20".join(clean(turn.url).split())[:500])
+    filled = load_prompt("prill.policies", _prompt(platform)).fill({**values, **state})
+    return [Message("system", (filled["system"],)), Message("user", (filled["user"],))]
 
 
 def _unticked(text: str) -> str:
@@ -209,106 +296,3 @@ def _source() -> str:
 @cache
 def _examples() -> _Examples:
     return msgspec.convert(tomllib.loads(_source()), _Examples)
-
-
-# The original takes the first span, also when it stands in the reasoning.
-_SPAN = re.compile(r"```(.*?)```", re.DOTALL)
-_PHRASE = re.compile(r"\s*in summary,? the next action i will perform is:?\s*\Z", re.IGNORECASE)
-
-
-class React:
-    """Asks a model for one action at a time, from the page's text.
-
-    lessons    what was learned from earlier attempts: shown as MEMORY. The list may be changed between episodes
-    variant    how the actor is asked
-    attempts   how often a turn is asked when no action can be read (the original's max_retry: 1); a further attempt is told
-               why the last one failed
-    hint       after an unreadable reply, the next turn's PREVIOUS ACTION says what was wrong; False: it says "none", as in
-               the paper's retries
-    max_tokens of one reply (the paper: 384); a model that is cut at twice as many ends the episode with an error
-
-    What cannot be read becomes an action of kind `other` with the raw text; `prill.early_stop` ends the episode after three.
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        *,
-        lessons: Iterable[str] = (),
-        variant: Variant | None = None,
-        attempts: int = 1,
-        hint: bool = True,
-        max_tokens: int = 384,
-    ) -> None:
-        self.model = model
-        self.lessons = list(lessons)
-        self.variant = variant or Variant()
-        self.attempts = attempts
-        self.hint = hint
-        self.max_tokens = max_tokens
-        self._task = Task(goal="")
-        self._done = self._advice = ""
-
-    def reset(self, task: Task) -> None:
-        """Begin a new episode; the lessons stay."""
-        self._task = task
-        self._done = self._advice = ""
-
-    async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence without a text, and whatever `Unscored` error the model raises."""
-        if observation.text is None:
-            raise NoEvidence("react reads the text of the page, and this state has none")
-        platform = self._task.platform
-        page = numbered(observation.text)
-        turn = Turn(
-            observation=page.text,
-            goal=self._task.goal,
-            done=self._done,
-            advice=self._advice,
-            url=observation.url or "(unknown)",
-        )
-        messages = self.variant.messages(platform, turn, self.lessons)
-        prompt = self.variant.hash(platform)
-        step = Step(observation, Action("other"))
-        for _ in range(max(1, self.attempts)):
-            reply = await self.model.complete(messages, max_tokens=self.max_tokens, prompt=prompt)
-            thought, said = split_reply(reply.text)
-            try:
-                action = self._read(said, page)
-            except UnreadableAction as problem:
-                action = Action("other", reply.text.strip() if said is None else said)
-                advice = f"Nothing was done: {problem}. {self._wanted}"
-                self._done, self._advice = "", advice if self.hint else "none"
-                messages = (*messages, Message("assistant", (reply.text,)), Message("user", (advice,)))
-                step = Step(observation, action, thought)
-                continue
-            self._done, self._advice = action.text, ""
-            return Step(observation, action, thought)
-        return step
-
-    @property
-    def _wanted(self) -> str:
-        words = "your reasoning, the summarising phrase, and " if self.variant.reasoning else ""
-        return f"Reply with {words}one action between triple back-ticks."
-
-    def _read(self, said: str | None, page: NumberedText) -> Action:
-        """The action with its element's line as target, described as logs do. Raises UnreadableAction."""
-        if said is None:
-            raise UnreadableAction("the reply has no action between triple back-ticks")
-        on_web = self._task.platform == "web"
-        action = read_action(said) if on_web else read_phone_action(said)
-        if on_web or action.target is not None:
-            action = replace(action, text=describe(action, page.text))
-        return replace(action, target=page.target(action.target))
-
-
-def split_reply(reply: str) -> tuple[str | None, str | None]:
-    """The reasoning without its closing phrase, and what the first pair of triple back-ticks holds; None: there is none.
-
-    What a reasoning model thinks to itself, up to `</think>`, is left out: it tries actions out there.
-    """
-    reply = reply.rpartition("</think>")[2]
-    span = _SPAN.search(reply)
-    if span is None:
-        return None, None
-    return _PHRASE.sub("", reply[: span.start()]).strip() or None, span[1].strip()

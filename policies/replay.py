@@ -3,44 +3,68 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from prill.actions.targets import read_target
 from prill.actions.webarena import element_line
 from prill.errors import UsageError
-from prill.types import Action, Observation, Step, Task, Trajectory
+from prill.store import read_trajectories
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 
 class HumanReplay:
     """Repeats the actions and thoughts of the trajectory that was recorded for the task, and gives its answer at the end.
 
     An element whose number has changed is found again by its role and name. It plays a fixed list: it does not react to what
-    it sees, so where the environment goes another way than it did then, later actions may do nothing.
+    it sees, so where the environment goes another way than it did then, later actions may do nothing. Broken lines of a file
+    are left out.
     """
 
-    def __init__(self, trajectories: Iterable[Trajectory]) -> None:
+    def __init__(
+        self,
+        trajectories: Annotated[
+            str | Sequence[Trajectory], msgspec.Meta(description="the trajectories to play again, or a file of them")
+        ],
+    ) -> None:
+        items = read_trajectories(trajectories) if isinstance(trajectories, str | Path) else trajectories
+        self._trajectories = [item for item in items if isinstance(item, Trajectory)]
         self._by_task: dict[str, Trajectory] = {}
-        for trajectory in trajectories:
+        for trajectory in self._trajectories:
             for key in (trajectory.task.id, trajectory.task.goal):
                 self._by_task.setdefault(key, trajectory)
         self._by_task.pop("", None)
-        self._player = ReplayPolicy(())
+        self._steps = ReplayPolicy(())
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the recorded trajectories do."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
+        played = [(t.task.id, t.task.goal, [(s.thought, s.action) for s in t.steps], t.answer) for t in self._trajectories]
+        return sha256(msgspec.json.encode(played)).hexdigest()
 
     def reset(self, task: Task) -> None:
         """Begins the first trajectory with the task's id, else with its goal. Raises UsageError when there is none."""
-        found = self._by_task.get(task.id) or self._by_task.get(task.goal)
-        if found is None:
+        recorded = self._by_task.get(task.id) or self._by_task.get(task.goal)
+        if recorded is None:
             raise UsageError(f"no recorded trajectory for the task {task.id!r} ({task.goal!r})")
-        moves: list[Step | Action] = list(found.steps)
-        if not moves or not found.steps[-1].action.is_final:
-            moves.append(Action("stop", "stop", value=found.answer))
-        self._player = ReplayPolicy(moves)
-        self._player.reset(task)
+        moves: list[Step | Action] = list(recorded.steps)
+        if not moves or not recorded.steps[-1].action.is_final:
+            moves.append(Action("stop", "stop", value=recorded.answer))
+        self._steps = ReplayPolicy(moves)
+        self._steps.reset(task)
 
     async def act(self, observation: Observation) -> Step:
         """The next recorded step, on the element as it is called now."""
-        step = await self._player.act(observation)
+        step = await self._steps.act(observation)
         return replace(step, action=relocated(step.action, observation.text or ""))
 
 

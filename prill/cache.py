@@ -43,6 +43,9 @@ class DiskCache:
         self._connection: sqlite3.Connection | None = None
         self._process = 0
 
+    def __reduce__(self) -> tuple[type[DiskCache], tuple[Path]]:
+        return DiskCache, (self.path,)  # the file travels, its connection and lock do not
+
     def get(self, key: str) -> bytes | None:
         """The value, or None."""
         with self._lock, self._failures():
@@ -91,6 +94,9 @@ class InFlight:
 
     def __init__(self) -> None:
         self._tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, asyncio.Future[Any]]] = WeakKeyDictionary()
+
+    def __reduce__(self) -> tuple[type[InFlight], tuple[()]]:
+        return InFlight, ()  # what is under way here is not under way elsewhere
 
     async def once(self, key: str, work: Callable[[], Awaitable[_T]]) -> _T:
         """The result of `work`, run by the first caller; when that one is cancelled, the next runs it anew."""

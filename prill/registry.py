@@ -1,8 +1,9 @@
 """Things made by name: one registry a kind, options that are read strictly, and makers of the user's own.
 
 A maker is a class or a function; its parameters are the options of what it makes, and their annotations say what may stand
-there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an option bounds and a phrase for listings. The same maker
-serves Python keywords, a TOML or JSON table and the command line.
+there. `Annotated[int, msgspec.Meta(ge=1, description="…")]` gives an option bounds and a phrase for listings. Where a maker
+has a parameter `spec` of a dataclass, the fields of that dataclass are options of the maker. The same maker serves Python
+keywords, a TOML or JSON table and the command line.
 """
 
 from __future__ import annotations
@@ -119,23 +120,18 @@ def load_object(reference: str) -> Any:
 
 
 def options_of(maker: Maker) -> dict[str, Option]:
-    """The options of a maker by name, in the order of its parameters."""
-    hints = _hints(maker)
-    parameters = [
-        parameter
-        for parameter in inspect.signature(maker).parameters.values()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    return {
-        parameter.name: Option(
-            parameter.name,
-            hint := hints.get(parameter.name, Any),
-            None if parameter.default is _REQUIRED else parameter.default,
-            parameter.default is _REQUIRED,
-            _description(hint),
-        )
-        for parameter in parameters
-    }
+    """The options of a maker by name, in the order of its parameters; the fields of its `spec` stand for that."""
+    hints, spec = _hints(maker), _spec_of(maker)
+    options: dict[str, Option] = {}
+    for name, parameter in inspect.signature(maker).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if spec is not None and name == "spec":
+            options |= options_of(spec)
+            continue
+        hint, required = hints.get(name, Any), parameter.default is _REQUIRED
+        options[name] = Option(name, hint, None if required else parameter.default, required, _description(hint))
+    return options
 
 
 def read_options(
@@ -161,13 +157,24 @@ def read_options(
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
         about = f" ({missing.description})" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
-    return {name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()}
+    values = {name: _value(value, options[name], place, parts or {}, lax) for name, value in given.items()}
+    spec = _spec_of(maker)
+    if spec is None:
+        return values
+    fields = {name: values.pop(name) for name in options_of(spec) if name in values}
+    return {**values, "spec": spec(**fields)}
 
 
 def nearest(name: str, names: typing.Iterable[str]) -> str:
     """` (did you mean 'x'?)` where a name is close to one of those, else nothing."""
     close = get_close_matches(name, list(names), 1)
     return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _spec_of(maker: Maker) -> type[Any] | None:
+    """The dataclass of the maker's parameter `spec`."""
+    spec = _bare(_hints(maker).get("spec"))[0]
+    return spec if inspect.isclass(spec) and is_dataclass(spec) and spec is not maker else None
 
 
 def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker], lax: bool) -> Any:
@@ -179,12 +186,29 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise OptionError(f"{here}: expected a list, got {type(value).__name__}", option.name)
         return [parts[bare](one, f"{here}[{i}]") for i, one in enumerate(value)]
+    if bare is Path and isinstance(value, str):
+        value = Path(value)
+    hint, optional = _without_none(option.type)
+    if value is None and optional:
+        return None
     try:
-        return msgspec.convert(value, option.type, strict=not lax)
+        return msgspec.convert(value, hint, strict=not lax)
     except msgspec.ValidationError as error:
         raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
         return value
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    """The type without None, its bounds kept, and whether None was allowed: msgspec takes bounds on numbers only."""
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        bare, optional = _without_none(inner)
+        return (Annotated[(bare, *notes)] if optional else hint), optional
+    args = get_args(hint)
+    if get_origin(hint) in _UNIONS and type(None) in args:
+        return typing.Union[tuple(arg for arg in args if arg is not type(None))], True  # noqa: UP007 - made at run time
+    return hint, hint is Any
 
 
 def _bare(hint: Any) -> tuple[Any, bool]:

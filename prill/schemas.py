@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import msgspec
 
@@ -72,7 +73,7 @@ def check_file(
 
 def _lines(path: str | os.PathLike[str], kind: Kind | None) -> Iterator[list[str]]:
     """The problems of each line of labels or verdicts, or of something else."""
-    decoder = msgspec.json.Decoder(_RECORDS[kind] if kind else dict)
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_RECORDS[kind] if kind else dict)
     for line in read_lines(path):
         place = f"{os.fspath(path)}:{line.number}"
         try:

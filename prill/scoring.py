@@ -18,6 +18,7 @@ import msgspec
 from prill.errors import InputError
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
+from prill.tables import Verdicts
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog
 
@@ -75,7 +76,7 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
 
 def score(
     trajectories: Iterable[Item] | str | os.PathLike[str], judge: Evaluator, *, concurrency: int | None = None
-) -> list[Verdict]:
+) -> Verdicts:
     """Verdicts in the order of the trajectories (or of the lines of a file): the one synchronous door, for scripts.
 
     `concurrency` is how many trajectories are judged at a time; None: as many as the judge's model takes calls. Broken lines
@@ -83,13 +84,13 @@ def score(
     EndpointError and UsageError.
     """
 
-    async def run() -> list[Verdict]:
+    async def run() -> Verdicts:
         source: Iterable[Item] = (
             trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
         )
         at_once = concurrency or _concurrency(judge)
         verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once)}
-        return [verdicts[place] for place in sorted(verdicts)]
+        return Verdicts(verdicts[place] for place in sorted(verdicts))
 
     try:
         asyncio.get_running_loop()

@@ -230,7 +230,8 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
     def moved(observation: Observation, where: str) -> Observation:
         if not observation.screenshot:
             return observation
-        return replace(observation, screenshot=change(observation.screenshot, f"{where}.screenshot"))
+        screenshot = change(observation.screenshot, f"{where}.screenshot")
+        return Observation(screenshot, observation.text, observation.url, observation.caption)
 
     steps = tuple(
         step

@@ -16,9 +16,14 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from prill.testing.android import FakeAdb
+
+# Another worker may hold an example up for longer than its usual 0.2 s.
+hypothesis.settings.register_profile("tests", deadline=None)
+hypothesis.settings.load_profile("tests")
 
 _declared: list[Any] = []  # the declarations last as long as this object
 
@@ -47,7 +52,17 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
     return declare
 
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
+# Files here wait for browsers, phones and models, some of them for minutes.
+LONG = ("emulators", "test_examples.py", "commands")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """For several workers: the long files first, so that in the end no worker is alone with one."""
+    if hasattr(config, "workerinput"):
+        rank = {name: index for index, name in enumerate(LONG)}
+        items.sort(key=lambda item: rank.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
 
 
 @pytest.fixture(scope="session")

@@ -10,14 +10,14 @@ from prill.cache import DiskCache, InFlight, cache_folder
 from prill.errors import UsageError
 
 
-def test_what_is_kept_is_found_by_another_cache_on_the_same_file(tmp_path: Path) -> None:
+def test_caches_share_one_file(tmp_path: Path) -> None:
     path = tmp_path / "deep/er/c.sqlite"
     DiskCache(path).put("k", b"\0v")
     assert DiskCache(path).get("k") == b"\0v"
     assert DiskCache(path).get("other") is None
 
 
-def test_a_file_that_is_no_cache_is_named_and_left_alone(tmp_path: Path) -> None:
+def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_text("my notes, which are long enough to be taken for a header of something")
     with pytest.raises(UsageError, match=r"c\.sqlite cannot be used"):
@@ -25,7 +25,7 @@ def test_a_file_that_is_no_cache_is_named_and_left_alone(tmp_path: Path) -> None
     assert path.read_text().startswith("my notes")
 
 
-def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_two_writers_work_side_by_side(tmp_path: Path) -> None:
     one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
     for i in range(20):
         (one, two)[i % 2].put(str(i), b"x")
@@ -35,7 +35,7 @@ def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
     plain.close()
 
 
-def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_follows_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PRILL_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "prill"
@@ -43,7 +43,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
     assert cache_folder() == tmp_path / "mine"
 
 
-async def test_equal_work_in_flight_is_done_once_and_its_error_reaches_everybody() -> None:
+async def test_equal_work_in_flight_runs_once() -> None:
     shared, done = InFlight(), []
 
     async def work() -> int:

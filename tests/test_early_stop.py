@@ -22,20 +22,20 @@ def typed(value: str, field: str = "[5] textbox 'Search'") -> Action:
     return Action("type", target=field, value=value)
 
 
-def test_three_unreadable_actions_in_a_row_end_it_and_two_do_not() -> None:
+def test_three_unreadable_actions_end_it() -> None:
     unreadable = [Action("other", text) for text in ("a", "b", "c")]
     assert EarlyStop()(steps(*unreadable)) == "3 actions in a row could not be read"
     assert EarlyStop()(steps(*unreadable[:2])) is None
     assert EarlyStop()(steps(*unreadable[:2], CART, unreadable[2])) is None
 
 
-def test_three_equal_clicks_in_a_row_end_it() -> None:
+def test_three_equal_clicks_end_it() -> None:
     assert EarlyStop()(steps(CART, CART, CART)) == "the same action 3 times in a row"
     assert EarlyStop()(steps(CART, CART)) is None
     assert EarlyStop()(steps(CART, CART, Action("back"), CART)) is None
 
 
-def test_typing_three_times_into_one_field_ends_it_also_with_other_actions_between() -> None:
+def test_typing_thrice_in_a_field_ends_it() -> None:
     loop = steps(typed("a"), CART, typed("b"), Action("scroll", value="down"), typed("c"))
     assert EarlyStop()(loop) == "typed into the same field 3 times"
     assert EarlyStop()(loop[:-1]) is None
@@ -47,7 +47,7 @@ def test_typing_three_times_into_one_field_ends_it_also_with_other_actions_betwe
     "gesture",
     [Action("swipe", value="up"), Action("wait"), Action("click", point=(0.9, 0.5)), Action("scroll", point=(0.5, 0.5))],
 )
-def test_gestures_may_be_repeated_while_they_change_the_screen(gesture: Action) -> None:
+def test_gestures_that_change_may_repeat(gesture: Action) -> None:
     assert EarlyStop()([Step(Observation(text=f"row {i}"), gesture) for i in range(9)]) is None
     assert EarlyStop()([Step(Observation(screenshot=f"{i}.png"), gesture) for i in range(9)]) is None
     still = [Step(Observation(screenshot=f"clock{i}.png", text="the last row"), gesture) for i in range(3)]
@@ -94,7 +94,7 @@ def test_nothing_done_yet_is_no_loop() -> None:
         (Action("new_tab"), Action("close_tab"), False),
     ],
 )
-def test_actions_are_compared_by_what_they_act_on(one: Action, other: Action, same: bool) -> None:
+def test_actions_compare_by_target(one: Action, other: Action, same: bool) -> None:
     assert same_action(one, other) is same
 
 
@@ -104,18 +104,18 @@ async def play(actions: list[Action], **settings: object) -> Trajectory:
     return await rollout(ReplayPolicy(actions), ReplayEnvironment(record), task, id="e", early_stop=EarlyStop(**settings))  # type: ignore[arg-type]
 
 
-async def test_the_reason_is_on_the_record_and_is_no_answer() -> None:
+async def test_reason_is_recorded_no_answer() -> None:
     trajectory = await play([CART] * 5)
     assert (len(trajectory.steps), trajectory.answer, trajectory.error) == (3, None, None)
     assert trajectory.metadata == {"ended_by": "early_stop", "stopped": "the same action 3 times in a row"}
 
 
-async def test_thirty_steps_are_the_end_of_an_episode_that_never_repeats_itself() -> None:
+async def test_thirty_steps_are_the_end() -> None:
     trajectory = await play([Action("click", point=(i / 100, 0.5)) for i in range(60)])
     assert (len(trajectory.steps), trajectory.metadata) == (30, {"ended_by": "max_steps"})
 
 
-async def test_an_action_that_ends_the_episode_is_the_agents_end_not_a_loop() -> None:
+async def test_agents_own_end_is_no_loop() -> None:
     trajectory = await play([CART, CART, Action("stop", value="done")], repeats=2)
     assert trajectory.metadata["ended_by"] == "early_stop"
     trajectory = await play([CART, Action("stop", value="done")], repeats=2)

@@ -44,7 +44,7 @@ class Clicker:
         return Step(observation, Action("answer", value="there") if done else Action("click"), self.goal)
 
 
-async def test_a_final_action_ends_the_episode_with_its_answer_and_is_not_executed() -> None:
+async def test_final_action_ends_with_answer() -> None:
     environment = Counter()
     trajectory = await rollout(Clicker(stops_at=2), environment, TASK, id="a")
     assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
@@ -52,7 +52,7 @@ async def test_a_final_action_ends_the_episode_with_its_answer_and_is_not_execut
     assert trajectory.metadata == {"ended_by": "agent"}
 
 
-async def test_the_environment_may_end_the_episode() -> None:
+async def test_environment_may_end_episode() -> None:
     trajectory = await rollout(Clicker(), Counter(ends_after=3), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (
         3,
@@ -61,17 +61,17 @@ async def test_the_environment_may_end_the_episode() -> None:
     )
 
 
-async def test_the_number_of_actions_is_bounded() -> None:
+async def test_number_of_actions_is_bounded() -> None:
     trajectory = await rollout(Clicker(), Counter(), TASK, id="a", max_steps=4)
     assert (len(trajectory.steps), trajectory.final, trajectory.metadata["ended_by"]) == (4, Observation(text="4"), "max_steps")
 
 
-async def test_a_broken_environment_leaves_the_steps_so_far_and_an_error() -> None:
+async def test_broken_environment_keeps_steps() -> None:
     trajectory = await rollout(Clicker(), Counter(breaks_after=1), TASK, id="a")
     assert (len(trajectory.steps), trajectory.final, trajectory.error) == (2, None, "the browser is gone")
 
 
-async def test_an_early_stop_is_on_record_with_its_reason_and_is_no_answer() -> None:
+async def test_early_stop_is_no_answer() -> None:
     trajectory = await rollout(
         Clicker(), Counter(), TASK, id="a", early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None
     )
@@ -79,7 +79,7 @@ async def test_an_early_stop_is_on_record_with_its_reason_and_is_no_answer() -> 
     assert trajectory.metadata == {"ended_by": "early_stop", "stopped": "it turns in circles"}
 
 
-async def test_whoever_watches_sees_the_record_after_the_start_and_after_each_action() -> None:
+async def test_watcher_sees_every_action() -> None:
     seen: list[tuple[int, str | None]] = []
 
     def watch(record: Trajectory) -> None:
@@ -89,7 +89,7 @@ async def test_whoever_watches_sees_the_record_after_the_start_and_after_each_ac
     assert seen == [(0, "0"), (1, "1"), (2, "2")]
 
 
-async def test_an_agent_without_an_action_leaves_the_state_it_was_in() -> None:
+async def test_mute_agent_leaves_its_state() -> None:
     class Mute(Clicker):
         async def act(self, observation: Observation) -> Step:
             raise Refusal("I would rather not")
@@ -99,6 +99,6 @@ async def test_an_agent_without_an_action_leaves_the_state_it_was_in() -> None:
     assert trajectory.error == "the agent's model gave no action (refusal): I would rather not"
 
 
-async def test_an_episode_out_of_time_is_an_error_not_a_verdict() -> None:
+async def test_timeout_is_an_error_no_verdict() -> None:
     trajectory = await rollout(Clicker(), Counter(slow=5), TASK, id="a", timeout=0.05)
     assert trajectory.error == "the episode took more than 0.05 s"

@@ -76,7 +76,9 @@ def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path)
 
 def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
-    where = run(python, "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path)
+    where = run(
+        python, "-I", "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path
+    )
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
 
@@ -94,7 +96,10 @@ def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, 
     assert "<script" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("verb", ["score", "agree", "report", "annotate", "fit", "calibrate", "redteam", "rollout", "convert"])
+@pytest.mark.parametrize(
+    "verb",
+    ["score", "agree", "report", "annotate", "table", "check", "fit", "calibrate", "redteam", "rollout", "convert"],
+)
 def test_every_installed_verb_shows_its_help(python: Path, tmp_path: Path, verb: str) -> None:
     assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
 

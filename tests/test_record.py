@@ -84,7 +84,7 @@ def recorded(out: Path, file: str = "trajectories.jsonl") -> list[Trajectory]:
     return [item for item in read if isinstance(item, Trajectory)]
 
 
-async def test_every_episode_is_recorded_once_with_its_label_by_several_environments(tmp_path: Path) -> None:
+async def test_pool_records_each_episode_once(tmp_path: Path) -> None:
     phones = [Counter(), Counter(), Counter()]
     counts = await record(Pool(phones), episodes(*names(20)), tmp_path, oracle=Counter.grade)
     assert counts == Recorded(success=20)
@@ -97,7 +97,7 @@ async def test_every_episode_is_recorded_once_with_its_label_by_several_environm
     assert again == Recorded(success=1, skipped=20)
 
 
-async def test_an_environment_that_cannot_begin_is_set_aside_and_its_episodes_go_to_the_others(tmp_path: Path) -> None:
+async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:
     dead, well = Counter(dead=True), Counter()
     pool = Pool([dead, well])
     counts = await record(pool, episodes(*names(20)), tmp_path)
@@ -105,13 +105,13 @@ async def test_an_environment_that_cannot_begin_is_set_aside_and_its_episodes_go
     assert (dead.begun, dead.closed) == (3, 1)
 
 
-async def test_a_run_ends_with_a_clear_error_when_no_environment_is_left(tmp_path: Path) -> None:
+async def test_run_ends_without_environments(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="no environment is left that works; the last one said: the phone is gone"):
         await record(Pool([Counter(dead=True), Counter(dead=True)]), episodes(*names(20)), tmp_path)
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
 
 
-async def test_an_environment_that_breaks_in_the_middle_leaves_its_steps_and_is_used_again(tmp_path: Path) -> None:
+async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
     counts = await record(Pool([Counter(breaks_at=2)]), episodes(*names(5)), tmp_path)
     assert counts == Recorded(broken=5)
     assert {(t.error, len(t.steps), t.metadata["ended_by"]) for t in recorded(tmp_path)} == {
@@ -119,7 +119,7 @@ async def test_an_environment_that_breaks_in_the_middle_leaves_its_steps_and_is_
     }
 
 
-async def test_broken_episodes_are_played_again_on_demand_and_their_first_records_are_kept(tmp_path: Path) -> None:
+async def test_broken_episodes_can_be_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
     assert await record(Pool([Counter()]), episodes("a", "b"), tmp_path) == Recorded(skipped=2)
     counts = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade, retry_broken=True)
@@ -129,21 +129,21 @@ async def test_broken_episodes_are_played_again_on_demand_and_their_first_record
     assert [(label.id, label.success) for label in read_labels(tmp_path / "labels.jsonl")] == [("a", True), ("b", True)]
 
 
-async def test_an_agent_whose_model_fails_is_on_the_record_and_the_run_goes_on(tmp_path: Path) -> None:
+async def test_model_failure_is_on_the_record(tmp_path: Path) -> None:
     failing = episodes("a", "b", raises=TransportFailure("no answer"))
     counts = await record(Pool([Counter()]), [*failing, *episodes("c")], tmp_path)
     assert (counts.broken, counts.undecided) == (2, 1)
     assert recorded(tmp_path)[0].error == "the agent's model gave no action (transport): no answer"
 
 
-async def test_an_endpoint_that_can_serve_nobody_ends_the_run_and_what_is_finished_stays(tmp_path: Path) -> None:
+async def test_endpoint_error_keeps_the_finished(tmp_path: Path) -> None:
     mixed = [*episodes("a"), *episodes("b", raises=EndpointError("refused key")), *episodes("c")]
     with pytest.raises(EndpointError):
         await record(Pool([Counter()]), mixed, tmp_path)
     assert [t.id for t in recorded(tmp_path)] == ["a"]
 
 
-async def test_a_cancelled_run_leaves_its_episode_aside_and_is_taken_up(tmp_path: Path) -> None:
+async def test_cancelled_run_is_taken_up(tmp_path: Path) -> None:
     class Stuck(Clicks):
         async def act(self, observation: Observation) -> Step:
             if observation.text == "1":
@@ -163,7 +163,7 @@ async def test_a_cancelled_run_leaves_its_episode_aside_and_is_taken_up(tmp_path
     assert (left.id, len(left.steps), left.error) == ("a~1", 1, "the run was stopped in the middle of this episode")
 
 
-async def test_a_slow_agent_is_not_taken_for_an_environment_that_cannot_begin(tmp_path: Path) -> None:
+async def test_slow_agent_is_no_dead_environment(tmp_path: Path) -> None:
     class Slow(Clicks):
         async def act(self, observation: Observation) -> Step:
             await asyncio.sleep(60)
@@ -172,21 +172,21 @@ async def test_a_slow_agent_is_not_taken_for_an_environment_that_cannot_begin(tm
     phone = Counter()
     pool = Pool([phone])
     slow = [Episode(id=name, task=partial(Counter.task, name=name), policy=Slow) for name in names(4)]
-    assert await record(pool, slow, tmp_path, timeout=0.05) == Recorded(broken=4)
+    assert await record(pool, slow, tmp_path, timeout=0.3) == Recorded(broken=4)
     assert (phone.begun, pool.size) == (4, 1)
 
 
-async def test_an_environment_that_hangs_before_the_episode_costs_its_time_limit_only(tmp_path: Path) -> None:
+async def test_hanging_start_costs_its_time_limit(tmp_path: Path) -> None:
     async def never(environment: Counter) -> Task:
         await asyncio.sleep(60)
         raise AssertionError
 
     hanging = [Episode(id="a", task=never, policy=Clicks), *episodes("b")]
-    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=0.05) == Recorded(lost=1, undecided=1)
+    assert await record(Pool([Counter()]), hanging, tmp_path, timeout=1.0) == Recorded(lost=1, undecided=1)
 
 
 @pytest.mark.parametrize("fault", ["hangs", "breaks", "has no model"])
-async def test_an_oracle_that_cannot_look_leaves_the_episode_undecided_and_says_why(fault: str, tmp_path: Path) -> None:
+async def test_blind_oracle_leaves_undecided(fault: str, tmp_path: Path) -> None:
     async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
         if fault == "hangs":
             await asyncio.sleep(60)
@@ -199,7 +199,7 @@ async def test_an_oracle_that_cannot_look_leaves_the_episode_undecided_and_says_
     assert (label.success, label.note) == (None, f"the oracle could not look: {why}")
 
 
-async def test_a_stop_while_the_oracle_looks_keeps_the_last_step(tmp_path: Path) -> None:
+async def test_stop_in_oracle_keeps_last_step(tmp_path: Path) -> None:
     async def oracle(environment: Counter, trajectory: Trajectory) -> LabelRecord:
         looking.set()
         await asyncio.sleep(60)
@@ -216,7 +216,7 @@ async def test_a_stop_while_the_oracle_looks_keeps_the_last_step(tmp_path: Path)
     assert (len(left.steps), left.answer) == (3, "count, a")
 
 
-async def test_a_bug_ends_the_run_loudly_and_the_next_run_goes_on_after_its_episode(tmp_path: Path) -> None:
+async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
     class Faulty(Clicks):
         async def act(self, observation: Observation) -> Step:
             if observation.text == "1":
@@ -236,19 +236,19 @@ async def test_a_bug_ends_the_run_loudly_and_the_next_run_goes_on_after_its_epis
     assert broken.metadata == {"ended_by": "error", "seed": 3}
 
 
-async def test_only_the_broken_episodes_that_were_asked_for_are_played_again(tmp_path: Path) -> None:
+async def test_only_requested_ones_are_retried(tmp_path: Path) -> None:
     await record(Pool([Counter(breaks_at=2)]), episodes("a", "b"), tmp_path)
     assert await record(Pool([Counter()]), episodes("b"), tmp_path, retry_broken=True) == Recorded(undecided=1)
     assert {t.id: t.error for t in recorded(tmp_path)} == {"a": "the browser is gone", "b": None}
 
 
-async def test_a_label_without_its_episode_is_replaced_when_the_episode_is_played_again(tmp_path: Path) -> None:
+async def test_stray_label_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "labels.jsonl").write_text('{"id": "a", "success": false, "source": "oracle"}\n')
     await record(Pool([Counter()]), episodes("a"), tmp_path, oracle=Counter.grade)
     assert [label.success for label in read_labels(tmp_path / "labels.jsonl")] == [True]
 
 
-async def test_two_runs_cannot_write_to_one_folder(tmp_path: Path) -> None:
+async def test_second_run_in_folder_is_refused(tmp_path: Path) -> None:
     from prill.run_folder import RunFolder
 
     with RunFolder(tmp_path), pytest.raises(UsageError, match="another process is recording"):
@@ -279,7 +279,7 @@ PROGRAM = """
 """
 
 
-def test_killed_again_and_again_a_run_has_every_episode_once_and_loses_no_step(tmp_path: Path) -> None:
+def test_killed_runs_lose_no_step(tmp_path: Path) -> None:
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path)]
     here = str(Path(__file__).parent)
     done: list[int] = []

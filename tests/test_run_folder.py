@@ -22,7 +22,7 @@ def kept(folder: Path, file: str = "trajectories.jsonl") -> list[str]:
     return [item.id for item in read_trajectories(folder / file) if isinstance(item, Trajectory)]
 
 
-def test_a_full_disk_is_one_clear_error_and_leaves_no_half_line(tmp_path: Path) -> None:
+def test_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RunFolder(tmp_path) as folder:
         folder.keep(episode("a"), LabelRecord(id="a", success=True))
@@ -41,7 +41,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_no_half_line(tmp_path: Path) 
         assert [label.id for label in read_labels(tmp_path / "labels.jsonl")] == ["a", "c"]
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+def test_unusable_folder_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UsageError, match="cannot be written: "):
@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("torn", [b'{"id": "b", "ta', b"x" * 200_000])
-def test_a_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
+def test_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         folder.keep(episode("a"), None)
     path = tmp_path / "trajectories.jsonl"
@@ -59,7 +59,7 @@ def test_a_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
         assert ("a" in folder, "b" in folder, path.read_bytes()) == (True, False, whole)
 
 
-def test_a_whole_last_line_that_an_editor_left_without_its_newline_stays(tmp_path: Path) -> None:
+def test_line_without_newline_stays(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         folder.keep(episode("a"), None)
         folder.keep(episode("b", "x" * 100_000), None)
@@ -70,7 +70,7 @@ def test_a_whole_last_line_that_an_editor_left_without_its_newline_stays(tmp_pat
         assert path.read_bytes() == whole
 
 
-def test_a_partial_record_that_is_damaged_is_named(tmp_path: Path) -> None:
+def test_damaged_partial_record_is_named(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         folder.note(episode("a"))
     (path,) = (tmp_path / "partial").glob("*.json")
@@ -81,7 +81,7 @@ def test_a_partial_record_that_is_damaged_is_named(tmp_path: Path) -> None:
     RunFolder(tmp_path).close()
 
 
-def test_broken_episodes_leave_the_file_only_when_they_are_to_be_played_again(tmp_path: Path) -> None:
+def test_only_episodes_to_replay_leave(tmp_path: Path) -> None:
     with RunFolder(tmp_path) as folder:
         for id, error in (("a", "gone"), ("b", None), ("c", "gone")):
             folder.keep(episode(id, error=error), None)

@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     assert (report.good, "directory" in report.problems[0]) == (0, True)
 
 
-def test_a_damaged_archive_counts_its_good_part(tmp_path: Path) -> None:
+def test_cut_archive_counts_its_good_part(tmp_path: Path) -> None:
     import gzip
 
     packed = gzip.compress(b"".join(GOOD % str(i).encode() for i in range(50_000)))

@@ -37,24 +37,24 @@ FULL = {
 }
 
 
-def test_a_line_of_the_documented_format_survives_a_round_trip(tmp_path: Path) -> None:
+def test_documented_line_round_trips(tmp_path: Path) -> None:
     trajectory = decode_trajectory(json.dumps(FULL).encode(), tmp_path)
     assert trajectory.steps[0].observation.screenshot == str(tmp_path / "images/0.png")
     assert json.loads(encode_trajectory(trajectory, tmp_path)) == FULL
 
 
-def test_only_the_goal_and_the_id_are_required(tmp_path: Path) -> None:
+def test_only_goal_and_id_are_required(tmp_path: Path) -> None:
     trajectory = decode_trajectory(b'{"id": "a", "task": {"goal": "g"}}', tmp_path)
     assert trajectory == Trajectory(id="a", task=Task(goal="g"))
 
 
-def test_earlier_turns_and_errors_survive_a_round_trip(tmp_path: Path) -> None:
+def test_earlier_turns_and_errors_stay(tmp_path: Path) -> None:
     earlier = Trajectory(id="e", task=Task(goal="first"), error="lost", steps=(Step(Observation(), Action("stop")),))
     trajectory = Trajectory(id="a", task=Task(goal="g", earlier=(earlier,)))
     assert decode_trajectory(encode_trajectory(trajectory, tmp_path), tmp_path) == trajectory
 
 
-def test_unknown_keys_are_kept_in_metadata_under_their_path(tmp_path: Path) -> None:
+def test_unknown_keys_go_to_metadata(tmp_path: Path) -> None:
     record = json.loads(json.dumps(FULL))
     record["extra"] = 1
     record["task"]["difficulty"] = "hard"
@@ -86,7 +86,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("line", "problem"), BROKEN)
-def test_a_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: Path) -> None:
+def test_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=problem):
         decode_trajectory(line, tmp_path)
 
@@ -106,12 +106,12 @@ def test_a_broken_line_says_what_and_where(line: bytes, problem: str, tmp_path: 
         ),
     ).map(lambda record: json.dumps(record).encode())
 )
-def test_whatever_a_line_holds_it_is_a_trajectory_or_an_input_error(line: bytes) -> None:
+def test_any_line_decodes_or_is_input_error(line: bytes) -> None:
     with contextlib.suppress(InputError):
         assert isinstance(decode_trajectory(line, Path("/data")), Trajectory)
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_link_out_of_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "secret.png").write_bytes(b"x")
     (tmp_path / "data/link.png").symlink_to(tmp_path / "secret.png")
@@ -120,7 +120,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_reading_goes_on_after_a_broken_line(packed: bool, tmp_path: Path) -> None:
+def test_reading_survives_a_broken_line(packed: bool, tmp_path: Path) -> None:
     lines = b'{"id": "a", "task": {"goal": "g"}}\n\n{"id": "b", "task": {}}\n{"id": "c", "task": {"goal": "g"}}'
     path = tmp_path / "t.jsonl"  # the content, not the name, tells that it is packed
     path.write_bytes(gzip.compress(lines) if packed else lines)
@@ -131,14 +131,14 @@ def test_reading_goes_on_after_a_broken_line(packed: bool, tmp_path: Path) -> No
     assert broken.message == f"{path}:3: missing field `goal` - at `$.task`"
 
 
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+def test_missing_file_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         list(read_trajectories(tmp_path / "none.jsonl"))
     with pytest.raises(UsageError, match="directory"):
         list(read_trajectories(tmp_path))
 
 
-def test_a_damaged_archive_is_an_input_error_after_its_good_part(tmp_path: Path) -> None:
+def test_cut_archive_yields_its_good_part(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     lines = b"".join(b'{"id": "%d", "task": {"goal": "%s"}}\n' % (i, str(hash(str(i))).encode()) for i in range(5000))
     path.write_bytes(gzip.compress(lines)[:-2000])
@@ -148,7 +148,7 @@ def test_a_damaged_archive_is_an_input_error_after_its_good_part(tmp_path: Path)
         list(reading)
 
 
-def test_an_archive_with_a_wrong_byte_is_an_input_error_too(tmp_path: Path) -> None:
+def test_flipped_byte_is_an_input_error(tmp_path: Path) -> None:
     packed = bytearray(gzip.compress(b'{"id": "a", "task": {"goal": "g"}}\n' * 50))
     packed[20] ^= 0xFF
     (tmp_path / "t.jsonl.gz").write_bytes(packed)
@@ -156,7 +156,7 @@ def test_an_archive_with_a_wrong_byte_is_an_input_error_too(tmp_path: Path) -> N
         list(read_trajectories(tmp_path / "t.jsonl.gz"))
 
 
-def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Path) -> None:
+def test_verdict_keys_are_the_documented(tmp_path: Path) -> None:
     verdict = Verdict(
         id="a", success=True, score=0.9, evaluator=EvaluatorInfo("vlm", "1", "m", "sha256:0", {"k": 1}), key="sha256:1"
     )
@@ -167,7 +167,7 @@ def test_verdicts_survive_a_round_trip_and_have_the_documented_keys(tmp_path: Pa
     assert list(json.loads(encode(verdict))) == keys
 
 
-def test_a_torn_last_verdict_is_skipped_but_a_broken_middle_one_is_an_error(tmp_path: Path) -> None:
+def test_only_a_torn_last_line_is_skipped(tmp_path: Path) -> None:
     line = encode(Verdict(id="a", success=True, evaluator=EvaluatorInfo("vlm", "1")))
     path = tmp_path / "v.jsonl"
     path.write_bytes(line + line[:20])
@@ -189,14 +189,12 @@ def test_labels_need_id_and_success(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("success", "unscored", "score"), [(None, None, None), (True, "parse", None), (None, "parse", 0.5), (True, None, 2)]
 )
-def test_a_verdict_that_contradicts_itself_cannot_be_made(
-    success: bool | None, unscored: str | None, score: float | None
-) -> None:
+def test_contradictory_verdict_is_refused(success: bool | None, unscored: str | None, score: float | None) -> None:
     with pytest.raises(ValueError, match="verdict|score"):
         Verdict(id="a", success=success, unscored=unscored, score=score, evaluator=EvaluatorInfo("x", "1"))  # type: ignore[arg-type]
 
 
-def test_a_file_of_another_kind_is_named_as_what_it_is(tmp_path: Path) -> None:
+def test_wrong_kind_of_file_is_named(tmp_path: Path) -> None:
     kinds = {
         "verdicts": encode(Verdict(id="a", success=True, score=1.0, evaluator=EvaluatorInfo("vlm", "1"))),
         "labels": encode(LabelRecord(id="a", success=True)),

@@ -16,7 +16,7 @@ def verdict(id: str, success: bool | None = True, unscored: str | None = None, k
     return Verdict(id=id, success=success, unscored=unscored, evaluator=INFO, key=key)  # type: ignore[arg-type]
 
 
-def test_what_is_appended_is_on_disk_before_the_log_is_closed(tmp_path: Path) -> None:
+def test_append_is_on_disk_before_close(tmp_path: Path) -> None:
     log = VerdictLog(tmp_path / "out/v.jsonl", INFO)
     log.append(verdict("a"))
     assert (tmp_path / "out/v.jsonl").read_bytes() == encode(verdict("a"))
@@ -25,7 +25,7 @@ def test_what_is_appended_is_on_disk_before_the_log_is_closed(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("torn", [b'{"id":"b","succ', b"\xff\xfe", b"{"])
-def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path, torn: bytes) -> None:
+def test_torn_last_line_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")) + torn)
     with VerdictLog(path, INFO) as log:
@@ -34,7 +34,7 @@ def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path, torn: byt
     assert [v.id for v in read_verdicts(path)] == ["a", "b"]
 
 
-def test_a_whole_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+def test_line_without_newline_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")).rstrip())
     with VerdictLog(path, INFO) as log:
@@ -42,7 +42,7 @@ def test_a_whole_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
     assert [v.id for v in read_verdicts(path)] == ["a", "b"]
 
 
-def test_done_goes_by_content_and_by_what_may_be_tried_again(tmp_path: Path) -> None:
+def test_done_goes_by_key_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     rows = [verdict("a"), verdict("b", None, "timeout"), verdict("c", None, "budget"), verdict("d", None, "input")]
     path.write_bytes(b"".join(map(encode, rows)))
@@ -53,7 +53,7 @@ def test_done_goes_by_content_and_by_what_may_be_tried_again(tmp_path: Path) -> 
         assert [log.done(id, "k") for id in "abcd"] == [True, False, False, False]
 
 
-def test_a_new_verdict_replaces_the_old_line_of_its_id_when_closed(tmp_path: Path) -> None:
+def test_new_verdict_replaces_the_old(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a", None, "timeout")) + encode(verdict("b")))
     path.chmod(0o640)
@@ -65,7 +65,7 @@ def test_a_new_verdict_replaces_the_old_line_of_its_id_when_closed(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_replacement_that_a_crash_left_twice_is_tidied_by_the_next_run(tmp_path: Path) -> None:
+def test_id_left_twice_by_crash_is_tidied(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a", None, "timeout")) + encode(verdict("a")))
     with VerdictLog(path, INFO) as log:
@@ -73,7 +73,7 @@ def test_a_replacement_that_a_crash_left_twice_is_tidied_by_the_next_run(tmp_pat
     assert [v.success for v in read_verdicts(path)] == [True]
 
 
-def test_verdicts_of_another_evaluator_are_neither_mixed_nor_lost(tmp_path: Path) -> None:
+def test_other_evaluators_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")))
     with pytest.raises(UsageError, match="holds verdicts of another evaluator.*model m there, n now"):
@@ -81,7 +81,7 @@ def test_verdicts_of_another_evaluator_are_neither_mixed_nor_lost(tmp_path: Path
     assert path.read_bytes() == encode(verdict("a"))
 
 
-def test_beginning_anew_keeps_the_old_file_aside(tmp_path: Path) -> None:
+def test_no_resume_keeps_a_backup(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")))
     with VerdictLog(path, EvaluatorInfo("other", "1"), resume=False) as log:
@@ -90,7 +90,7 @@ def test_beginning_anew_keeps_the_old_file_aside(tmp_path: Path) -> None:
     assert path.read_bytes() == b""
 
 
-def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_trajectory_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_text('{"id": "a", "task": {"goal": "g"}}\n')
     with pytest.raises(UsageError, match=r"v\.jsonl:1: not a verdict"):
@@ -98,7 +98,7 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == '{"id": "a", "task": {"goal": "g"}}\n'
 
 
-def test_a_line_of_something_else_is_not_taken_for_a_torn_one(tmp_path: Path) -> None:
+def test_foreign_line_is_no_torn_verdict(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("my notes")
     with pytest.raises(UsageError, match="not a verdict"):
@@ -106,11 +106,11 @@ def test_a_line_of_something_else_is_not_taken_for_a_torn_one(tmp_path: Path) ->
     assert path.read_text() == "my notes"
 
 
-def test_two_processes_cannot_write_one_file(tmp_path: Path) -> None:
+def test_second_writer_is_refused(tmp_path: Path) -> None:
     with VerdictLog(tmp_path / "v.jsonl", INFO), pytest.raises(UsageError, match="another process"):
         VerdictLog(tmp_path / "v.jsonl", INFO)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         VerdictLog(tmp_path, INFO)

@@ -1,6 +1,6 @@
 """Result folders of AgentLab and BrowserGym experiments: exp_args.pkl, goal_object.pkl.gz, step_<n>.pkl.gz, screenshots.
 
-The pickles are read as plain data (see `inert_pickle`); neither package is needed. A run is a folder with step_0.pkl.gz or
+The pickles are read as plain data (see `safe_pickle`); neither package is needed. A run is a folder with step_0.pkl.gz or
 exp_args.pkl; folders whose names begin with `_` are earlier tries that AgentLab moved away, and are passed over.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.reading.records import decoded, image_in, made, sound, whole_file
+from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, valid_unicode
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -48,19 +48,19 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 
 def _read(folder: Path, root: Path) -> Trajectory | BadLine:
-    return made(str(folder), lambda: _trajectory(folder, root))
+    return read_record(str(folder), lambda: _trajectory(folder, root))
 
 
 def _label(folder: Path, root: Path) -> LabelRecord | BadLine | None:
-    return made(str(folder), lambda: oracle_label(_id(folder, root), _summary(folder)))
+    return read_record(str(folder), lambda: oracle_label(_id(folder, root), _summary(folder)))
 
 
 def _runs(root: Path) -> list[Path]:
     marks = [*root.rglob("exp_args.pkl"), *root.rglob("step_0.pkl.gz")]
-    found = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
-    if not found:
+    folders = sorted({path.parent for path in marks if not path.parent.name.startswith("_")})
+    if not folders:
         raise UsageError(f"{root}: expected a folder with exp_args.pkl or step_0.pkl.gz in it or below")
-    return found
+    return folders
 
 
 def _id(folder: Path, root: Path) -> str:
@@ -72,13 +72,13 @@ def _summary(folder: Path) -> Summary:
     if not path.is_file():
         return Summary()
     try:
-        return decoded(whole_file(path), Summary)
+        return decode_json(read_file(path), Summary)
     except InputError as error:
         raise InputError(f"{path.name}: {error}") from None
 
 
 def _trajectory(folder: Path, root: Path) -> Trajectory:
-    numbers = sorted(int(found[1]) for path in folder.iterdir() if (found := _STEP.fullmatch(path.name)))
+    numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := _STEP.fullmatch(path.name)))
     if not numbers:
         raise InputError("no step was recorded")
     if numbers != list(range(len(numbers))):
@@ -87,9 +87,9 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
     turns, goal = [], ""
     for number in numbers:
         step = fields(load_pickle(folder / f"step_{number}.pkl.gz"))
-        seen = fields(step.get("obs"))
-        goal = goal or _text(seen.get("goal")) or ""
-        turns.append(Turn(_observation(seen, folder, number), _text(step.get("action")), _thought(step)))
+        observed = fields(step.get("obs"))
+        goal = goal or _text(observed.get("goal")) or ""
+        turns.append(Turn(_observation(observed, folder, number), _text(step.get("action")), _thought(step)))
     arguments = _arguments(folder)
     steps, final, answer = steps_of(turns)
     summary, name = _summary(folder), _text(fields(arguments.get("env_args")).get("task_name"))
@@ -115,11 +115,11 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
     )
 
 
-def _observation(seen: dict[str, Any], folder: Path, number: int) -> Observation:
+def _observation(observed: dict[str, Any], folder: Path, number: int) -> Observation:
     names = (f"screenshot_step_{number}{suffix}" for suffix in (".png", ".jpg"))
     screenshot = next((image_in(folder, name) for name in names if (folder / name).is_file()), None)
-    text = next((text for key in _TEXTS if (text := _text(seen.get(key)))), None)
-    return Observation(screenshot, text, _text(seen.get("url")))
+    text = next((text for key in _TEXTS if (text := _text(observed.get(key)))), None)
+    return Observation(screenshot, text, _text(observed.get("url")))
 
 
 def _thought(step: dict[str, Any]) -> str | None:
@@ -143,4 +143,4 @@ def _goal(folder: Path) -> str:
 
 
 def _text(value: object) -> str | None:
-    return sound(value) if isinstance(value, str) and value else None
+    return valid_unicode(value) if isinstance(value, str) and value else None

@@ -28,21 +28,21 @@ def load_labels(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
                 if grade.strip():
                     value = _grade(grade)
                     notes = [*(["partially correct"] if value == 0.5 else []), *([note.strip()] if note.strip() else [])]
-                    said = "; ".join(notes) or None
-                    yield LabelRecord(id=task, success=value == 1.0, annotator=annotator, note=said)
+                    note_text = "; ".join(notes) or None
+                    yield LabelRecord(id=task, success=value == 1.0, annotator=annotator, note=note_text)
         except InputError as error:
             yield BadLine(task, place, str(error), task.encode())
 
 
 def load_grades(path: str | PathLike[str]) -> dict[str, dict[str, float]]:
     """For each task the grade that each person gave. Raises InputError, with the line, for what is no grade."""
-    found: dict[str, dict[str, float]] = {}
+    grades: dict[str, dict[str, float]] = {}
     for place, task, people in _rows(path):
         try:
-            found[task] = {annotator: _grade(grade) for annotator, grade, _ in people if grade.strip()}
+            grades[task] = {annotator: _grade(grade) for annotator, grade, _ in people if grade.strip()}
         except InputError as error:
             raise InputError(f"{place}: {error}") from None
-    return found
+    return grades
 
 
 def _rows(path: str | PathLike[str]) -> Iterator[tuple[str, str, list[tuple[str, str, str]]]]:

@@ -1,7 +1,8 @@
-"""AgentRewardBench (arXiv 2504.08942), the cleaned trajectories: <benchmark>/<agent>/<experiment>/<task>.json.
+"""AgentRewardBench (arXiv 2504.08942): cleaned trajectories, <benchmark>/<agent>/<experiment>/<task>.json, and annotations.csv.
 
 The fields are those that the package agent-reward-bench 0.1.2 writes. The published files may differ in details, so where
-a screenshot path leads, and whether the goal is a text or a list of parts, is found out by trying.
+a screenshot path leads, and whether the goal is a text or a list of parts, is found out by trying. The human annotations are
+one table.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from os import PathLike
 from pathlib import Path
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.reading.records import decoded, made, whole_file
+from prill.datasets.reading.records import decode_json, read_file, read_record
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
+
+# Of annotations.csv: the columns that are needed, and the answers that are decisions.
+_COLUMNS = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
+_SUCCESS = {"Successful": True, "Unsuccessful": False}
 
 
 @dataclass(frozen=True)
@@ -74,25 +79,56 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
             yield label
 
 
+def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `human` a line of annotations.csv; the note keeps what else was asked.
+
+    Ids are `<benchmark>/<model>/<task>`, as `load_labels` has them. An unknown answer is no decision.
+    Raises UsageError when the file is no such table.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            if missing := [name for name in _COLUMNS if name not in (reader.fieldnames or ())]:
+                raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
+            for row in reader:
+                cells = {name: (value or "").strip() for name, value in row.items() if isinstance(value, str) or value is None}
+                place = f"{path}:{reader.line_num}"
+                if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
+                    yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
+                    continue
+                extra = [name.removeprefix("trajectory_") for name in cells if name.startswith("trajectory_")]
+                extra = [f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"]
+                yield LabelRecord(
+                    id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
+                    success=_SUCCESS.get(cells["trajectory_success"]),
+                    annotator=cells["annotator_name"] or None,
+                    note="; ".join(extra) or None,
+                )
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None
+
+
 def _read(path: Path, root: Path) -> Trajectory | BadLine:
-    return made(str(path), lambda: _trajectory(path, root))
+    return read_record(str(path), lambda: _trajectory(path, root))
 
 
 def _label(path: Path) -> LabelRecord | BadLine | None:
     def make() -> LabelRecord | None:
-        run = decoded(whole_file(path), _Outcome)
+        run = decode_json(read_file(path), _Outcome)
         return oracle_label(_id(path, run), run.summary_info or Summary())
 
-    return made(str(path), make)
+    return read_record(str(path), make)
 
 
 def _files(root: Path) -> list[Path]:
     if root.is_file():
         return [root]
-    found = sorted(path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json"))
-    if not found:
+    paths = sorted(path for path in root.rglob("*.json*") if path.name.removesuffix(".gz").endswith(".json"))
+    if not paths:
         raise UsageError(f"{root}: expected a file, or a folder with .json files in it")
-    return found
+    return paths
 
 
 def _id(path: Path, run: _Run | _Outcome) -> str:
@@ -105,11 +141,11 @@ def _task_name(path: Path) -> str:
 
 
 def _trajectory(path: Path, root: Path) -> Trajectory:
-    run = decoded(whole_file(path), _Run)
-    found = _Screenshots(path, root)
+    run = decode_json(read_file(path), _Run)
+    screenshots = _Screenshots(path, root)
     turns = [
         Turn(
-            Observation(found.path(step.screenshot_path), step.axtree_pruned or step.axtree or None, step.url or None),
+            Observation(screenshots.path(step.screenshot_path), step.axtree_pruned or step.axtree or None, step.url or None),
             step.action,
             step.reasoning,
         )
@@ -127,7 +163,7 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         "seed": run.seed,
         "terminated": summary.terminated,
         "truncated": summary.truncated,
-        "screenshots_missing": found.missing or None,
+        "screenshots_missing": screenshots.missing or None,
     }
     return Trajectory(
         id=_id(path, run),
@@ -164,42 +200,3 @@ class _Screenshots:
                     return str((base / end).resolve())
         self.missing += 1
         return None
-
-
-# AgentRewardBench's human annotations as one table, annotations.csv (arXiv 2504.08942).
-#
-# Ids are made as the runs of `arb_webjudge` have them, benchmark/model/task, so that these labels join with those runs.
-
-
-_SUCCESS = {"Successful": True, "Unsuccessful": False}
-_NEEDED = ("annotator_name", "benchmark", "task_id", "model_name", "trajectory_success")
-
-
-def load_annotations(path: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `human` a line; the note keeps what else was asked. An unknown answer is no decision.
-
-    Raises UsageError when the file is no such table.
-    """
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            if missing := [name for name in _NEEDED if name not in (reader.fieldnames or ())]:
-                raise UsageError(f"{path}: the table has no column {', '.join(missing)}")
-            for row in reader:
-                cells = {name: (value or "").strip() for name, value in row.items() if isinstance(value, str) or value is None}
-                place = f"{path}:{reader.line_num}"
-                if not all(cells[name] for name in ("benchmark", "task_id", "model_name")):
-                    yield BadLine(place, place, "benchmark, task_id or model_name is empty", b"")
-                    continue
-                extra = [name.removeprefix("trajectory_") for name in cells if name.startswith("trajectory_")]
-                extra = [f"{name}: {cells[f'trajectory_{name}']}" for name in extra if name != "success"]
-                yield LabelRecord(
-                    id=f"{cells['benchmark']}/{cells['model_name'].removeprefix('GenericAgent-')}/{cells['task_id']}",
-                    success=_SUCCESS.get(cells["trajectory_success"]),
-                    annotator=cells["annotator_name"] or None,
-                    note="; ".join(extra) or None,
-                )
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path}: no CSV in UTF-8: {error}") from None

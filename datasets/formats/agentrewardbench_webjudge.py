@@ -49,13 +49,13 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Opinion:
+class _Annotation:
     annotator: str
     success: str
 
 
 @dataclass(frozen=True)
-class _Spent:
+class _Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -65,13 +65,13 @@ class _Reference:
     verdict: str | None = None
     text: str | None = None
     model: str | None = None
-    usage: _Spent = _Spent()
+    usage: _Usage = _Usage()
 
 
 @dataclass(frozen=True)
 class _Labels:
     id: str
-    human: tuple[_Opinion, ...] = ()
+    human: tuple[_Annotation, ...] = ()
     oracle_reward: float | None = None
     reference_judges: dict[str, _Reference] = field(default_factory=dict)
 
@@ -107,25 +107,25 @@ def load_reference_verdicts(
     """
     others: set[str] = set()
     rows = read_rows(find_rows(folder, "labels"), _Labels, lambda row: [row])
-    known = False
+    present = False
     for row in rows:
         if isinstance(row, BadLine):
             yield row
-        elif found := row.reference_judges.get(judge):
-            known = True
-            yield _reference_verdict(row.id, judge, found, as_recorded)
+        elif reference := row.reference_judges.get(judge):
+            present = True
+            yield _reference_verdict(row.id, judge, reference, as_recorded)
         else:
             others.update(row.reference_judges)
-    if not known:
+    if not present:
         raise UsageError(f"{folder}: no judge is called {judge!r}; there are: {', '.join(sorted(others)) or 'none'}")
 
 
-def _reference_verdict(id: str, judge: str, said: _Reference, as_recorded: bool) -> Verdict:
-    evaluator = EvaluatorInfo(judge, "recorded", said.model)
-    usage = Usage(1, said.usage.prompt_tokens, said.usage.completion_tokens, usd=None)
-    text = said.text or ""
+def _reference_verdict(id: str, judge: str, reference: _Reference, as_recorded: bool) -> Verdict:
+    evaluator = EvaluatorInfo(judge, "recorded", reference.model)
+    usage = Usage(1, reference.usage.prompt_tokens, reference.usage.completion_tokens, usd=None)
+    text = reference.text or ""
     try:
-        fields = _REPLY.parse(f"status: {said.verdict}" if as_recorded else text)
+        fields = _REPLY.parse(f"status: {reference.verdict}" if as_recorded else text)
     except Unparsable as error:
         return Verdict(id=id, unscored="parse", reason=str(error), usage=usage, evaluator=evaluator)
     success = fields["status"] == "success"

@@ -89,14 +89,14 @@ def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
 
 def _trajectory(row: _Row) -> Iterator[Trajectory]:
     task = Task(id=row.task, goal=row.goal, platform="android", site="androidworld")
-    yield _told(row, task) if row.narrative is not None else _recorded(row, task)
+    yield _from_narrative(row, task) if row.narrative is not None else _from_steps(row, task)
 
 
 def _label(row: _Labels) -> Iterator[LabelRecord]:
     yield LabelRecord(id=row.id, success=None if row.oracle_reward is None else row.oracle_reward == 1.0, source="oracle")
 
 
-def _told(row: _Row, task: Task) -> Trajectory:
+def _from_narrative(row: _Row, task: Task) -> Trajectory:
     metadata: dict[str, object] = {"evidence": "narrative"}
     if row.run_time_s is not None:
         metadata["run_time_s"] = row.run_time_s
@@ -104,10 +104,10 @@ def _told(row: _Row, task: Task) -> Trajectory:
     return Trajectory(id=row.id, task=task, agent=row.agent, steps=(step,), metadata=metadata)
 
 
-def _recorded(row: _Row, task: Task) -> Trajectory:
-    shown = [element for screen in (*(step.ui for step in row.steps), row.final_ui or ()) for element in screen]
-    width = max((element.b[2] for element in shown), default=0)
-    height = max((element.b[3] for element in shown), default=0)
+def _from_steps(row: _Row, task: Task) -> Trajectory:
+    elements = [element for screen in (*(step.ui for step in row.steps), row.final_ui or ()) for element in screen]
+    width = max((element.b[2] for element in elements), default=0)
+    height = max((element.b[3] for element in elements), default=0)
     size = (max(width, _SCREEN[0]), max(height, _SCREEN[1]))
     steps = []
     for raw in row.steps:
@@ -136,18 +136,18 @@ def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
     return "\n".join(lines)
 
 
-def _parse(said: str) -> tuple[Action, str | None]:
+def _parse(line: str) -> tuple[Action, str | None]:
     """The action and the thought of "Reason: … Action: {…}"; kind `other` where the end is no command.
 
     `index` counts elements of a longer list than the recorded one, so it cannot be turned into a place on the screen.
     """
-    reason, found, text = said.rpartition("Action:")
+    reason, marker, text = line.rpartition("Action:")
     text = text.strip()
     thought = reason.strip().removeprefix("Reason:").strip() or None
     try:
         command = msgspec.json.decode(text, type=_Command)
     except msgspec.MsgspecError:
-        return (Action("other", text), thought) if found else (Action("other", said.strip()), None)
+        return (Action("other", text), thought) if marker else (Action("other", line.strip()), None)
     kind = _KINDS.get(command.action_type, "other")
     target = None if command.index is None else str(command.index)
     value = command.text or command.direction or command.app_name

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from prill.datasets.reading.chat import Call, ChatMessage, Part, conversation
-from prill.datasets.reading.images import Unpacked, albums
-from prill.datasets.reading.records import decoded, made
+from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.records import decode_json, read_record
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -107,8 +107,8 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
     paths = sorted(path for path in root.rglob("*.json") if path.is_file()) if root.is_dir() else [root]
-    found, taken = False, set[str]()
-    with albums(images) as store:
+    any_document, ids = False, set[str]()
+    with image_store(images) as store:
         for path in paths:
             try:
                 data = path.read_bytes()
@@ -117,44 +117,44 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
                 continue
             if root.is_dir() and _MARK not in data:
                 continue
-            found = True
+            any_document = True
             name = path.relative_to(root).with_suffix("").as_posix() if root.is_dir() else path.stem
-            unpacked = Unpacked(store, path.parent)
-            yield made(str(path), lambda: _trajectory(_decoded(data), name, taken, unpacked))  # noqa: B023 - called at once
+            unpacked = RecordImages(store, path.parent)
+            yield read_record(str(path), lambda: _trajectory(_decoded(data), name, ids, unpacked))  # noqa: B023 - called at once
             unpacked.next_record()
-    if not found:
+    if not any_document:
         raise UsageError(f"{source}: expected JSON files with a schema_version of ATIF in it")
 
 
 def _decoded(data: bytes) -> _Document:
-    document = decoded(data, _Document)
+    document = decode_json(data, _Document)
     if not document.schema_version.encode().startswith(_MARK):
         raise InputError(f"schema_version is {document.schema_version!r}; expected ATIF-v1.…")
     return document
 
 
-def _trajectory(document: _Document, name: str, taken: set[str], images: Unpacked) -> Trajectory:
+def _trajectory(document: _Document, name: str, ids: set[str], images: RecordImages) -> Trajectory:
     messages = [message for step in document.steps for message in _messages(step)]
-    found = conversation(messages, images, screen_size(document.agent.tool_definitions or ()))
-    id = _unique(document.trajectory_id or document.session_id or name, taken)
+    chat = conversation(messages, images, screen_size(document.agent.tool_definitions or ()))
+    id = _unique(document.trajectory_id or document.session_id or name, ids)
     agent = document.agent
     return Trajectory(
         id=id,
-        task=Task(goal=found.goal),
+        task=Task(goal=chat.goal),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
-        steps=found.steps,
-        final=found.final,
-        answer=found.answer,
-        metadata=_spent(document),
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
+        metadata=_usage(document),
     )
 
 
-def _unique(id: str, taken: set[str]) -> str:
+def _unique(id: str, ids: set[str]) -> str:
     free, count = id, 1
-    while free in taken:
+    while free in ids:
         count += 1
         free = f"{id}#{count}"
-    taken.add(free)
+    ids.add(free)
     return free
 
 
@@ -178,17 +178,17 @@ def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[Part, ...] | 
     )
 
 
-def _spent(document: _Document) -> dict[str, int | float]:
+def _usage(document: _Document) -> dict[str, int | float]:
     """The run's totals, or the sums over its steps where the document states none."""
     totals, steps = document.final_metrics or _Totals(), [step.metrics for step in document.steps if step.metrics]
-    found = {
-        "prompt_tokens": _total(totals.total_prompt_tokens, [m.prompt_tokens for m in steps]),
-        "completion_tokens": _total(totals.total_completion_tokens, [m.completion_tokens for m in steps]),
-        "cost_usd": _total(totals.total_cost_usd, [m.cost_usd for m in steps]),
+    sums = {
+        "prompt_tokens": _stated_or_sum(totals.total_prompt_tokens, [m.prompt_tokens for m in steps]),
+        "completion_tokens": _stated_or_sum(totals.total_completion_tokens, [m.completion_tokens for m in steps]),
+        "cost_usd": _stated_or_sum(totals.total_cost_usd, [m.cost_usd for m in steps]),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in sums.items() if value is not None}
 
 
-def _total(stated: _Number | None, parts: Sequence[_Number | None]) -> _Number | None:
-    given = [part for part in parts if part is not None]
-    return stated if stated is not None else sum(given[1:], start=given[0]) if given else None
+def _stated_or_sum(stated: _Number | None, parts: Sequence[_Number | None]) -> _Number | None:
+    numbers = [part for part in parts if part is not None]
+    return stated if stated is not None else sum(numbers[1:], start=numbers[0]) if numbers else None

@@ -22,17 +22,22 @@ from typing import TypeVar
 
 import msgspec
 
-from prill.datasets.reading.images import picture_size
-from prill.datasets.reading.records import decoded, image_in, read_rows, whole_file
+from prill.datasets.reading.images import image_size_or_none
+from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
 from prill.datasets.reading.tool_calls import fraction, kind_of, tool_action
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, open_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
-# The action strings of Online-Mind2Web results: `<button> Search -> CLICK`, and agents' own sentences.
-
-
 _Size = tuple[float, float] | None
+_Result = TypeVar("_Result")
+_HUMAN_FILE = "human_label.json"
+_HUMAN_SUFFIX = "_human_label"
+_PICTURE = re.compile(r"(\d+)\D.*\.(?:png|jpe?g|webp)|(\d+)\.(?:png|jpe?g|webp)", re.IGNORECASE)
+_CUT_OFF = re.compile(r"max_(?:turns|steps)|truncat|time_?out", re.IGNORECASE)
+_ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+_HUMAN_GRADES = {"1": True, "0": False, "2": None}
+# The action strings: `<button> Search -> CLICK`, and agents' own sentences.
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _PLACE = rf"\(\s*{_NUMBER}\s*,\s*{_NUMBER}\s*\)"
 _VERB = re.compile(r"([A-Z][A-Z_ ]*)(?::(.*))?", re.DOTALL)
@@ -40,98 +45,12 @@ _MOST_ARROWS = 20
 _SENTENCE = re.compile(r"(?P<verb>[A-Za-z_]+(?: click)?)\b(?P<rest>.*)", re.DOTALL)
 _AT = re.compile(rf"(?:(?:at|on)\s*)?{_PLACE}")
 _DRAG = re.compile(rf"from\s*{_PLACE}\s*to\s*{_PLACE}")
-_SCROLLED = re.compile(rf"delta_x={_NUMBER},\s*delta_y={_NUMBER}")
-_CHOSEN = re.compile(r"Select option\(s\)\s*\[(.*)\]", re.DOTALL)
-
-
-def parse_action(text: str, size: _Size) -> Action:
-    """The action, with `text` as it was written; kind `other` where its verb is not known.
-
-    `size` is that of the screen in the unit of the coordinates; without it places stay in the text.
-    """
-    text = text.strip()
-    if (action := _on_element(text)) is not None:
-        return action
-    if found := _SENTENCE.fullmatch(text):
-        kind, rest = kind_of(found["verb"].replace(" ", "_")), found["rest"].strip()
-        return _READERS.get(kind, _other)(kind, text, rest, size)
-    return Action("other", text)
-
-
-def _on_element(text: str) -> Action | None:
-    """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows counts."""
-    end = len(text)
-    for _ in range(_MOST_ARROWS):
-        end = text.rfind("->", 0, end)
-        if end < 0:
-            return None
-        found = _VERB.fullmatch(text[end + 2 :].strip())
-        if found and (kind := kind_of(found[1].strip().replace(" ", "_"))) != "other":
-            return Action(kind, text, target=text[:end].strip() or None, value=(found[2] or "").strip() or None)
-    return None
-
-
-def _other(kind: str, text: str, rest: str, size: _Size) -> Action:
-    place = _AT.fullmatch(rest)
-    return Action(kind, text, point=fraction(float(place[1]), float(place[2]), size) if place else None)
-
-
-def _goto(kind: str, text: str, rest: str, size: _Size) -> Action:
-    where = rest.removeprefix("to ").strip()
-    if where in ("back", "forward"):
-        return Action(where, text)
-    return Action(kind, text, value=where or None)
-
-
-def _said(kind: str, text: str, rest: str, size: _Size) -> Action:
-    value = rest.removeprefix(":").strip()
-    quoted = len(value) > 1 and value[0] == value[-1] == '"'
-    return Action(kind, text, value=(value[1:-1] if quoted else value) or None)
-
-
-def _select(kind: str, text: str, rest: str, size: _Size) -> Action:
-    target, _, option = rest.rpartition("->")
-    chosen = _CHOSEN.fullmatch(option.strip())
-    return Action(kind, text, target=target.strip(), value=chosen[1]) if chosen else Action(kind, text)
-
-
-def _scroll(kind: str, text: str, rest: str, size: _Size) -> Action:
-    moved = _SCROLLED.search(rest)
-    if moved is None:
-        return Action(kind, text, value=rest or None)
-    x, y = float(moved[1]), float(moved[2])
-    names = ("right" if x > 0 else "left") if abs(x) > abs(y) else ("down" if y > 0 else "up")
-    return Action(kind, text, value=names if x or y else None)
-
-
-def _drag(kind: str, text: str, rest: str, size: _Size) -> Action:
-    if places := _DRAG.fullmatch(rest):
-        start, end = (fraction(float(places[i]), float(places[i + 1]), size) for i in (1, 3))
-        return Action(kind, text, point=start, end_point=end)
-    return Action(kind, text)
-
-
-_READERS: dict[str, Callable[[str, str, str, _Size], Action]] = {
-    "goto": _goto,
-    "type": _said,
-    "press": _said,
-    "select": _select,
-    "scroll": _scroll,
-    "drag": _drag,
-    "answer": _said,
-    "stop": _said,
-}
-_PEOPLE = "human_label.json"
-_KEY = "_human_label"
-_PICTURE = re.compile(r"(\d+)\D.*\.(?:png|jpe?g|webp)|(\d+)\.(?:png|jpe?g|webp)", re.IGNORECASE)
-_CUT_OFF = re.compile(r"max_(?:turns|steps)|truncat|time_?out", re.IGNORECASE)
-_ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-_HUMAN = {"1": True, "0": False, "2": None}
-_Made = TypeVar("_Made")
+_SCROLL = re.compile(rf"delta_x={_NUMBER},\s*delta_y={_NUMBER}")
+_OPTIONS = re.compile(r"Select option\(s\)\s*\[(.*)\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class _Verdict:
+class _Judge:
     score: float | None = None
 
 
@@ -145,12 +64,12 @@ class _Row:
     thoughts: tuple[str | None, ...] | None = None
     final_result_response: str | None = None
     result_status: str | None = None
-    judge: _Verdict | None = None
+    judge: _Judge | None = None
     predicted_label: int | str | None = None
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ResultFile:
     """Where rows are: one `result.json`, or a file of many. `agent` is named after the folder or file."""
 
     path: Path
@@ -160,8 +79,8 @@ class _Place:
 
 def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every run, without any verdict. Ids are `<agent>/<task_id>`; the agent is the folder of the tasks, or the file's name."""
-    for place in _places(source):
-        yield from _read(place, partial(_runs, place))
+    for place in _result_files(source):
+        yield from _read(place, partial(_trajectory, place))
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -170,39 +89,39 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     `human_label.json` in the source, or else beside it, speaks of several agents; those whose name is among the runs are
     taken. In the source it is a broken record when none is, because nothing says whose runs these are.
     """
-    places = _places(source)
+    places = _result_files(source)
     for place in places:
-        yield from _read(place, partial(_judged, place))
+        yield from _read(place, partial(_judge_labels, place))
     root = Path(source)
     agents = {place.agent for place in places}
-    if (root / _PEOPLE).is_file():
-        yield from _labelled(root / _PEOPLE, agents, theirs=True)
-    elif (root.parent / _PEOPLE).is_file():
-        yield from _labelled(root.parent / _PEOPLE, agents, theirs=False)
+    if (root / _HUMAN_FILE).is_file():
+        yield from _human_labels(root / _HUMAN_FILE, agents, in_source=True)
+    elif (root.parent / _HUMAN_FILE).is_file():
+        yield from _human_labels(root.parent / _HUMAN_FILE, agents, in_source=False)
 
 
-def _places(source: str | PathLike[str]) -> list[_Place]:
+def _result_files(source: str | PathLike[str]) -> list[_ResultFile]:
     root = Path(source).resolve()
     if not root.exists():
         raise UsageError(f"{source}: no such file or folder")
     if root.is_file():
-        return [_place(root)]
-    found = [_place(path) for path in sorted(root.rglob("result.json"))]
-    found += [_place(path) for path in sorted(root.iterdir()) if path.name.endswith(_ROWS) and _is_rows(path)]
-    if not found:
+        return [_result_file(root)]
+    places = [_result_file(path) for path in sorted(root.rglob("result.json"))]
+    places += [_result_file(path) for path in sorted(root.iterdir()) if path.name.endswith(_ROW_SUFFIXES) and _is_rows(path)]
+    if not places:
         raise UsageError(f"{source}: expected <task_id>/result.json, or a .json or .jsonl file of results")
-    return found
+    return places
 
 
-def _place(path: Path) -> _Place:
+def _result_file(path: Path) -> _ResultFile:
     if path.name == "result.json":
-        return _Place(path, path.parent.parent.name, folder=True)
-    return _Place(path, path.name.removesuffix(".gz").rpartition(".")[0], folder=False)
+        return _ResultFile(path, path.parent.parent.name, folder=True)
+    return _ResultFile(path, path.name.removesuffix(".gz").rpartition(".")[0], folder=False)
 
 
 def _is_rows(path: Path) -> bool:
     """Whether a file beside others is one of results: it speaks of answers or actions near its beginning."""
-    if path.name in (_PEOPLE, "result.json"):
+    if path.name in (_HUMAN_FILE, "result.json"):
         return False
     with open_lines(path) as file:
         try:
@@ -212,40 +131,40 @@ def _is_rows(path: Path) -> bool:
     return b'"task_id"' in start and (b'"action_history"' in start or b'"final_result_response"' in start)
 
 
-def _read(place: _Place, make: Callable[[_Row], Iterator[_Made]]) -> Iterator[_Made | BadLine]:
+def _read(place: _ResultFile, make: Callable[[_Row], Iterator[_Result]]) -> Iterator[_Result | BadLine]:
     """What `make` gives for each row; a broken one comes as BadLine with its place."""
     if place.path.name.endswith((".jsonl", ".jsonl.gz")):
         yield from read_rows(place.path, _Row, make)
         return
     try:
-        found = decoded(whole_file(place.path), msgspec.Raw)
-        rows = decoded(found, list[msgspec.Raw]) if bytes(found).lstrip()[:1] == b"[" else None
+        content = decode_json(read_file(place.path), msgspec.Raw)
+        rows = decode_json(content, list[msgspec.Raw]) if bytes(content).lstrip()[:1] == b"[" else None
     except InputError as error:
         yield BadLine(str(place.path), str(place.path), str(error), b"")
         return
-    for i, raw in enumerate([found] if rows is None else rows):
+    for i, raw in enumerate([content] if rows is None else rows):
         where = str(place.path) if rows is None else f"{place.path}[{i}]"
         try:
-            yield from list(make(decoded(raw, _Row)))
+            yield from list(make(decode_json(raw, _Row)))
         except InputError as error:
             yield BadLine(where, where, str(error), bytes(raw))
 
 
-def _id(place: _Place, row: _Row) -> str:
+def _id(place: _ResultFile, row: _Row) -> str:
     return f"{place.agent}/{row.task_id}"
 
 
-def _runs(place: _Place, row: _Row) -> Iterator[Trajectory]:
+def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
     goal = row.task or row.confirmed_task
     if not goal:
         raise InputError(f"{row.task_id}: no task - at `$.task`")
     history, thoughts = row.action_history or (), row.thoughts or ()
     shots = _screenshots(place.path.parent / "trajectory") if place.folder else []
     steps = []
-    for i, said in enumerate(history):
+    for i, entry in enumerate(history):
         shot = shots[i] if i < len(shots) else None
         thought = thoughts[i] if i < len(thoughts) else None
-        steps.append(Step(Observation(screenshot=shot), _action(said, shot), thought or None))
+        steps.append(Step(Observation(screenshot=shot), _action(entry, shot), thought or None))
     # More pictures than states: the newest is the end, and the others have no action that they belong to.
     final = Observation(screenshot=shots[-1]) if len(shots) > len(history) else None
     metadata: dict[str, object] = {}
@@ -268,20 +187,20 @@ def _screenshots(folder: Path) -> list[str]:
     """The pictures by their number, one for each; a `full` one before another of the same number."""
     numbered: dict[int, Path] = {}
     for path in sorted(folder.iterdir(), key=lambda path: ("full" not in path.name, path.name)) if folder.is_dir() else ():
-        if found := _PICTURE.fullmatch(path.name):
-            numbered.setdefault(int(found[1] or found[2]), path)
+        if match := _PICTURE.fullmatch(path.name):
+            numbered.setdefault(int(match[1] or match[2]), path)
     return [image_in(folder, path.name) for _, path in sorted(numbered.items())]
 
 
-def _action(said: str | dict[str, object] | None, shot: str | None) -> Action:
-    if isinstance(said, dict):
-        name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := said.get(key), str)), "")
-        return tool_action(name, said)
-    text = said or ""
-    return parse_action(text, picture_size(shot) if shot and "(" in text else None)
+def _action(entry: str | dict[str, object] | None, shot: str | None) -> Action:
+    if isinstance(entry, dict):
+        name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := entry.get(key), str)), "")
+        return tool_action(name, entry)
+    text = entry or ""
+    return parse_action(text, image_size_or_none(shot) if shot and "(" in text else None)
 
 
-def _judged(place: _Place, row: _Row) -> Iterator[LabelRecord]:
+def _judge_labels(place: _ResultFile, row: _Row) -> Iterator[LabelRecord]:
     if row.judge is not None:
         score = row.judge.score
         success = {100.0: True, 0.0: False}.get(-1.0 if score is None else score)
@@ -292,28 +211,112 @@ def _judged(place: _Place, row: _Row) -> Iterator[LabelRecord]:
         yield LabelRecord(id=_id(place, row), success=success, source="llm-judge")
 
 
-def _labelled(path: Path, agents: set[str], *, theirs: bool) -> Iterator[LabelRecord | BadLine]:
+def _human_labels(path: Path, agents: set[str], *, in_source: bool) -> Iterator[LabelRecord | BadLine]:
     try:
-        rows = decoded(whole_file(path), list[dict[str, str | int | None]])
+        rows = decode_json(read_file(path), list[dict[str, str | int | None]])
     except InputError as error:
         yield BadLine(str(path), str(path), str(error), b"")
         return
-    named = {key.removesuffix(_KEY) for row in rows for key in row if key.endswith(_KEY)}
-    if theirs and not named & agents:
-        problem = f"labels of {', '.join(sorted(named))}, but the runs are of {', '.join(sorted(agents))}; name folders alike"
+    label_agents = {key.removesuffix(_HUMAN_SUFFIX) for row in rows for key in row if key.endswith(_HUMAN_SUFFIX)}
+    if in_source and not label_agents & agents:
+        problem = (
+            f"labels of {', '.join(sorted(label_agents))}, but the runs are of {', '.join(sorted(agents))}; name folders alike"
+        )
         yield BadLine(str(path), str(path), problem, b"")
         return
     for i, row in enumerate(rows):
-        for agent in sorted(named & agents):
-            given, place = row.get(f"{agent}{_KEY}"), f"{path}[{i}]"
-            if given is None:
+        for agent in sorted(label_agents & agents):
+            grade, place = row.get(f"{agent}{_HUMAN_SUFFIX}"), f"{path}[{i}]"
+            if grade is None:
                 continue
-            if str(given) not in _HUMAN or not row.get("task_id"):
-                yield BadLine(place, place, f"label {given!r} of task {row.get('task_id')!r}; expected 0, 1 or 2", b"")
+            if str(grade) not in _HUMAN_GRADES or not row.get("task_id"):
+                yield BadLine(place, place, f"label {grade!r} of task {row.get('task_id')!r}; expected 0, 1 or 2", b"")
                 continue
             yield LabelRecord(
                 id=f"{agent}/{row['task_id']}",
-                success=_HUMAN[str(given)],
+                success=_HUMAN_GRADES[str(grade)],
                 source="human",
-                undecided="not_executable" if str(given) == "2" else None,
+                undecided="not_executable" if str(grade) == "2" else None,
             )
+
+
+# Action strings
+
+
+def parse_action(text: str, size: _Size) -> Action:
+    """The action, with `text` as it was written; kind `other` where its verb is not known.
+
+    `size` is that of the screen in the unit of the coordinates; without it places stay in the text.
+    """
+    text = text.strip()
+    if (action := _on_element(text)) is not None:
+        return action
+    if sentence := _SENTENCE.fullmatch(text):
+        kind, rest = kind_of(sentence["verb"].replace(" ", "_")), sentence["rest"].strip()
+        return _READERS.get(kind, _other)(kind, text, rest, size)
+    return Action("other", text)
+
+
+def _on_element(text: str) -> Action | None:
+    """The action of `element -> ACTION: value`. Of several arrows the last that a verb follows counts."""
+    end = len(text)
+    for _ in range(_MOST_ARROWS):
+        end = text.rfind("->", 0, end)
+        if end < 0:
+            return None
+        call = _VERB.fullmatch(text[end + 2 :].strip())
+        if call and (kind := kind_of(call[1].strip().replace(" ", "_"))) != "other":
+            return Action(kind, text, target=text[:end].strip() or None, value=(call[2] or "").strip() or None)
+    return None
+
+
+def _other(kind: str, text: str, rest: str, size: _Size) -> Action:
+    place = _AT.fullmatch(rest)
+    return Action(kind, text, point=fraction(float(place[1]), float(place[2]), size) if place else None)
+
+
+def _goto(kind: str, text: str, rest: str, size: _Size) -> Action:
+    where = rest.removeprefix("to ").strip()
+    if where in ("back", "forward"):
+        return Action(where, text)
+    return Action(kind, text, value=where or None)
+
+
+def _quoted_text(kind: str, text: str, rest: str, size: _Size) -> Action:
+    value = rest.removeprefix(":").strip()
+    quoted = len(value) > 1 and value[0] == value[-1] == '"'
+    return Action(kind, text, value=(value[1:-1] if quoted else value) or None)
+
+
+def _select(kind: str, text: str, rest: str, size: _Size) -> Action:
+    target, _, option = rest.rpartition("->")
+    options = _OPTIONS.fullmatch(option.strip())
+    return Action(kind, text, target=target.strip(), value=options[1]) if options else Action(kind, text)
+
+
+def _scroll(kind: str, text: str, rest: str, size: _Size) -> Action:
+    delta = _SCROLL.search(rest)
+    if delta is None:
+        return Action(kind, text, value=rest or None)
+    x, y = float(delta[1]), float(delta[2])
+    direction = ("right" if x > 0 else "left") if abs(x) > abs(y) else ("down" if y > 0 else "up")
+    return Action(kind, text, value=direction if x or y else None)
+
+
+def _drag(kind: str, text: str, rest: str, size: _Size) -> Action:
+    if places := _DRAG.fullmatch(rest):
+        start, end = (fraction(float(places[i]), float(places[i + 1]), size) for i in (1, 3))
+        return Action(kind, text, point=start, end_point=end)
+    return Action(kind, text)
+
+
+_READERS: dict[str, Callable[[str, str, str, _Size], Action]] = {
+    "goto": _goto,
+    "type": _quoted_text,
+    "press": _quoted_text,
+    "select": _select,
+    "scroll": _scroll,
+    "drag": _drag,
+    "answer": _quoted_text,
+    "stop": _quoted_text,
+}

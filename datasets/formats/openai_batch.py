@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
-from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
@@ -107,40 +107,40 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
                 yield item
             elif item.custom_id not in replies or (replies[item.custom_id].failed and not item.failed):
                 replies[item.custom_id] = item
-    seen: set[str] = set()
-    with albums(images) as store:
-        unpacked = Unpacked(store)
+    ids: set[str] = set()
+    with image_store(images) as store:
+        unpacked = RecordImages(store)
 
-        def made(row: _Request) -> Iterator[Trajectory]:
+        def joined(row: _Request) -> Iterator[Trajectory]:
             unpacked.next_record()
-            if row.custom_id in seen:
+            if row.custom_id in ids:
                 raise InputError(f"custom_id {row.custom_id!r} occurs twice")
-            seen.add(row.custom_id)
+            ids.add(row.custom_id)
             if row.url.split("?")[0].rstrip("/") != _ENDPOINT:
                 raise InputError(f"a request to {row.url}; only {_ENDPOINT} is read")
-            yield from _answered(row, replies.get(row.custom_id), bool(answers), unpacked)
+            yield from _trajectories(row, replies.get(row.custom_id), bool(answers), unpacked)
 
         for path in requests:
-            yield from read_rows(path, _Request, made)
+            yield from read_rows(path, _Request, joined)
 
 
-def _answered(row: _Request, reply: _Reply | None, expected: bool, images: Unpacked) -> Iterator[Trajectory]:
+def _trajectories(row: _Request, reply: _Reply | None, expected: bool, images: RecordImages) -> Iterator[Trajectory]:
     try:
         body = msgspec.convert(row.body, _Body)
-        done = None if reply is None or reply.failed else _completion(reply)
+        completion = None if reply is None or reply.failed else _completion(reply)
     except (msgspec.ValidationError, RecursionError) as error:
         raise InputError(f"{row.custom_id}: {error}") from None
     size = screen_size(body.tools or ())
-    if done is None:
+    if completion is None:
         problem = "no reply in the batch" if expected and reply is None else None if reply is None else _problem(reply)
         yield _trajectory(row.custom_id, body, conversation(body.messages, images, size), None, None, problem)
         return
-    if not done.choices:
+    if not completion.choices:
         raise InputError(f"{row.custom_id}: the reply has no choices")
-    for i, choice in enumerate(done.choices):
-        found = conversation((*body.messages, choice.message), images, size)
-        id = row.custom_id if len(done.choices) == 1 else f"{row.custom_id}/{i}"
-        yield _trajectory(id, body, found, done, choice, None)
+    for i, choice in enumerate(completion.choices):
+        chat = conversation((*body.messages, choice.message), images, size)
+        id = row.custom_id if len(completion.choices) == 1 else f"{row.custom_id}/{i}"
+        yield _trajectory(id, body, chat, completion, choice, None)
 
 
 def _completion(reply: _Reply) -> _Completion:
@@ -151,12 +151,12 @@ def _completion(reply: _Reply) -> _Completion:
 def _trajectory(
     id: str,
     body: _Body,
-    found: Conversation,
-    done: _Completion | None,
+    chat: Conversation,
+    completion: _Completion | None,
     choice: _Choice | None,
     problem: str | None,
 ) -> Trajectory:
-    usage = (done.usage if done else None) or _Usage()
+    usage = (completion.usage if completion else None) or _Usage()
     metadata = {
         "finish_reason": choice.finish_reason if choice else None,
         "prompt_tokens": usage.prompt_tokens,
@@ -164,25 +164,25 @@ def _trajectory(
     }
     return Trajectory(
         id=id,
-        task=Task(goal=found.goal),
-        agent=(done.model if done else None) or body.model,
-        steps=found.steps,
-        final=found.final,
-        answer=found.answer,
+        task=Task(goal=chat.goal),
+        agent=(completion.model if completion else None) or body.model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
         metadata={key: value for key, value in metadata.items() if value is not None},
         error=problem,
     )
 
 
 def _problem(reply: _Reply) -> str:
-    found = reply.error
-    if found is None and reply.response is not None:
+    problem = reply.error
+    if problem is None and reply.response is not None:
         try:
-            found = msgspec.convert(reply.response.body, _Failure).error
+            problem = msgspec.convert(reply.response.body, _Failure).error
         except (msgspec.ValidationError, RecursionError):
-            found = None
+            problem = None
     status = "" if reply.response is None else f" (status {reply.response.status_code})"
-    return f"the request failed{status}: {(found and (found.message or found.code)) or 'no reason given'}"
+    return f"the request failed{status}: {(problem and (problem.message or problem.code)) or 'no reason given'}"
 
 
 def _files(source: Path) -> tuple[list[Path], list[Path]]:
@@ -190,8 +190,8 @@ def _files(source: Path) -> tuple[list[Path], list[Path]]:
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder")
     folder = source if source.is_dir() else source.parent
-    found = sorted(path for path in folder.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
-    kinds = {path: _kind(path) for path in found if path != source}
+    paths = sorted(path for path in folder.iterdir() if path.name.endswith((".jsonl", ".jsonl.gz")))
+    kinds = {path: _kind(path) for path in paths if path != source}
     replies = [path for path, kind in kinds.items() if kind == "replies"]
     if not source.is_dir():
         if _kind(source) == "replies":

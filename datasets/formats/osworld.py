@@ -25,17 +25,20 @@ from pathlib import Path
 
 import msgspec
 
-from prill.datasets.reading.images import picture_size
-from prill.datasets.reading.records import UNREADABLE, decoded, find_rows, image_in, made, read_rows, sound
+from prill.datasets.reading.images import image_size_or_none
+from prill.datasets.reading.records import UNREADABLE, decode_json, find_rows, image_in, read_record, read_rows, valid_unicode
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, read_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
-# Actions of desktop agents written as pyautogui code, and OSWorld's own words DONE, FAIL and WAIT.
-
-
-_ENDINGS = {"DONE": "stop", "FAIL": "stop", "WAIT": "wait"}
+# The virtual machine's screen where neither a screenshot nor `args.json` tells: OSWorld's default.
+SCREEN = (1920.0, 1080.0)
+_PARENTS = 6  # results/<action space>/<observation>/<model>/<domain>/<example> lie this deep below OSWorld's folder
+_REWARD_WORDS = {"True": 1.0, "False": 0.0}
+# OSWorld's own words in place of code.
+_WORDS = {"DONE": "stop", "FAIL": "stop", "WAIT": "wait"}
+# Functions of pyautogui, pyperclip and time, and the kind of action that each is.
 _KINDS = {
     "click": "click",
     "leftClick": "click",
@@ -52,41 +55,246 @@ _KINDS = {
     "hscroll": "scroll",
     "moveTo": "hover",
     "dragTo": "drag",
-    "copy": "copy",  # pyperclip: becomes typing when it is pasted
+    "copy": "copy",  # of pyperclip: becomes typing when it is pasted
     "sleep": "wait",
 }
 # Of several calls in one step, the one that says most about it gives the kind.
 _WEIGHTS = ("drag", "type", "select", "double_click", "triple_click", "right_click", "click", "scroll", "press", "hover")
 # Some recorders spoil the quotation of copied text; what is between the brackets is then the text.
-_COPY = "pyperclip.copy("
+_COPY_CALL = "pyperclip.copy("
 _PASTE = re.compile(r"\)[ \t]*\n[ \t]*pyautogui\.hotkey\('(?:ctrl|command)', 'v'\)")
 
 
+@dataclass(frozen=True)
+class _Turn:
+    action: str | dict[str, object] | None = None
+    response: object = None
+    screenshot_file: str | None = None
+    instruction: str | None = None
+    step_num: int | None = None
+    Error: str | None = None
+
+
+@dataclass(frozen=True)
+class _Example:
+    instruction: str
+
+
+@dataclass(frozen=True)
+class _Args:
+    model: str | None = None
+    screen_width: float | None = None
+    screen_height: float | None = None
+
+
+@dataclass(frozen=True)
+class _RowStep:
+    thought: str | None = None
+    action: str | None = None
+
+
+@dataclass(frozen=True)
+class _Row:
+    id: str
+    domain: str
+    goal: str
+    steps: tuple[_RowStep, ...]
+    agent: str | None = None
+
+
+@dataclass(frozen=True)
+class _Labels:
+    id: str
+    oracle_reward: float | None = None
+
+
+def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every run, without its outcome. Ids are the folders below the source, at least `<domain>/<example>`."""
+    root = Path(source)
+    folders = _folders(root)
+    if not folders:
+        yield from read_rows(find_rows(root, "trajectories"), _Row, _from_row)
+    for folder in folders:
+        yield read_record(str(folder / "traj.jsonl"), partial(_trajectory, root, folder))
+
+
+def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
+    """One label of source `oracle` a run: success is a result of exactly 1, and the note keeps a fraction.
+
+    A run without `result.txt` was not graded and has no label; one of the row format is undecided then.
+    """
+    root = Path(source)
+    folders = _folders(root)
+    if not folders:
+        yield from read_rows(find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)])
+    for folder in folders:
+        result = folder / "result.txt"
+        if result.is_file():
+            yield read_record(str(result), partial(_result_label, root, folder, result))
+
+
+def _folders(root: Path) -> list[Path]:
+    if not root.is_dir():
+        raise UsageError(f"{root}: no such folder")
+    return sorted(path.parent for path in root.rglob("traj.jsonl"))
+
+
+def _id(root: Path, folder: Path) -> str:
+    parts = folder.resolve().parts
+    return "/".join(parts[-max(2, len(parts) - len(root.resolve().parts)) :])
+
+
+def _result_label(root: Path, folder: Path, result: Path) -> LabelRecord:
+    text = result.read_text(encoding="utf-8", errors="replace").strip()
+    try:
+        reward = _REWARD_WORDS[text] if text in _REWARD_WORDS else float(text)
+    except ValueError:
+        reward = nan
+    if not isfinite(reward):
+        raise InputError(f"{text[:40]!r} is no number")
+    return _label(_id(root, folder), reward)
+
+
+def _label(id: str, reward: float | None) -> LabelRecord:
+    note = None if reward in (None, 0.0, 1.0) else f"reward {reward:g}"
+    return LabelRecord(id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note)
+
+
+def _from_row(row: _Row) -> Iterator[Trajectory]:
+    steps = [Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought) for step in row.steps]
+    task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
+    yield Trajectory(id=row.id, task=task, agent=row.agent, steps=tuple(steps))
+
+
+def _trajectory(root: Path, folder: Path) -> Trajectory:
+    rows, errors = _rows(folder / "traj.jsonl")
+    args = _args(folder.parent.parent / "args.json")
+    shots = _screenshots(folder, rows)
+    size = _size(shots, args)
+    steps, thought = [], None
+    for row, shot in zip(rows, shots, strict=False):
+        response = _response(row.response)
+        steps.append(Step(Observation(screenshot=shot), _action(row.action, size), None if response == thought else response))
+        thought = response
+    final = Observation(screenshot=shots[-1]) if shots[-1] else None
+    return Trajectory(
+        id=_id(root, folder),
+        task=Task(id=folder.name, goal=_goal(root, folder, rows), platform="desktop", site=folder.resolve().parent.name),
+        agent=args.model,
+        steps=tuple(steps),
+        final=final,
+        error="; ".join(errors) or None,
+    )
+
+
+def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
+    """The actions, and what OSWorld wrote of errors (a time limit, a broken machine) between them."""
+    rows, errors = [], []
+    for line in read_lines(path):
+        try:
+            row = decode_json(line.data, _Turn)
+        except InputError as error:
+            raise InputError(f"line {line.number}: {error}") from None
+        if row.Error is not None:
+            errors.append(row.Error)
+        else:
+            rows.append(row)
+    return rows, errors
+
+
+def _screenshots(folder: Path, rows: list[_Turn]) -> list[str | None]:
+    """The state before each action, and the last one. Results that were copied without any picture have none."""
+    starts = (path.name for name in ("initial_state.png", "step_0.png", "step_0_*.png") for path in folder.glob(name))
+    start = next(starts, None)
+    first = image_in(folder, start) if start else None
+    has_pictures = any(folder.glob("*.png"))
+    return [first, *(image_in(folder, row.screenshot_file) if has_pictures and row.screenshot_file else None for row in rows)]
+
+
+def _size(shots: list[str | None], args: _Args) -> tuple[float, float]:
+    for shot in shots:
+        if shot is not None and (size := image_size_or_none(shot)):
+            return size
+    return (args.screen_width, args.screen_height) if args.screen_width and args.screen_height else SCREEN
+
+
+def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) -> Action:
+    """Code, one of OSWorld's words, or an object: of its first action space, or with the code as `command` or `code`."""
+    if entry is None:
+        return Action("other")
+    if isinstance(entry, str):
+        return parse_pyautogui(entry, size)
+    for key in ("command", "code"):
+        if isinstance(code := entry.get(key), str):
+            return parse_pyautogui(code, size)
+    kind, arguments = entry.get("action_type"), entry.get("parameters", entry)
+    if isinstance(kind, str) and isinstance(arguments, dict):
+        if kind in _WORDS:
+            return parse_pyautogui(kind, size)
+        return tool_action(kind, {key: value for key, value in arguments.items() if key != "action_type"}, size)
+    return Action("other", json.dumps(entry, ensure_ascii=False))
+
+
+def _response(response: object) -> str | None:
+    if isinstance(response, str) or response is None:
+        return response or None
+    return json.dumps(response, ensure_ascii=False)
+
+
+def _args(path: Path) -> _Args:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Args)
+    except (OSError, *UNREADABLE):  # an aid, not the record
+        return _Args()
+
+
+def _goal(root: Path, folder: Path, rows: list[_Turn]) -> str:
+    place = folder.resolve()
+    tops = [root.resolve(), *place.parents[: _PARENTS + 1]]
+    name = f"evaluation_examples/*/{escape(place.parent.name)}/{escape(place.name)}.json"
+    paths = [path for top in tops for path in top.glob(name)]
+    for path in (*paths, place / f"{place.name}.json"):
+        try:
+            return decode_json(path.read_bytes(), _Example).instruction
+        except FileNotFoundError:
+            continue
+        except (OSError, InputError) as error:
+            raise InputError(f"{path}: {error}") from None
+    if (place / "instruction.txt").is_file():
+        return (place / "instruction.txt").read_text(encoding="utf-8", errors="replace").strip()
+    if text := next((row.instruction for row in rows if row.instruction), None):
+        return text
+    raise InputError("no instruction; put OSWorld's folder evaluation_examples beside the results")
+
+
+# Actions written as pyautogui code
+
+
 def parse_pyautogui(code: str, size: tuple[float, float]) -> Action:
-    """One action, with `text` as it was written; kind `other` when no call in it is known.
+    """One action from code or from one of OSWorld's words, with `text` as it was written; kind `other` when no call is known.
 
     `size` is the screen's width and height in the unit of the coordinates. Several calls are one action: the place is where
     it begins, the value all that was typed, else the keys of the first press.
     """
     text = code.strip()
-    if word := _ENDINGS.get(text.partition("\n")[0].strip()):
+    if word := _WORDS.get(text.partition("\n")[0].strip()):
         return Action(word, text)
-    done = list(_merged(text, size))
-    if not done:
+    actions = list(_merged_actions(text, size))
+    if not actions:
         return Action("other", text)
-    kind = next((kind for kind in _WEIGHTS if any(action.kind == kind for action in done)), done[0].kind)
-    chief = next(action for action in done if action.kind == kind)
-    values = [action.value for action in done if action.kind == kind and action.value]
+    kind = next((kind for kind in _WEIGHTS if any(action.kind == kind for action in actions)), actions[0].kind)
+    main_action = next(action for action in actions if action.kind == kind)
+    values = [action.value for action in actions if action.kind == kind and action.value]
     return Action(
         kind,
         text,
-        point=next((action.point for action in done if action.point), None),
-        end_point=chief.end_point,
+        point=next((action.point for action in actions if action.point), None),
+        end_point=main_action.end_point,
         value="".join(values) if kind == "type" else next(iter(values), None),
     )
 
 
-def _merged(text: str, size: tuple[float, float]) -> Iterator[Action]:
+def _merged_actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
     """The actions of the code: a move and a drag are one, a copy and a paste are one."""
     last: Action | None = None
     for action in _actions(text, size):
@@ -107,11 +315,11 @@ def _actions(text: str, size: tuple[float, float]) -> Iterator[Action]:
     if (tree := _tree(text)) is not None:
         yield from _calls(tree, size)
         return
-    *pasted, rest = _PASTE.split(text)
-    for part in pasted:
-        before, found, copied = part.partition(_COPY)
+    *blocks, rest = _PASTE.split(text)
+    for block in blocks:
+        before, marker, copied = block.partition(_COPY_CALL)
         yield from _by_line(before, size)
-        yield Action("type", value=copied.strip().strip("'\"")) if found else Action("press", value="ctrl+v")
+        yield Action("type", value=copied.strip().strip("'\"")) if marker else Action("press", value="ctrl+v")
     yield from _by_line(rest, size)
 
 
@@ -152,7 +360,7 @@ def _call_action(call: ast.Call, size: tuple[float, float]) -> Action | None:
     kind = _KINDS[name]
     if name in ("copy", "write", "typewrite", "press", "keyDown", "hotkey"):
         value = _text(name, args, named)
-        return Action(kind, value=None if value is None else sound(value))
+        return Action(kind, value=None if value is None else valid_unicode(value))
     if name == "sleep":
         return Action(kind)
     first = 1 if kind == "scroll" else 0  # a scroll's distance comes before its place
@@ -172,10 +380,10 @@ def _text(name: str, args: list[object], named: dict[str | None, object]) -> str
     if name == "hotkey":
         keys = args[0] if len(args) == 1 and isinstance(args[0], list) else args
         return "+".join(map(str, keys)) or None
-    given = args[0] if args else next((named[key] for key in ("message", "text", "keys", "key") if key in named), None)
-    if isinstance(given, list):
-        return ("" if name in ("write", "typewrite") else ", ").join(map(str, given))
-    return None if given is None else str(given)
+    value = args[0] if args else next((named[key] for key in ("message", "text", "keys", "key") if key in named), None)
+    if isinstance(value, list):
+        return ("" if name in ("write", "typewrite") else ", ").join(map(str, value))
+    return None if value is None else str(value)
 
 
 def _direction(name: str, distance: object) -> str | None:
@@ -193,215 +401,3 @@ def _plain(node: ast.expr) -> object:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
-
-
-SCREEN = (1920.0, 1080.0)
-
-
-"""The virtual machine's screen where neither a screenshot nor `args.json` tells: OSWorld's default."""
-
-
-_WORDS = {"True": 1.0, "False": 0.0}
-_ABOVE = 6  # results/<action space>/<observation>/<model>/<domain>/<example> lie this deep below OSWorld's folder
-
-
-@dataclass(frozen=True)
-class _Act:
-    action: str | dict[str, object] | None = None
-    response: object = None
-    screenshot_file: str | None = None
-    instruction: str | None = None
-    step_num: int | None = None
-    Error: str | None = None
-
-
-@dataclass(frozen=True)
-class _Example:
-    instruction: str
-
-
-@dataclass(frozen=True)
-class _Args:
-    model: str | None = None
-    screen_width: float | None = None
-    screen_height: float | None = None
-
-
-@dataclass(frozen=True)
-class _Said:
-    thought: str | None = None
-    action: str | None = None
-
-
-@dataclass(frozen=True)
-class _Row:
-    id: str
-    domain: str
-    goal: str
-    steps: tuple[_Said, ...]
-    agent: str | None = None
-
-
-@dataclass(frozen=True)
-class _Labels:
-    id: str
-    oracle_reward: float | None = None
-
-
-def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
-    """Every run, without its outcome. Ids are the folders below the source, at least `<domain>/<example>`."""
-    root = Path(source)
-    folders = _folders(root)
-    if not folders:
-        yield from read_rows(find_rows(root, "trajectories"), _Row, _told)
-    for folder in folders:
-        yield made(str(folder / "traj.jsonl"), partial(_trajectory, root, folder))
-
-
-def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
-    """One label of source `oracle` a run: success is a result of exactly 1, and the note keeps a fraction.
-
-    A run without `result.txt` was not graded and has no label; one of the row format is undecided then.
-    """
-    root = Path(source)
-    folders = _folders(root)
-    if not folders:
-        yield from read_rows(find_rows(root, "labels"), _Labels, lambda row: [_label(row.id, row.oracle_reward)])
-    for folder in folders:
-        result = folder / "result.txt"
-        if result.is_file():
-            yield made(str(result), partial(_graded, root, folder, result))
-
-
-def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
-        raise UsageError(f"{root}: no such folder")
-    return sorted(path.parent for path in root.rglob("traj.jsonl"))
-
-
-def _id(root: Path, folder: Path) -> str:
-    parts = folder.resolve().parts
-    return "/".join(parts[-max(2, len(parts) - len(root.resolve().parts)) :])
-
-
-def _graded(root: Path, folder: Path, result: Path) -> LabelRecord:
-    text = result.read_text(encoding="utf-8", errors="replace").strip()
-    try:
-        reward = _WORDS[text] if text in _WORDS else float(text)
-    except ValueError:
-        reward = nan
-    if not isfinite(reward):
-        raise InputError(f"{text[:40]!r} is no number")
-    return _label(_id(root, folder), reward)
-
-
-def _label(id: str, reward: float | None) -> LabelRecord:
-    note = None if reward in (None, 0.0, 1.0) else f"reward {reward:g}"
-    return LabelRecord(id=id, success=None if reward is None else reward == 1.0, source="oracle", note=note)
-
-
-def _told(row: _Row) -> Iterator[Trajectory]:
-    steps = [Step(Observation(), parse_pyautogui(said.action or "", SCREEN), said.thought) for said in row.steps]
-    task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
-    yield Trajectory(id=row.id, task=task, agent=row.agent, steps=tuple(steps))
-
-
-def _trajectory(root: Path, folder: Path) -> Trajectory:
-    rows, errors = _rows(folder / "traj.jsonl")
-    args = _args(folder.parent.parent / "args.json")
-    shots = _screenshots(folder, rows)
-    size = _size(shots, args)
-    steps, thought = [], None
-    for row, shot in zip(rows, shots, strict=False):
-        said = _response(row.response)
-        steps.append(Step(Observation(screenshot=shot), _action(row.action, size), None if said == thought else said))
-        thought = said
-    final = Observation(screenshot=shots[-1]) if shots[-1] else None
-    return Trajectory(
-        id=_id(root, folder),
-        task=Task(id=folder.name, goal=_goal(root, folder, rows), platform="desktop", site=folder.resolve().parent.name),
-        agent=args.model,
-        steps=tuple(steps),
-        final=final,
-        error="; ".join(errors) or None,
-    )
-
-
-def _rows(path: Path) -> tuple[list[_Act], list[str]]:
-    """The actions, and what OSWorld wrote of errors (a time limit, a broken machine) between them."""
-    rows, errors = [], []
-    for line in read_lines(path):
-        try:
-            row = decoded(line.data, _Act)
-        except InputError as error:
-            raise InputError(f"line {line.number}: {error}") from None
-        if row.Error is not None:
-            errors.append(row.Error)
-        else:
-            rows.append(row)
-    return rows, errors
-
-
-def _screenshots(folder: Path, rows: list[_Act]) -> list[str | None]:
-    """The state before each action, and the last one. Results that were copied without any picture have none."""
-    starts = (path.name for name in ("initial_state.png", "step_0.png", "step_0_*.png") for path in folder.glob(name))
-    start = next(starts, None)
-    first = image_in(folder, start) if start else None
-    kept = any(folder.glob("*.png"))
-    return [first, *(image_in(folder, row.screenshot_file) if kept and row.screenshot_file else None for row in rows)]
-
-
-def _size(shots: list[str | None], args: _Args) -> tuple[float, float]:
-    for shot in shots:
-        if shot is not None and (size := picture_size(shot)):
-            return size
-    return (args.screen_width, args.screen_height) if args.screen_width and args.screen_height else SCREEN
-
-
-def _action(said: str | dict[str, object] | None, size: tuple[float, float]) -> Action:
-    """Code, one of OSWorld's words, or an object: of its first action space, or with the code as `command` or `code`."""
-    if said is None:
-        return Action("other")
-    if isinstance(said, str):
-        return parse_pyautogui(said, size)
-    for key in ("command", "code"):
-        if isinstance(code := said.get(key), str):
-            return parse_pyautogui(code, size)
-    kind, given = said.get("action_type"), said.get("parameters", said)
-    if isinstance(kind, str) and isinstance(given, dict):
-        if kind in ("DONE", "FAIL", "WAIT"):
-            return parse_pyautogui(kind, size)
-        return tool_action(kind, {key: value for key, value in given.items() if key != "action_type"}, size)
-    return Action("other", json.dumps(said, ensure_ascii=False))
-
-
-def _response(response: object) -> str | None:
-    if isinstance(response, str) or response is None:
-        return response or None
-    return json.dumps(response, ensure_ascii=False)
-
-
-def _args(path: Path) -> _Args:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=_Args)
-    except (OSError, *UNREADABLE):  # an aid, not the record
-        return _Args()
-
-
-def _goal(root: Path, folder: Path, rows: list[_Act]) -> str:
-    place = folder.resolve()
-    tops = [root.resolve(), *place.parents[: _ABOVE + 1]]
-    name = f"evaluation_examples/*/{escape(place.parent.name)}/{escape(place.name)}.json"
-    found = [path for top in tops for path in top.glob(name)]
-    for path in (*found, place / f"{place.name}.json"):
-        try:
-            return decoded(path.read_bytes(), _Example).instruction
-        except FileNotFoundError:
-            continue
-        except (OSError, InputError) as error:
-            raise InputError(f"{path}: {error}") from None
-    if (place / "instruction.txt").is_file():
-        return (place / "instruction.txt").read_text(encoding="utf-8", errors="replace").strip()
-    if said := next((row.instruction for row in rows if row.instruction), None):
-        return said
-    raise InputError("no instruction; put OSWorld's folder evaluation_examples beside the results")

@@ -17,18 +17,18 @@ from pathlib import Path
 import msgspec
 
 from prill.datasets.reading.chat import ChatMessage, conversation
-from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Task, Trajectory
 
-# `results.jsonl` of verifiers 0.1: a rollout a row, as a prompt and a completion in chat messages. See `verifiers_traces`.
-
-
+_RESULTS, _TRACES = "results.jsonl", "traces.jsonl"
 # What verifiers 0.1 takes for solved by default (`pass_threshold`); environments may mean something else by their rewards.
 _SOLVED = 0.5
+# The limits of verifiers 0.4 itself, as its `Trace.is_truncated` lists them.
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
 
 
 @dataclass(frozen=True)
@@ -45,102 +45,9 @@ class _Result:
 
 
 @dataclass(frozen=True)
-class _About:
+class _Metadata:
     env_id: str | None = None
     model: str | None = None
-
-
-def results(path: Path, place: str, images: Unpacked) -> Iterator[Trajectory | BadLine]:
-    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment are from `metadata.json`."""
-    return read_rows(path, _Result, partial(_recorded, _Ids(place), _about(path), images))
-
-
-def result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
-    """The rewards of a file, with the ids of `results`."""
-    return read_rows(path, _Result, partial(_rewarded, _Ids(place)))
-
-
-def reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
-    """The label of a rollout; undecided when it broke off or has no reward."""
-    success = None if reward is None or broken else reward >= _SOLVED
-    note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
-    return LabelRecord(id=id, success=success, source="reward", note=note)
-
-
-class _Ids:
-    """Numbers the rollouts of each example in the order of the file."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-        self._seen: Counter[str] = Counter()
-
-    def next(self, row: _Result) -> str:
-        example = _example(row)
-        self._seen[example] += 1
-        return "/".join(part for part in (self._place, example, str(self._seen[example] - 1)) if part)
-
-
-def _about(path: Path) -> _About:
-    beside = path.with_name("metadata.json")
-    try:
-        return msgspec.json.decode(beside.read_bytes(), type=_About)
-    except FileNotFoundError:
-        return _About()
-    except (OSError, *UNREADABLE) as error:
-        raise UsageError(f"{beside}: {error}; mend or remove it") from None
-
-
-def _example(row: _Result) -> str:
-    found = row.example_id if row.example_id is not None else row.id
-    return "0" if found is None else str(found)
-
-
-def _messages(given: object, role: str, name: str) -> tuple[ChatMessage, ...]:
-    """Messages, or the text that completion environments have instead."""
-    try:
-        found = msgspec.convert(given, tuple[ChatMessage, ...] | str | None)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError(f"{error} - in {name}") from None
-    return (ChatMessage(role, found),) if isinstance(found, str) else found or ()
-
-
-def _recorded(ids: _Ids, about: _About, images: Unpacked, row: _Result) -> Iterator[Trajectory]:
-    images.next_record()
-    id = ids.next(row)
-    messages = (*_messages(row.prompt, "user", "prompt"), *_messages(row.completion, "assistant", "completion"))
-    found = conversation(messages, images, screen_size(row.tool_defs or ()))
-    usage = row.token_usage or {}
-    metadata = {
-        "env_id": about.env_id,
-        "truncated": row.is_truncated,
-        "prompt_tokens": usage.get("input_tokens"),
-        "completion_tokens": usage.get("output_tokens"),
-    }
-    yield Trajectory(
-        id=id,
-        task=Task(id="/".join(part for part in (about.env_id, _example(row)) if part), goal=found.goal),
-        agent=about.model,
-        steps=found.steps,
-        final=found.final,
-        answer=found.answer,
-        metadata={key: value for key, value in metadata.items() if value is not None},
-        error=_said(row.error),
-    )
-
-
-def _said(error: object) -> str | None:
-    if isinstance(error, Mapping):
-        return str(error.get("error_chain_str") or error.get("error") or "unknown error")
-    return str(error) if error else None
-
-
-def _rewarded(ids: _Ids, row: _Result) -> Iterator[LabelRecord]:
-    yield reward_label(ids.next(row), row.reward, bool(row.error))
-
-
-# The limits of verifiers 0.4 itself, as its `Trace.is_truncated` lists them.
-_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed")
-_RESULTS, _TRACES = "results.jsonl", "traces.jsonl"
 
 
 @dataclass(frozen=True)
@@ -217,13 +124,13 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
     Ids: `<folder below the source>/<example>/<rollout, from 0>` for results, the trace's own id for traces. Pictures given as
     data URLs are written to the folder `images`; without one, to a temporary folder, and go when the next row is asked for.
     """
-    with albums(images) as store:
+    with image_store(images) as store:
         for path, place in _files(source):
-            unpacked = Unpacked(store)
+            record_images = RecordImages(store)
             if _TRACES in path.name:
-                yield from read_rows(path, _Episode, partial(_played, unpacked))
+                yield from read_rows(path, _Episode, partial(_trace_trajectories, record_images))
             else:
-                yield from results(path, place, unpacked)
+                yield from _results(path, place, record_images)
 
 
 def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
@@ -233,9 +140,9 @@ def load_labels(source: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """
     for path, place in _files(source):
         if _TRACES in path.name:
-            yield from read_rows(path, _Episode, _scored)
+            yield from read_rows(path, _Episode, _trace_labels)
         else:
-            yield from result_labels(path, place)
+            yield from _result_labels(path, place)
 
 
 def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
@@ -244,31 +151,125 @@ def _files(source: str | PathLike[str]) -> list[tuple[Path, str]]:
         if not root.exists():
             raise UsageError(f"{source}: no such file or folder")
         return [(root, "")]
-    found = sorted(path for name in (_RESULTS, _TRACES) for path in root.rglob(name))
-    if not found:
+    paths = sorted(path for name in (_RESULTS, _TRACES) for path in root.rglob(name))
+    if not paths:
         raise UsageError(f"{source}: expected {_RESULTS} or {_TRACES} in it")
-    return [(path, "" if path.parent == root else path.parent.relative_to(root).as_posix()) for path in found]
+    return [(path, "" if path.parent == root else path.parent.relative_to(root).as_posix()) for path in paths]
 
 
-def _scored(episode: _Episode) -> Iterator[LabelRecord]:
+def _reward_label(id: str, reward: float | None, broken: bool) -> LabelRecord:
+    """The label of a rollout; undecided when it broke off or has no reward."""
+    success = None if reward is None or broken else reward >= _SOLVED
+    note = "the rollout broke off" if broken else None if reward is None else f"reward {reward:g}"
+    return LabelRecord(id=id, success=success, source="reward", note=note)
+
+
+# results.jsonl: a rollout a row, as a prompt and a completion in chat messages
+
+
+def _results(path: Path, place: str, images: RecordImages) -> Iterator[Trajectory | BadLine]:
+    """Every rollout of a file. Ids: `<place>/<example>/<rollout, from 0>`; agent and environment are from `metadata.json`."""
+    return read_rows(path, _Result, partial(_result_trajectory, _Ids(place), _metadata(path), images))
+
+
+def _result_labels(path: Path, place: str) -> Iterator[LabelRecord | BadLine]:
+    """The rewards of a file, with the ids of `_results`."""
+    return read_rows(path, _Result, partial(_result_label, _Ids(place)))
+
+
+class _Ids:
+    """Numbers the rollouts of each example in the order of the file."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._seen: Counter[str] = Counter()
+
+    def next(self, row: _Result) -> str:
+        example = _example(row)
+        self._seen[example] += 1
+        return "/".join(part for part in (self._place, example, str(self._seen[example] - 1)) if part)
+
+
+def _metadata(path: Path) -> _Metadata:
+    file = path.with_name("metadata.json")
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=_Metadata)
+    except FileNotFoundError:
+        return _Metadata()
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(f"{file}: {error}; mend or remove it") from None
+
+
+def _example(row: _Result) -> str:
+    id = row.example_id if row.example_id is not None else row.id
+    return "0" if id is None else str(id)
+
+
+def _messages(value: object, role: str, name: str) -> tuple[ChatMessage, ...]:
+    """Messages, or the text that completion environments have instead."""
+    try:
+        messages = msgspec.convert(value, tuple[ChatMessage, ...] | str | None)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InputError(f"{error} - in {name}") from None
+    return (ChatMessage(role, messages),) if isinstance(messages, str) else messages or ()
+
+
+def _result_trajectory(ids: _Ids, metadata_file: _Metadata, images: RecordImages, row: _Result) -> Iterator[Trajectory]:
+    images.next_record()
+    id = ids.next(row)
+    messages = (*_messages(row.prompt, "user", "prompt"), *_messages(row.completion, "assistant", "completion"))
+    chat = conversation(messages, images, screen_size(row.tool_defs or ()))
+    usage = row.token_usage or {}
+    metadata = {
+        "env_id": metadata_file.env_id,
+        "truncated": row.is_truncated,
+        "prompt_tokens": usage.get("input_tokens"),
+        "completion_tokens": usage.get("output_tokens"),
+    }
+    yield Trajectory(
+        id=id,
+        task=Task(id="/".join(part for part in (metadata_file.env_id, _example(row)) if part), goal=chat.goal),
+        agent=metadata_file.model,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
+        metadata={key: value for key, value in metadata.items() if value is not None},
+        error=_error_text(row.error),
+    )
+
+
+def _error_text(error: object) -> str | None:
+    if isinstance(error, Mapping):
+        return str(error.get("error_chain_str") or error.get("error") or "unknown error")
+    return str(error) if error else None
+
+
+def _result_label(ids: _Ids, row: _Result) -> Iterator[LabelRecord]:
+    yield _reward_label(ids.next(row), row.reward, bool(row.error))
+
+
+# traces.jsonl: an episode a row, with a graph of messages for each trace
+
+
+def _trace_labels(episode: _Episode) -> Iterator[LabelRecord]:
     for trace in episode.traces:
         if trace.rewards:
             rewards = [reward for reward in trace.rewards.values() if reward is not None]
-            given = [reward.score * reward.weight for reward in rewards if reward.score is not None]
-            yield reward_label(trace.id, sum(given) if len(given) == len(trace.rewards) else None, not trace.ok)
+            scores = [reward.score * reward.weight for reward in rewards if reward.score is not None]
+            yield _reward_label(trace.id, sum(scores) if len(scores) == len(trace.rewards) else None, not trace.ok)
 
 
-def _played(images: Unpacked, episode: _Episode) -> Iterator[Trajectory]:
+def _trace_trajectories(images: RecordImages, episode: _Episode) -> Iterator[Trajectory]:
     images.next_record()
     for trace in episode.traces:
-        yield _traced(trace, episode.env.id, images)
+        yield _trace_trajectory(trace, episode.env.id, images)
 
 
-def _traced(trace: _Trace, env: str, images: Unpacked) -> Trajectory:
+def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajectory:
     data = trace.task.data
     messages, branches = _last_branch(trace)
     prompt = data.prompt if isinstance(data.prompt, str) else None
-    found = conversation(messages, images, screen_size(trace.tools), goal=prompt)
+    chat = conversation(messages, images, screen_size(trace.tools), goal=prompt)
     example = data.id or trace.task.key or ("" if data.idx is None else str(data.idx))
     metadata = {
         "env_id": env or None,
@@ -281,11 +282,11 @@ def _traced(trace: _Trace, env: str, images: Unpacked) -> Trajectory:
     problem = trace.errors[-1] if trace.errors and not trace.ok else None
     return Trajectory(
         id=trace.id,
-        task=Task(id="/".join(part for part in (env, example) if part), goal=found.goal),
+        task=Task(id="/".join(part for part in (env, example) if part), goal=chat.goal),
         agent=trace.agent.config.model,
-        steps=found.steps,
-        final=found.final,
-        answer=found.answer,
+        steps=chat.steps,
+        final=chat.final,
+        answer=chat.answer,
         metadata={key: value for key, value in metadata.items() if value is not None},
         error=None if problem is None else f"{problem.type}: {problem.message}",
     )

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from prill.actions.webarena import parse_action, site_of, split_answer
-from prill.datasets.reading.images import Album, albums
-from prill.datasets.reading.records import made
+from prill.datasets.reading.images import ImageFolder, image_store
+from prill.datasets.reading.records import read_record
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Step, Task, Trajectory
@@ -36,8 +36,8 @@ _CONFIG = re.compile(
     re.MULTILINE,
 )
 _RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(\d+)\.json")
-_BEGINS = re.compile(r"\[Config file\]: .*?(\d+)\.json")
-_BROKE = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
+_BEGIN = re.compile(r"\[Config file\]: .*?(\d+)\.json")
+_ERROR = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
 
 
 @dataclass(slots=True)
@@ -54,18 +54,18 @@ def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = No
     trajectory's go when the next trajectory is asked for.
     """
     root = Path(folder)
-    named = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
-    found = [(int(name[1]), int(name[2] or -1), path) for name, path in named if name]
-    if not found:
+    matches = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
+    pages = [(int(name[1]), int(name[2] or -1), path) for name, path in matches if name]
+    if not pages:
         raise UsageError(f"{root}: expected a folder with render_<task>.html in it")
     errors = _read_logs(root).errors
-    with albums(images) as store:
-        for number, trial, path in sorted(found):
-            album = store.new()
+    with image_store(images) as store:
+        for number, trial, path in sorted(pages):
+            image_folder = store.new()
             # The log does not tell trials apart.
-            item = _read(path, album, errors.get(number) if trial < 0 else None)
+            item = _read(path, image_folder, errors.get(number) if trial < 0 else None)
             yield item
-            album.close()
+            image_folder.close()
 
 
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord]:
@@ -90,29 +90,29 @@ def _read_logs(root: Path) -> _Log:
     paths = [folder / "merged_log.txt"]
     if not paths[0].is_file():
         near = sorted([*folder.glob("*"), *folder.glob("log*/*")])
-        named = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
-        paths = [path for path in named if path.is_file()]
+        logs = [path for path in near if path.suffix in (".txt", ".log") and "log" in f"{path.parent.name}/{path.name}"]
+        paths = [path for path in logs if path.is_file()]
     log = _Log()
     for path in paths:
         current = None
         with path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if begun := _BEGINS.search(line):
+                if begun := _BEGIN.search(line):
                     current = int(begun[1])
                     log.errors.pop(current, None)
                 elif result := _RESULT.search(line):
                     log.results[int(result[2])] = result[1] == "PASS"
-                elif (broke := _BROKE.search(line)) and current is not None:
+                elif (broke := _ERROR.search(line)) and current is not None:
                     log.errors[current] = broke[1].strip()
                     log.results.pop(current, None)
     return log
 
 
-def _read(path: Path, album: Album, error: str | None) -> Trajectory | BadLine:
-    return made(str(path), lambda: _trajectory(path, album, error))
+def _read(path: Path, image_folder: ImageFolder, error: str | None) -> Trajectory | BadLine:
+    return read_record(str(path), lambda: _trajectory(path, image_folder, error))
 
 
-def _trajectory(path: Path, album: Album, error: str | None) -> Trajectory:
+def _trajectory(path: Path, image_folder: ImageFolder, error: str | None) -> Trajectory:
     try:
         head, *pages = _PAGE.split(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
@@ -122,7 +122,7 @@ def _trajectory(path: Path, album: Album, error: str | None) -> Trajectory:
     steps = []
     for i, page in enumerate(pages):
         try:
-            steps.append(_step(page, album))
+            steps.append(_step(page, image_folder))
         except InputError as problem:
             raise InputError(f"step {i}: {problem}") from None
     name = _NAME.fullmatch(path.name)
@@ -163,23 +163,23 @@ def _task(head: str) -> Task:
     )
 
 
-def _step(page: str, album: Album) -> Step:
+def _step(page: str, image_folder: ImageFolder) -> Step:
     head, _, rest = page.partition(_TEXT)
     url, end = _URL.search(head), _AFTER_TEXT.search(rest)
     if end is None:
         raise InputError("the state has no end: the file was cut, or is none of WebArena's")
-    _, marker, said = rest[end.end() :].partition(_PLAIN)
+    _, marker, prediction = rest[end.end() :].partition(_PLAIN)
     if not marker:
         raise InputError("the state has no action: the file was cut, or is none of WebArena's")
-    raw = _RAW.search(said)
+    raw = _RAW.search(prediction)
     observation = Observation(
-        screenshot=album.add(_decoded(end[1])) if end[1] else None,
+        screenshot=image_folder.add(_decoded(end[1])) if end[1] else None,
         text=rest[: end.start()] or None,
         url=url[1] if url else None,
     )
-    _, marker, parsed = said.rpartition(_PARSED)
+    _, marker, parsed = prediction.rpartition(_PARSED)
     # Without the named parts (the action set `playwright`), the action is the program itself.
-    text = parsed.partition("<pre>")[2].partition("</pre></div>")[0] if marker else said.partition("</div>")[0]
+    text = parsed.partition("<pre>")[2].partition("</pre></div>")[0] if marker else prediction.partition("</div>")[0]
     return Step(observation, parse_action(text), (raw[1].strip() or None) if raw else None)
 
 

@@ -1,4 +1,4 @@
-"""What recordings of BrowserGym agents have in common, whatever file they come from."""
+"""What recordings of BrowserGym agents share, whatever file they come from: action strings, steps, the outcome, task ids."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from prill.datasets.reading.records import sound
+from prill.datasets.reading.records import valid_unicode
 from prill.types import Action, LabelRecord, Observation, Step
 
-# BrowserGym actions, as agents write them (`fill('147', 'tea')`), read into records.
-
-
-# Verb -> kind, the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.
+# Verb -> kind and the names of its arguments. Scroll distances stay in the text: they are pixels of an unknown screen.
 _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
     "click": ("click", ("target",)),
     "dblclick": ("double_click", ("target",)),
@@ -41,20 +38,21 @@ _VERBS: dict[str, tuple[str, tuple[str, ...]]] = {
 _NAMES = {"bid": "target", "from_bid": "target"}
 # Some agents wrote HTML comments behind their call.
 _COMMENT = re.compile(r"\s*<!--.*\Z", re.DOTALL)
+_VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 
 
 def parse_action(text: str) -> Action:
-    """The action, with `text` as it was written; kind `other` for what is no call of a known verb."""
+    """The action of a call such as `fill('147', 'tea')`, with `text` as it was written; kind `other` for anything else."""
     call = _call(_COMMENT.sub("", text.strip()))
     if call is None or not isinstance(call.func, ast.Name) or call.func.id not in _VERBS:
         return Action("other", text)
     kind, names = _VERBS[call.func.id]
-    given = dict(zip(names, call.args, strict=False))
+    values = dict(zip(names, call.args, strict=False))
     for keyword in call.keywords:
         name = _NAMES.get(keyword.arg or "", "value")
         if name in names:
-            given.setdefault(name, keyword.value)
-    return Action(kind, text, target=_plain(given.get("target")), value=_plain(given.get("value")))
+            values.setdefault(name, keyword.value)
+    return Action(kind, text, target=_plain(values.get("target")), value=_plain(values.get("value")))
 
 
 def _call(text: str) -> ast.Call | None:
@@ -69,7 +67,7 @@ def _plain(node: ast.expr | None) -> str | None:
     if node is None:
         return None
     if isinstance(node, ast.Constant):
-        return sound(str(node.value))
+        return valid_unicode(str(node.value))
     if isinstance(node, ast.List | ast.Tuple):
         return _joined(node.elts)
     return ast.unparse(node)
@@ -77,9 +75,6 @@ def _plain(node: ast.expr | None) -> str | None:
 
 def _joined(nodes: Sequence[ast.expr]) -> str:
     return ", ".join(text for text in map(_plain, nodes) if text is not None)
-
-
-_VARIANT = re.compile(r"\.(improved|resized)(?=\.|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +107,13 @@ def steps_of(turns: Sequence[Turn]) -> tuple[tuple[Step, ...], Observation | Non
     A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
     """
     final = turns[-1].observation if turns and not turns[-1].action else None
-    done = turns[:-1] if final is not None else turns
-    steps = [Step(turn.observation, parse_action(turn.action or ""), turn.thought or None) for turn in done]
-    said = [step.action.value for step in steps if step.action.is_final]
+    acted = turns[:-1] if final is not None else turns
+    steps = [Step(turn.observation, parse_action(turn.action or ""), turn.thought or None) for turn in acted]
+    answers = [step.action.value for step in steps if step.action.is_final]
     steps[:-1] = [
         replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]
     ]
-    return tuple(steps), final, said[-1] if said else None
+    return tuple(steps), final, answers[-1] if answers else None
 
 
 def oracle_label(id: str, summary: Summary) -> LabelRecord | None:

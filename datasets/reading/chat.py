@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from prill.datasets.reading.images import Unpacked
+from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.tool_calls import tool_action
 from prill.errors import InputError
 from prill.types import Action, Observation, Step
@@ -84,40 +84,40 @@ class _Moment:
 
 
 def conversation(
-    messages: Iterable[ChatMessage], images: Unpacked, size: tuple[float, float] | None = None, goal: str | None = None
+    messages: Iterable[ChatMessage], images: RecordImages, size: tuple[float, float] | None = None, goal: str | None = None
 ) -> Conversation:
     """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in `tool_action`.
 
     Raises InputError when there is no goal at all, a picture is broken, or a call is.
     """
-    said: str | None = None
+    first_text: str | None = None
     actions: list[tuple[Action, str | None]] = []
     moments = [_Moment()]
     called: dict[str, int] = {}
-    silent = False  # whether the last message is a reply without a call
+    ends_in_text = False  # whether the last message is a reply without a call
     for message in messages:
         if message.role in ("system", "developer"):
             continue
         if message.role == "assistant":
-            silent = not message.tool_calls
-            for name, action, thought in _acts(message, size):
+            ends_in_text = not message.tool_calls
+            for name, action, thought in _actions_of(message, size):
                 actions.append((action, thought))
                 moments.append(_Moment())
                 if name is not None:
                     called[name] = len(actions)
             continue
-        silent = False
+        ends_in_text = False
         text, pictures = _content(message.content, images)
         moment = moments[called.get(message.tool_call_id or "", len(actions))]
-        if message.role == "user" and said is None and text:
-            said = text
+        if message.role == "user" and first_text is None and text:
+            first_text = text
         elif text:
             moment.texts.append(text)
         moment.screenshot = pictures[-1] if pictures else moment.screenshot
-    wanted = said or goal
-    if not wanted:
+    goal_text = first_text or goal
+    if not goal_text:
         raise InputError("no text of a user, so there is no goal")
-    return _whole(wanted, actions, moments, silent)
+    return _conversation(goal_text, actions, moments, ends_in_text)
 
 
 def read_calls(calls: Sequence[Call | str]) -> list[Call]:
@@ -128,25 +128,27 @@ def read_calls(calls: Sequence[Call | str]) -> list[Call]:
         raise InputError(f"a tool call is broken: {error}") from None
 
 
-def _whole(goal: str, actions: list[tuple[Action, str | None]], moments: list[_Moment], silent: bool) -> Conversation:
+def _conversation(
+    goal: str, actions: list[tuple[Action, str | None]], moments: list[_Moment], ends_in_text: bool
+) -> Conversation:
     last = len(actions) - 1
     steps = []
     for i, ((action, thought), moment) in enumerate(zip(actions, moments, strict=False)):
-        if i == last and silent:
+        if i == last and ends_in_text:
             action = replace(action, kind="answer")
         elif i < last and action.is_final:  # nothing ends an episode that goes on
             action = replace(action, kind="message")
         steps.append(Step(moment.observation(), action, thought))
     final = moments[-1].observation() if actions else None
     answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
-    seen = final if final is not None and (final.text or final.screenshot) else None
+    last_state = final if final is not None and (final.text or final.screenshot) else None
     # Without any action, what was seen at the start is the last known state.
     if not actions and moments[0].screenshot:
-        seen = moments[0].observation()
-    return Conversation(goal, tuple(steps), seen, answer)
+        last_state = moments[0].observation()
+    return Conversation(goal, tuple(steps), last_state, answer)
 
 
-def _acts(message: ChatMessage, size: tuple[float, float] | None) -> Iterable[tuple[str | None, Action, str | None]]:
+def _actions_of(message: ChatMessage, size: tuple[float, float] | None) -> Iterable[tuple[str | None, Action, str | None]]:
     words = _words(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:
@@ -162,7 +164,7 @@ def _acts(message: ChatMessage, size: tuple[float, float] | None) -> Iterable[tu
         thought = None  # said once, before the first of the calls
 
 
-def _content(content: str | tuple[Part, ...] | None, images: Unpacked) -> tuple[str, list[str]]:
+def _content(content: str | tuple[Part, ...] | None, images: RecordImages) -> tuple[str, list[str]]:
     pictures = []
     texts = [_words(content)]
     for part in content if isinstance(content, tuple) else ():

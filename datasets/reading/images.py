@@ -1,4 +1,4 @@
-"""Screenshots that a loader takes out of other files (HTML, TFRecords): where they lie, and how long."""
+"""Images inside other people's records (HTML, TFRecords, data URLs): written out as files, in folders that may be temporary."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from tempfile import TemporaryDirectory
 
 from prill.datasets.reading.records import image_in
 from prill.errors import InputError
+from prill.models.images import image_size
 
+# The largest image that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does not compress.
+MAX_BYTES = 32 * 1024 * 1024
+_DATA_URL = re.compile(r"data:([\w/+.-]*)((?:;[\w=+.-]+)*),", re.ASCII)
 _SIGNATURES = ((b"\x89PNG\r\n\x1a\n", ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"), (b"RIFF", ".webp"))
 
 
-class Album:
+class ImageFolder:
     """The images of one trajectory, named by their content."""
 
-    def __init__(self, folder: Path, kept: bool) -> None:
-        self._folder, self._kept = folder, kept
+    def __init__(self, folder: Path, temporary: bool) -> None:
+        self._folder, self._temporary = folder, temporary
 
     def add(self, data: bytes) -> str:
         """The absolute path of the written image. Raises InputError for bytes that are no PNG, JPEG, GIF or WebP."""
@@ -37,31 +41,34 @@ class Album:
         return str(path)
 
     def close(self) -> None:
-        """Removes the images, unless the user named the folder."""
-        if not self._kept:
+        """Removes the images of a temporary folder."""
+        if self._temporary:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class Albums:
-    """Makes an album for each trajectory. No path ever stands for two images."""
+class ImageStore:
+    """Makes an image folder for each trajectory: the same one when it stays, a new one when it is temporary.
 
-    def __init__(self, folder: Path, kept: bool) -> None:
-        self._folder, self._kept, self._count = folder, kept, 0
+    No path ever stands for two images.
+    """
 
-    def new(self) -> Album:
-        """An empty album."""
+    def __init__(self, folder: Path, temporary: bool) -> None:
+        self._folder, self._temporary, self._count = folder, temporary, 0
+
+    def new(self) -> ImageFolder:
+        """The folder for the next trajectory."""
         self._count += 1
-        return Album(self._folder if self._kept else self._folder / str(self._count), self._kept)
+        return ImageFolder(self._folder / str(self._count) if self._temporary else self._folder, self._temporary)
 
 
 @contextmanager
-def albums(folder: str | PathLike[str] | None) -> Iterator[Albums]:
-    """Albums in the user's folder, or for None in a temporary one that goes at the end."""
+def image_store(folder: str | PathLike[str] | None) -> Iterator[ImageStore]:
+    """A store in the folder, or for None in a temporary one that is removed at the end."""
     if folder is not None:
-        yield Albums(Path(folder).resolve(), kept=True)
+        yield ImageStore(Path(folder).resolve(), temporary=False)
         return
-    with TemporaryDirectory(prefix="prill-images-") as temporary:
-        yield Albums(Path(temporary).resolve(), kept=False)
+    with TemporaryDirectory(prefix="prill-images-") as name:
+        yield ImageStore(Path(name).resolve(), temporary=True)
 
 
 def image_suffix(data: bytes) -> str | None:
@@ -69,34 +76,22 @@ def image_suffix(data: bytes) -> str | None:
     return next((suffix for signature, suffix in _SIGNATURES if data.startswith(signature)), None)
 
 
-# Pictures that records of others name: data URLs written out as files, paths kept within their folder, sizes.
+class RecordImages:
+    """The images that records name, one record after another: temporary ones are removed when the next record begins."""
 
-
-MAX_BYTES = 32 * 1024 * 1024
-
-
-"""The largest picture that is unpacked: a 4K screen as PNG takes less than 25 MiB even when it does not compress."""
-
-
-_DATA_URL = re.compile(r"data:([\w/+.-]*)((?:;[\w=+.-]+)*),", re.ASCII)
-
-
-class Unpacked:
-    """The pictures of one record after another: those of the last one go when the next begins, unless the user keeps them."""
-
-    def __init__(self, store: Albums, beside: Path | None = None) -> None:
-        """`beside` is the folder that paths in the records are relative to; None when they may name no files."""
+    def __init__(self, store: ImageStore, base: Path | None = None) -> None:
+        """`base` is the folder that paths in the records are relative to; None when they may name no files."""
         self._store = store
-        self._beside = beside
-        self._album = store.new()
+        self._base = base
+        self._folder = store.new()
 
     def next_record(self) -> None:
-        """Removes the pictures of the record before."""
-        self._album.close()
-        self._album = self._store.new()
+        """Removes the temporary images of the record before."""
+        self._folder.close()
+        self._folder = self._store.new()
 
     def file(self, url: str) -> str | None:
-        """The path of the picture that a data URL or a relative path stands for; None for an address in the network.
+        """The path of the image that a data URL or a relative path stands for; None for an address in the network.
 
         Raises InputError for what is no PNG, JPEG, WebP or GIF, is too large, or names a file outside the folder.
         """
@@ -104,11 +99,11 @@ class Unpacked:
             return self._decoded(url)
         if re.match(r"(?!file:)[a-z][a-z0-9+.-]+://", url, re.IGNORECASE):
             return None
-        if self._beside is None:
+        if self._base is None:
             raise InputError(f"image {_brief(url)} is neither a data URL nor an address")
         if "\0" in url:
             raise InputError(f"image path {_brief(url)} holds a null character")
-        return image_in(self._beside, url)
+        return image_in(self._base, url)
 
     def _decoded(self, url: str) -> str:
         head = _DATA_URL.match(url)
@@ -121,18 +116,16 @@ class Unpacked:
             data = base64.b64decode(url[head.end() :], validate=True)
         except (binascii.Error, ValueError) as error:
             raise InputError(f"image {_brief(url)} is damaged: {error}") from None
-        return self._album.add(data)
+        return self._folder.add(data)
 
 
-def picture_size(path: str) -> tuple[float, float] | None:
-    """Width and height in pixels, from the head of the file; None when it is missing or no picture."""
-    from PIL import Image, UnidentifiedImageError
-
+def image_size_or_none(path: str) -> tuple[float, float] | None:
+    """Width and height in pixels; None when the file is missing or no image that can be used."""
     try:
-        with Image.open(path) as image:
-            return float(image.width), float(image.height)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
+        width, height = image_size(path)
+    except InputError:
         return None
+    return float(width), float(height)
 
 
 def _brief(url: str) -> str:

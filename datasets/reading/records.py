@@ -15,14 +15,14 @@ from prill.errors import InputError, UsageError
 from prill.store import BadLine, open_lines, read_lines
 
 Row = TypeVar("Row")
-Made = TypeVar("Made")
+Item = TypeVar("Item")
 # The last one is for brackets in brackets without end.
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # What an archive may unpack to where all of it is held in memory; an archive of 1 MB can hold as much.
 _LARGEST = 2**30
 
 
-def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Made]]) -> Iterator[Made | BadLine]:
+def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Item]]) -> Iterator[Item | BadLine]:
     """What `make` gives for every row of a file; fields that `row` does not name are passed over.
 
     A row that does not fit, or for which `make` raises InputError, comes as one BadLine with its place; so does all that a
@@ -45,7 +45,7 @@ def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], I
             yield BadLine(place, place, str(error), line.data)
 
 
-def decoded(data: bytes, type: type[Row]) -> Row:
+def decode_json(data: bytes, type: type[Row]) -> Row:
     """The record that some JSON holds. Raises InputError, with the field's path, when it holds none."""
     try:
         return msgspec.json.decode(data, type=type)
@@ -53,7 +53,7 @@ def decoded(data: bytes, type: type[Row]) -> Row:
         raise InputError(str(error)) from None
 
 
-def whole_file(path: str | PathLike[str]) -> bytes:
+def read_file(path: str | PathLike[str]) -> bytes:
     """The bytes of a file, plain or gzip. Raises InputError when it cannot be read, or is an archive of more than 1 GiB."""
     try:
         with open_lines(path) as file:
@@ -74,7 +74,7 @@ def read_at_most(file: BinaryIO, most: int) -> bytes:
     return b"".join(parts)
 
 
-def made(place: str, make: Callable[[], Made]) -> Made | BadLine:
+def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:
     """What `make` gives, or a BadLine where it raises InputError; for records that are files. `place` says where it stands."""
     try:
         return make()
@@ -82,7 +82,7 @@ def made(place: str, make: Callable[[], Made]) -> Made | BadLine:
         return BadLine(place, place, str(error), b"")
 
 
-def sound(text: str) -> str:
+def valid_unicode(text: str) -> str:
     """The text, fit for UTF-8: what was escaped in two halves ("\\ud83d\\ude00") becomes one character, a lone half a mark."""
     try:
         text.encode()

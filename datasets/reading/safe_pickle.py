@@ -28,9 +28,9 @@ class StandIn:
 
     def __new__(cls, *_args: object, **_named: object) -> StandIn:
         """Takes whatever the real class would have taken."""
-        made = object.__new__(cls)
-        made.fields = {}
-        return made
+        instance = object.__new__(cls)
+        instance.fields = {}
+        return instance
 
     def __init__(self, *_args: object, **_named: object) -> None:
         """As `__new__`."""

@@ -41,18 +41,14 @@ _KINDS = {
         "stop": "stop done finish finished terminate complete report_infeasible fail infeasible",
     }.items()
 }
+# The kind of action that a tool's name stands for; what is not named here is kind `other`.
 KINDS: Mapping[str, str] = {name: kind for kind, names in _KINDS.items() for name in names}
-
-
-"""The kind of action that a tool's name stands for; what is not named here is kind `other`."""
-
-
 # Servers and libraries put their own names before a tool's: mcp__playwright__browser_click, computer.click.
 _PREFIX = re.compile(r"\A.*(?:__|[./:])")
 _FAMILY = re.compile(r"\A(?:browser|computer|mobile|page|screen|gui|ui|web)_(?=\w)")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_WORDS = ("action", "action_type")
-_VALUES = {
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_ACTION_KEYS = ("action", "action_type")
+_VALUE_KEYS = {
     "goto": ("url", "value", "text"),
     "press": ("key", "keys", "text", "value", "key_comb"),
     "scroll": ("direction", "scroll_direction", "value"),
@@ -66,9 +62,9 @@ _VALUES = {
     "stop": ("text", "answer", "message", "content", "response", "result", "reason", "value"),
     "message": ("text", "message", "question", "content", "value"),
 }
-_TARGETS = ("element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label", "startElement")
-_STARTS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
-_ENDS = ("end_coordinate", "coordinate2", "end", "to")
+_TARGET_KEYS = ("element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label", "startElement")
+_START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
+_END_KEYS = ("end_coordinate", "coordinate2", "end", "to")
 _NO_VALUE = frozenset({"click", "double_click", "triple_click", "right_click", "long_press", "hover", "wait"})
 
 
@@ -78,30 +74,30 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
     `arguments` is a JSON object, or its text as the model wrote it. `size` is that of the screen in the unit of the
     coordinates; without it, and outside it, places stay in the text.
     """
-    given = _object(arguments)
-    if given is None:
+    values = _parsed(arguments)
+    if values is None:
         return Action(kind_of(name), f"{name}({arguments})" if arguments else f"{name}()")
     kind = kind_of(name)
     if kind == "other":
-        said = next((word for key in _WORDS if isinstance(word := given.get(key), str)), "")
-        kind = kind_of(said)
-    start = _point(given, ("x", "y"), _STARTS, size) or _point(given, ("start_x", "start_y"), (), size)
-    end = _point(given, ("end_x", "end_y"), ("coordinate",) if "start_coordinate" in given else _ENDS, size)
+        word = next((text for key in _ACTION_KEYS if isinstance(text := values.get(key), str)), "")
+        kind = kind_of(word)
+    start = _point_in(values, ("x", "y"), _START_KEYS, size) or _point_in(values, ("start_x", "start_y"), (), size)
+    end = _point_in(values, ("end_x", "end_y"), ("coordinate",) if "start_coordinate" in values else _END_KEYS, size)
     if kind == "drag" and end is None:
         start = None  # one place alone is where a drag begins or where it ends, depending on who wrote it
     return Action(
         kind,
-        f"{name}({', '.join(f'{key}={_shown(value)}' for key, value in given.items())})",
-        target=_first(given, _TARGETS),
+        f"{name}({', '.join(f'{key}={_json_text(value)}' for key, value in values.items())})",
+        target=_first(values, _TARGET_KEYS),
         point=start,
         end_point=end,
-        value=None if kind in _NO_VALUE else _first(given, _VALUES.get(kind, ("text", "value"))),
+        value=None if kind in _NO_VALUE else _first(values, _VALUE_KEYS.get(kind, ("text", "value"))),
     )
 
 
 def kind_of(name: str) -> str:
     """The kind of action that a tool's name stands for, whatever is written before it."""
-    word = _CAMEL.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
+    word = _CAMEL_CASE.sub("_", _PREFIX.sub("", name.strip())).lower().replace("-", "_")
     return KINDS.get(word) or KINDS.get(_FAMILY.sub("", word), "other")
 
 
@@ -131,19 +127,19 @@ def fraction(x: object, y: object, size: tuple[float, float] | None) -> Point | 
     return point if all(0.0 <= c <= 1.0 for c in point) else None
 
 
-def _object(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
+def _parsed(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
     if not isinstance(arguments, str):
         return arguments
     try:
-        found = msgspec.json.decode(arguments or "{}")
+        value = msgspec.json.decode(arguments or "{}")
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None
 
 
-def _first(given: Mapping[str, object], keys: Iterable[str]) -> str | None:
+def _first(values: Mapping[str, object], keys: Iterable[str]) -> str | None:
     for key in keys:
-        value = given.get(key)
+        value = values.get(key)
         if isinstance(value, bool) or value is None or value == "":
             continue
         if isinstance(value, list):
@@ -153,17 +149,17 @@ def _first(given: Mapping[str, object], keys: Iterable[str]) -> str | None:
     return None
 
 
-def _point(
-    given: Mapping[str, object], names: tuple[str, str], pairs: Iterable[str], size: tuple[float, float] | None
+def _point_in(
+    values: Mapping[str, object], names: tuple[str, str], pairs: Iterable[str], size: tuple[float, float] | None
 ) -> Point | None:
-    if names[0] in given:
-        return fraction(given[names[0]], given.get(names[1]), size)
+    if names[0] in values:
+        return fraction(values[names[0]], values.get(names[1]), size)
     for key in pairs:
-        pair = given.get(key)
+        pair = values.get(key)
         if isinstance(pair, list) and len(pair) == 2:
             return fraction(pair[0], pair[1], size)
     return None
 
 
-def _shown(value: object) -> str:
+def _json_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -15,7 +15,7 @@ from PIL import Image
 from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import Session
-from prill.annotate.worklist import Deck
+from prill.annotate.worklist import Worklist
 from prill.cli import main
 from prill.emulators.browser.chromium import Chromium
 from prill.store import encode, read_labels, read_verdicts
@@ -59,13 +59,13 @@ async def pictures(folder: Path, page: Path) -> None:
         await tab.goto(f"{page.as_uri()}#t={SHOWN}")
         await asyncio.sleep(1)  # waiting for a condition is forbidden by the page's policy
         save(await tab.screenshot(), "report.png")
-        deck = Deck([TRAJECTORIES])
+        worklist = Worklist([TRAJECTORIES])
         with LabelLog(folder / "mine.jsonl", "Cleo") as log:
-            for label in ann()[: deck.ids.index(SHOWN)]:
+            for label in ann()[: worklist.ids.index(SHOWN)]:
                 success = not label.success if label.id.endswith("9") else label.success
                 log.put(LabelRecord(id=label.id, success=success, annotator="Cleo"))
             verdicts = read_verdicts(folder / "student.jsonl")
-            async with serving(Session(deck, log, earlier=ann(), verdicts=verdicts)) as url:
+            async with serving(Session(worklist, log, earlier=ann(), verdicts=verdicts)) as url:
                 await tab.goto(url)
                 await tab.locator("#picture").wait_for()
                 for key in ("t", "ArrowRight", "a", "f"):

@@ -1,7 +1,7 @@
 """An Android phone or emulator that agents act on, through Appium or through adb alone.
 
-    environment = Android(folder, phone=AdbPhone(), device="emulator-5554")
-    environment = Android(folder, phone=AppiumPhone("http://127.0.0.1:4723"), device=Avd("Pixel_4"))
+    environment = Android(folder, AndroidSpec(device="emulator-5554"))
+    environment = Android(folder, AndroidSpec(backend="appium", avd="Pixel_4"))
 
 What breaks is noticed within the bounds of the backend. Then the session is started anew, once, and what was asked for is
 repeated where that does no harm: looking, opening, HOME. A tap, a swipe, typing and other keys are repeated only when
@@ -11,14 +11,19 @@ they cannot have reached the phone; otherwise the episode ends, for nobody could
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import dist
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
+
+from msgspec import Meta
 
 from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
+from prill.emulators.android.adb import AdbPhone
+from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLost, start_of
 from prill.emulators.android.ui_xml import elements
@@ -33,38 +38,53 @@ SWIPE_SECONDS = 0.5
 HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AndroidSpec:
+    """Which phone is played on, and how it is prepared and looked at. Times are in seconds.
+
+    With `avd` each episode gets a fresh copy of that virtual device; with `snapshot` besides, the copy is booted once and goes
+    back to the snapshot. Else `device` is a running one, which each episode finds at its home screen. A screen is still when
+    two pictures `still_gap` apart are equal but for the status bar; after `still_timeout` it is looked at as it is. Appium
+    servers allow the commands of `prepare` only with a flag (see AppiumPhone).
+    """
+
+    device: Annotated[str | None, Meta(description="serial number of a running device; none: the only one there is")] = None
+    avd: Annotated[str | None, Meta(description="name of a virtual device")] = None
+    snapshot: Annotated[str | None, Meta(description="with avd: the snapshot to go back to")] = None
+    window: Annotated[bool, Meta(description="with avd: show the screen on the desktop")] = False
+    backend: Annotated[Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")] = "adb"
+    appium_url: Annotated[str, Meta(description="the Appium server")] = "http://127.0.0.1:4723"
+    adb_port: Annotated[int | None, Meta(ge=1, description="port of the adb server; none: as adb finds it")] = None
+    prepare: Annotated[tuple[str, ...], Meta(description="commands for the phone's shell before each episode")] = ()
+    tree: Annotated[bool, Meta(description="read the UI tree, which plain adb takes a second or two for")] = True
+    still_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.3
+    still_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
+
+
 class Android:
     """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
 
-    `device` is the serial number of a running device (None: the only one there is), which each episode finds at its home
-    screen, or an Avd, which gives each episode a fresh one. `prepare` are commands for the phone's shell before each
-    episode (Appium servers allow them only with a flag, see AppiumPhone). Then the task's `start_url` is opened:
-    `app:com.example`, `app:com.example/.Main` or a web address.
-    `tree`: whether the UI tree is read, which plain adb takes a second or two for. A screen is still when two pictures
-    `still_gap` seconds apart are equal but for the status bar; after `still_timeout` seconds it is looked at as it is.
-    An action `wait` lasts `idle` seconds.
+    `phone` and `virtual_device` stand in for those that the spec would make. Each episode opens the task's `start_url`:
+    `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError for both a running and a virtual device.
     """
 
     def __init__(
         self,
         images: Path,
+        spec: AndroidSpec = AndroidSpec(),
         *,
-        phone: Phone,
-        device: str | Avd | None = None,
-        prepare: Sequence[str] = (),
-        tree: bool = True,
-        still_gap: float = 0.3,
-        still_timeout: float = 5.0,
-        idle: float = 1.0,
+        phone: Phone | None = None,
+        virtual_device: Avd | None = None,
     ) -> None:
+        if spec.avd is not None and spec.device is not None:
+            raise UsageError("a run plays on a running device or on a virtual one, and both are named")
+        if virtual_device is None and spec.avd is not None:
+            virtual_device = Avd(spec.avd, adb_port=spec.adb_port, window=spec.window, snapshot=spec.snapshot)
         self._images = images
-        self._phone = phone
-        self._device = device
-        self._prepare = tuple(prepare)
-        self._tree = tree
-        self._still_gap = still_gap
-        self._still_timeout = still_timeout
-        self._idle = idle
+        self._spec = spec
+        self._phone = _phone(spec) if phone is None else phone
+        self._avd = virtual_device
         self._serial: str | None = None
         self._healthy = False
         self._says: Size = (0, 0)
@@ -78,7 +98,7 @@ class Android:
         async with self._episode() as healthy:
             await self._begin(healthy)
             await self._press(WAKE_UP)
-            for command in self._prepare:
+            for command in self._spec.prepare:
                 await self._try(partial(self._phone.shell, command), repeat=True)
             await self._press(HOME)
             if start is not None:
@@ -99,8 +119,8 @@ class Android:
         try:
             await self._phone.close()
         finally:
-            if isinstance(self._device, Avd):
-                await self._device.close()
+            if self._avd is not None:
+                await self._avd.close()
 
     @asynccontextmanager
     async def _episode(self) -> AsyncIterator[bool]:
@@ -117,13 +137,13 @@ class Android:
             raise
 
     async def _begin(self, healthy: bool) -> None:
-        if isinstance(self._device, Avd):
+        if self._avd is not None:
             await self._phone.close()
-            self._serial = await self._device.fresh()
+            self._serial = await self._avd.fresh()
         elif healthy:
             return
         else:
-            self._serial = self._device
+            self._serial = self._spec.device
         await self._reopen()
 
     async def _reopen(self) -> None:
@@ -138,8 +158,8 @@ class Android:
 
     async def _open(self) -> None:
         await self._phone.close()
-        if isinstance(self._device, Avd):
-            self._device.check()
+        if self._avd is not None:
+            self._avd.check()
         # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
         self._serial = await self._phone.open(self._serial)
         self._says = await self._phone.size()
@@ -178,7 +198,7 @@ class Android:
         elif action.kind in ("back", "home"):
             await self._press(BACK if action.kind == "back" else HOME)
         elif action.kind == "wait":
-            await asyncio.sleep(self._idle)
+            await asyncio.sleep(self._spec.idle)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
         start, end = _pixels(touch, self._shown), _pixels(lift, self._shown)
@@ -208,7 +228,7 @@ class Android:
             sizes = f"{shown[0]} x {shown[1]} pixels, but the phone says its screen has {self._says[0]} x {self._says[1]}"
             raise EnvironmentFailure(f"the screenshot has {sizes}")
         self._elements, text = (), None
-        if self._tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
+        if self._spec.tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
             try:
                 self._elements = elements(xml, shown)
             except ValueError as error:
@@ -220,10 +240,16 @@ class Android:
         async def take() -> bytes:
             return await self._try(self._phone.screenshot, repeat=True)
 
-        return await still_picture(take, gap=self._still_gap, timeout=self._still_timeout)
+        return await still_picture(take, gap=self._spec.still_gap, timeout=self._spec.still_timeout)
 
     def _fits(self, picture: bytes) -> bool:
         return sorted(png_size(picture)) == sorted(self._says)
+
+
+def _phone(spec: AndroidSpec) -> Phone:
+    if spec.backend == "adb":
+        return AdbPhone(spec.adb_port)
+    return AppiumPhone(spec.appium_url, adb_port=spec.adb_port)
 
 
 def _pixels(point: Point, size: Size) -> tuple[int, int]:

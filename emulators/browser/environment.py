@@ -3,8 +3,8 @@
 An observation is a picture of the window and the text of the current tab: a line with the titles of all tabs, a line for
 whatever happened outside of the page (`! a dialog said 'Saved' and was answered OK`), an empty line, and the accessibility
 tree (axtree.py). An element keeps its number until its page navigates, numbers are never used twice in an episode, and the
-same pages give the same numbers each time. What actions do is said in browser_actions.py, tabs and dialogs in
-browser_tabs.py, how long is waited in page_still.py.
+same pages give the same numbers each time. What actions do is said in actions.py, tabs and dialogs in tabs.py, how long is
+waited in settle.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from prill.emulators.browser.actions import perform
 from prill.emulators.browser.chromium import Chromium, Profile
@@ -41,51 +43,55 @@ document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet]; })()"""
 _NO_HOST = ("about", "blob", "chrome", "data", "file", "javascript", "mailto", "view-source")
 
 
-class BrowserEnvironment:
-    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a tab each, none a blank tab.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSpec:
+    """How pages are shown and waited for. Times are in seconds; an answer that takes longer hangs: an EnvironmentFailure.
 
-    `viewport` is the window in CSS pixels, drawn one to one. `whole_page` puts what has to be scrolled to into the text as
-    well, `max_tokens` cuts it (1920 in WebArena's prompts; four characters count as one). After an action the page gets
-    until it is still; with `pause` always so many seconds instead (WebArena: 2). `navigation_timeout` bounds the wait for
-    an answer to a request for a page, `answer_timeout` what a page may take for anything else; one that takes longer hangs,
-    which is an EnvironmentFailure. Both in seconds. `downloads` and `traces` are folders; None: downloads are refused, no
-    trace is kept. `schemes` are those that the agent may go to; the start page may have any.
+    After an action the page gets until it is still; with `pause` always so many seconds instead (WebArena: 2). The start page
+    may have any scheme.
+    """
+
+    viewport: Annotated[tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")] = (1280, 720)
+    whole_page: Annotated[bool, Meta(description="the text holds what has to be scrolled to, too")] = False
+    max_tokens: Annotated[
+        int | None, Meta(ge=1, description="the text is cut there (WebArena's prompts: 1920); a token is four characters")
+    ] = None
+    pause: Annotated[float | None, Meta(ge=0, description="wait so long after an action; none: until the page is still")] = None
+    navigation_timeout: Annotated[float, Meta(gt=0, description="bounds the wait for a page that was asked for")] = 30.0
+    answer_timeout: Annotated[float, Meta(gt=0, description="bounds what a page may take for anything else")] = 20.0
+    downloads: Annotated[Path | None, "folder for downloads; none: they are refused"] = None
+    traces: Annotated[Path | None, "folder for Playwright's traces; none: no trace is kept"] = None
+    schemes: Annotated[tuple[str, ...], Meta(description="addresses that the agent may go to")] = ("http", "https")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What an environment on top of this one puts in.
 
     `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
     address that the agent or the task names to the host that serves it, `shown_url` maps back what observations show.
     """
 
+    prepare: Callable[[Task], Awaitable[Profile]] | None = None
+    real_url: Callable[[str], str] = str
+    shown_url: Callable[[str], str] = str
+
+
+class BrowserEnvironment:
+    """Plays tasks that begin at `task.start_url`: several addresses separated by " |AND| " open a tab each, none a blank tab.
+
+    A browser that is given is shared, and stays open at the end.
+    """
+
     def __init__(
-        self,
-        images: Path,
-        *,
-        browser: Chromium | None = None,
-        viewport: tuple[int, int] = (1280, 720),
-        whole_page: bool = False,
-        max_tokens: int | None = None,
-        pause: float | None = None,
-        navigation_timeout: float = 30.0,
-        answer_timeout: float = 20.0,
-        downloads: Path | None = None,
-        traces: Path | None = None,
-        schemes: tuple[str, ...] = ("http", "https"),
-        prepare: Callable[[Task], Awaitable[Profile]] | None = None,
-        real_url: Callable[[str], str] = str,
-        shown_url: Callable[[str], str] = str,
+        self, images: Path, spec: PageSpec = PageSpec(), *, browser: Chromium | None = None, hooks: Hooks = Hooks()
     ) -> None:
         self._images = images
+        self._spec = spec
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
-        self._viewport = viewport
-        self._window = None if whole_page else (float(viewport[0]), float(viewport[1]))
-        self._max_tokens = max_tokens
-        self._pause = pause
-        self._navigation_timeout = navigation_timeout
-        self._answer_timeout = answer_timeout
-        self._downloads, self._traces = downloads, traces
-        self._schemes = schemes
-        self._prepare = prepare
-        self._real_url, self._shown_url = real_url, shown_url
+        self._hooks = hooks
+        self._window = None if spec.whole_page else (float(spec.viewport[0]), float(spec.viewport[1]))
         self._tabs: Tabs | None = None
         self._page: Page | None = None
         self._trace: Path | None = None
@@ -121,19 +127,19 @@ class BrowserEnvironment:
         Raises EnvironmentFailure also when a start page cannot be reached or its server reports an error of its own.
         """
         await self.finish()
-        profile = Profile() if self._prepare is None else await self._prepare(task)
-        profile = replace(profile, downloads=self._downloads is not None, reduced_motion=True)
+        profile = Profile() if self._hooks.prepare is None else await self._hooks.prepare(task)
+        profile = replace(profile, downloads=self._spec.downloads is not None, reduced_motion=True)
         self._har, self._trace, self._tracing = profile.har, None, None
         with self._failures("at the start"):
-            context = await self._browser.context(*self._viewport, profile=profile)
-            tabs = self._tabs = Tabs(context, self._downloads)
-            async with asyncio.timeout(self._answer_timeout):
+            context = await self._browser.context(*self._spec.viewport, profile=profile)
+            tabs = self._tabs = Tabs(context, self._spec.downloads)
+            async with asyncio.timeout(self._spec.answer_timeout):
                 await context.add_init_script(_NO_CARET)
-                if self._traces is not None:
+                if self._spec.traces is not None:
                     await context.tracing.start(screenshots=True, snapshots=True)
                     self._tracing = re.sub(r"[^\w.-]+", "-", task.id)[-100:] or "episode"
             for url in (task.start_url or _BLANK).split(START_SEPARATOR):
-                async with asyncio.timeout(self._navigation_timeout + self._answer_timeout):
+                async with asyncio.timeout(self._spec.navigation_timeout + self._spec.answer_timeout):
                     await self._open(tabs, url)
             await self._settle(tabs, tabs.pages[0])
             return await self._observe(tabs)
@@ -145,7 +151,7 @@ class BrowserEnvironment:
         with self._failures(f"after {action.kind}"):
             self._check(tabs, page)
             travels = action.kind in ("goto", "back", "forward")
-            async with asyncio.timeout(self._answer_timeout + (self._navigation_timeout if travels else 0.0)):
+            async with asyncio.timeout(self._spec.answer_timeout + (self._spec.navigation_timeout if travels else 0.0)):
                 await self._act(tabs, page, action)
             await self._settle(tabs)
             return await self._observe(tabs), action.is_final
@@ -160,12 +166,12 @@ class BrowserEnvironment:
         # Without its trace an episode is still whole, and others may be playing in this browser.
         with contextlib.suppress(Error, TimeoutError, OSError):
             async with asyncio.timeout(_WRITING):
-                if self._traces is not None and self._tracing is not None:
-                    trace, self._tracing = free_path(self._traces / f"{self._tracing}.zip"), None
+                if self._spec.traces is not None and self._tracing is not None:
+                    trace, self._tracing = free_path(self._spec.traces / f"{self._tracing}.zip"), None
                     await tabs.context.tracing.stop(path=trace)
                     self._trace = trace
         try:
-            async with asyncio.timeout(self._answer_timeout if self._har is None else _WRITING):
+            async with asyncio.timeout(self._spec.answer_timeout if self._har is None else _WRITING):
                 await tabs.context.close()
         except (Error, TimeoutError):
             # A browser that cannot even close tabs is of no use to the next episode.
@@ -183,7 +189,9 @@ class BrowserEnvironment:
 
         page = await tabs.context.new_page()
         try:
-            answer = await page.goto(self._real_url(url), wait_until="commit", timeout=self._navigation_timeout * 1000)
+            answer = await page.goto(
+                self._hooks.real_url(url), wait_until="commit", timeout=self._spec.navigation_timeout * 1000
+            )
         except Error as error:
             why = error.message.splitlines()[0].removeprefix("Page.goto: ")
             raise EnvironmentFailure(f"the start page {url} cannot be opened: {why}; is the site running?") from error
@@ -193,7 +201,7 @@ class BrowserEnvironment:
     async def _act(self, tabs: Tabs, page: Page, action: Action) -> None:
         from playwright.async_api import Error, TimeoutError
 
-        limit = self._navigation_timeout * 1000
+        limit = self._spec.navigation_timeout * 1000
         try:
             match action.kind:
                 case "goto" if action.value:
@@ -219,7 +227,7 @@ class BrowserEnvironment:
                     element = None if action.target is None else self._view.find(action.target)
                     await perform(page, await self._view.session(page), action, element)
         except TimeoutError:
-            tabs.note(f"no answer within {self._navigation_timeout:g} s")
+            tabs.note(f"no answer within {self._spec.navigation_timeout:g} s")
             await (await self._view.session(page)).send("Page.stopLoading")
         except Error as error:
             # A page may close itself, go elsewhere or turn into a download while it is acted upon.
@@ -229,11 +237,13 @@ class BrowserEnvironment:
     async def _goto(self, tabs: Tabs, page: Page, address: str) -> None:
         from playwright.async_api import Error
 
-        url = self._real_url(_with_scheme(address.strip()))
-        if url != _BLANK and url.partition(":")[0].lower() not in self._schemes:
-            return tabs.note(f"going to {address[:200]!r} was refused: only {' and '.join(self._schemes)} addresses are open")
+        url = self._hooks.real_url(_with_scheme(address.strip()))
+        if url != _BLANK and url.partition(":")[0].lower() not in self._spec.schemes:
+            return tabs.note(
+                f"going to {address[:200]!r} was refused: only {' and '.join(self._spec.schemes)} addresses are open"
+            )
         try:
-            await page.goto(url, wait_until="commit", timeout=self._navigation_timeout * 1000)
+            await page.goto(url, wait_until="commit", timeout=self._spec.navigation_timeout * 1000)
         except Error as error:
             if "invalid URL" not in error.message:
                 raise
@@ -241,8 +251,8 @@ class BrowserEnvironment:
 
     async def _settle(self, tabs: Tabs, front: Page | None = None) -> None:
         """Lets the current tab, or the one to be put in front, come to rest."""
-        patience = self._navigation_timeout
-        async with asyncio.timeout(3 * (patience + (self._pause or 0.0) + 2 * RESTLESS) + self._answer_timeout):
+        patience = self._spec.navigation_timeout
+        async with asyncio.timeout(3 * (patience + (self._spec.pause or 0.0) + 2 * RESTLESS) + self._spec.answer_timeout):
             if front is not None:
                 await tabs.focus(front)
             # A page may open a tab, which then becomes the current one, also a moment later.
@@ -256,11 +266,11 @@ class BrowserEnvironment:
             self._page = await tabs.current()
 
     async def _rest(self, tabs: Tabs, page: Page) -> None:
-        patience = self._navigation_timeout
-        if self._pause is None:
+        patience = self._spec.navigation_timeout
+        if self._spec.pause is None:
             came = await until_still(page, tabs.traffic[page], patience)
         else:
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(self._spec.pause)
             came = await arrived(tabs.traffic[page], time.monotonic() + patience)
         if not came:
             tabs.note(f"another page did not come within {patience:g} s")
@@ -269,13 +279,13 @@ class BrowserEnvironment:
     async def _observe(self, tabs: Tabs) -> Observation:
         page = self.page
         self._check(tabs, page)
-        async with asyncio.timeout(self._answer_timeout):
+        async with asyncio.timeout(self._spec.answer_timeout):
             titles = await tabs.titles(page)
-            tree = await self._view.read(page, self._window, self._max_tokens)
+            tree = await self._view.read(page, self._window, self._spec.max_tokens)
             png = await self._view.picture(page)
         text = "\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree])
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
-        return Observation(screenshot=picture, text=text, url=self._shown_url(tabs.address(page)))
+        return Observation(screenshot=picture, text=text, url=self._hooks.shown_url(tabs.address(page)))
 
     def _check(self, tabs: Tabs, page: Page) -> None:
         if page in tabs.crashed:

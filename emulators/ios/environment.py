@@ -17,11 +17,13 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import dist
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
+
+from msgspec import Meta
 
 from prill.actions.phone import TAP_DISTANCE, finger_of, typed_lines
 from prill.emulators.ios.companion import Companion, CompanionFailure
@@ -38,55 +40,58 @@ NEW_YORK = (40.7128, -74.0060)
 SWIPE_SECONDS = 0.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IosSpec:
+    """Which simulator is played on, and how it is prepared and looked at. Times are in seconds.
+
+    `restore` says how an episode begins: "clone" makes a copy that is deleted afterwards (the prepared one has to be off),
+    "erase" puts the simulator itself back to its factory state, "none" goes on with it as it is. `swipe_up` on the home screen
+    becomes a swipe to the right, as in the paper's evaluation, or "random": left or right with equal chance, as in its
+    collection, drawn from `seed`, the task's id and how often this object has begun that task.
+    The screen is looked at when two pictures `still_gap` apart are equal, after `still_timeout` in any case; `after_action` and
+    `before_screenshot` are pauses (the paper: 1 and 3, without looking for stillness).
+    """
+
+    simulator: Annotated[str | None, Meta(description="its name or UDID; none: the only one there is")] = None
+    companion: Annotated[
+        str | None, Meta(description="idb_companion; none: $PRILL_IDB_COMPANION, else the one on the PATH")
+    ] = None
+    simctl: Annotated[str | None, Meta(description="for text beyond the US keyboard; none: Xcode's")] = None
+    restore: Annotated[Restore, Meta(description="how an episode begins")] = "clone"
+    swipe_up: Annotated[Literal["right", "random"], Meta(description="a swipe up at home")] = "right"
+    seed: Annotated[int, Meta(description="of random swipes")] = 0
+    location: Annotated[
+        tuple[float, float] | None, Meta(description="latitude and longitude (the paper's New York); none leaves it")
+    ] = NEW_YORK
+    still_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.1
+    still_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    after_action: Annotated[float, Meta(ge=0, description="pause after an action")] = 0.3
+    before_screenshot: Annotated[float, Meta(ge=0, description="pause before a picture")] = 0.0
+    idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
+    boot_timeout: Annotated[float, Meta(gt=0, description="bounds the start, copy or deletion of a simulator")] = 180.0
+    timeout: Annotated[float, Meta(gt=0, description="bounds each request to a simulator")] = 20.0
+
+
 class Ios:
     """An environment. Screenshots are written below `images`, named by content; the text lists the screen's elements.
 
-    `simulator` is the name or UDID of the prepared simulator; it may be left out when there is one only. `restore` says how
-    an episode begins: "clone" makes a copy that is deleted afterwards (the prepared one has to be off), "erase" puts the
-    simulator itself back to its factory state, "none" goes on with it as it is. Then the task's `start_url` is opened:
-    `app:com.apple.Preferences` or a URL. `swipe_up` on the home screen becomes a swipe to the right, as in the paper's
-    evaluation, or "random": left or right with equal chance, as in its collection, drawn from `seed`, the task's id and
-    how often this object has begun that task. `location` is latitude and longitude, the paper's New York; None leaves it.
-
-    The screen is looked at when two pictures `still_gap` seconds apart are equal, after `still_timeout` seconds in any
-    case; `after_action` and `before_screenshot` are pauses in seconds (the paper: 1 and 3, without looking for stillness).
-    An action `wait` lasts `idle` seconds. `boot_timeout` bounds what is done to a simulator as a whole (start, copy, delete)
-    and `timeout` each request to it, in seconds. `companion` and `simctl` are executables; left out, $PRILL_IDB_COMPANION
-    or idb_companion, and Xcode's simctl, which only text beyond the US keyboard needs.
+    Each episode opens the task's `start_url`: `app:com.apple.Preferences` or a URL.
     Raises UsageError when there is no companion, MissingExtra without fb-idb.
     """
 
-    def __init__(
-        self,
-        images: Path,
-        *,
-        simulator: str | None = None,
-        companion: str | None = None,
-        simctl: str | None = None,
-        restore: Restore = "clone",
-        swipe_up: Literal["right", "random"] = "right",
-        seed: int = 0,
-        location: tuple[float, float] | None = NEW_YORK,
-        still_gap: float = 0.1,
-        still_timeout: float = 5.0,
-        after_action: float = 0.3,
-        before_screenshot: float = 0.0,
-        idle: float = 1.0,
-        boot_timeout: float = 180.0,
-        timeout: float = 20.0,
-    ) -> None:
+    def __init__(self, images: Path, spec: IosSpec = IosSpec()) -> None:
         if importlib.util.find_spec("idb") is None or importlib.util.find_spec("grpclib") is None:
             raise MissingExtra("fb-idb", "ios")
-        executable = companion or companion_path()
+        executable = spec.companion or companion_path()
         if not os.access(executable, os.X_OK):
             raise UsageError(f"{executable} is not an executable file: give the path of idb_companion")
-        self._phone = PreparedSimulator(executable, simulator, restore, boot_timeout=boot_timeout, timeout=timeout)
-        self._images, self._simctl, self._location = images, simctl, location
-        self._swipe_up, self._seed = swipe_up, seed
-        self._still_gap, self._still_timeout = still_gap, still_timeout
-        self._after_action, self._before_screenshot, self._idle = after_action, before_screenshot, idle
+        self._phone = PreparedSimulator(
+            executable, spec.simulator, spec.restore, boot_timeout=spec.boot_timeout, timeout=spec.timeout
+        )
+        self._images = images
+        self._spec = spec
         self._begun: Counter[str] = Counter()
-        self._random = random.Random(seed)
+        self._random = random.Random(spec.seed)
         self._companion: Companion | None = None
         self._screen = Screen((0, 0), (0, 0))
         self._elements: list[Element] = []
@@ -96,17 +101,17 @@ class Ios:
         start = task.start_url
         if start is not None and not urlsplit(start).scheme:
             raise UsageError(f"start_url {start!r}: expected app:<bundle id>, such as app:com.apple.Preferences, or a URL")
-        self._random = random.Random(f"{self._seed} {task.id} {self._begun[task.id]}")
+        self._random = random.Random(f"{self._spec.seed} {task.id} {self._begun[task.id]}")
         self._begun[task.id] += 1
         self._companion = None
         async with self._episode():
             self._companion, self._screen = await self._phone.fresh()
-            if self._location is not None:
-                latitude, longitude = self._location
+            if self._spec.location is not None:
+                latitude, longitude = self._spec.location
                 await self._session().act("location", lambda client: client.set_location(latitude, longitude))
             if start is not None:
                 await self._open(start)
-                await asyncio.sleep(self._after_action)
+                await asyncio.sleep(self._spec.after_action)
             return await self._observe()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
@@ -115,7 +120,7 @@ class Ios:
         async with self._episode():
             if not action.is_final:
                 await self._perform(action)
-                await asyncio.sleep(self._after_action)
+                await asyncio.sleep(self._spec.after_action)
             return await self._observe(), action.is_final
 
     async def close(self) -> None:
@@ -149,7 +154,7 @@ class Ios:
         elif action.kind == "type" and action.value:
             if place is not None:
                 await self._touch(place, place)
-                await asyncio.sleep(self._after_action)
+                await asyncio.sleep(self._spec.after_action)
             await self._type(action.value)
         elif action.kind == "press" and action.value and (keys := combination(action.value)):
             await self._press(*keys)
@@ -165,13 +170,13 @@ class Ios:
                 if not failure.answered:
                     raise
         elif action.kind == "wait":
-            await asyncio.sleep(self._idle)
+            await asyncio.sleep(self._spec.idle)
 
     def _on_home_screen(self, action: Action) -> Action:
         """The action, with another direction if it is a swipe up on the home screen."""
         if action.kind != "swipe" or (action.value or "").lower() != "up" or not is_home_screen(self._elements):
             return action
-        way = "right" if self._swipe_up == "right" else self._random.choice(("left", "right"))
+        way = "right" if self._spec.swipe_up == "right" else self._random.choice(("left", "right"))
         return replace(action, value=way)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
@@ -197,7 +202,7 @@ class Ios:
         if can_type(line):
             await self._session().act("typing", lambda client: client.text(line))
         else:
-            await self._phone.paste_board(line, self._simctl)
+            await self._phone.paste_board(line, self._spec.simctl)
             if paste := combination("Command+v"):
                 await self._press(*paste)
 
@@ -216,8 +221,8 @@ class Ios:
             await self._session().act("open_url", lambda client: client.open_url(url))
 
     async def _observe(self) -> Observation:
-        await asyncio.sleep(self._before_screenshot)
-        picture = await still_picture(self._picture, gap=self._still_gap, timeout=self._still_timeout)
+        await asyncio.sleep(self._spec.before_screenshot)
+        picture = await still_picture(self._picture, gap=self._spec.still_gap, timeout=self._spec.still_timeout)
         self._elements = await self._read_elements()
         shot = await asyncio.to_thread(keep_screenshot, picture, self._images)
         return Observation(screenshot=shot, text=describe(self._elements) or None)

@@ -5,7 +5,7 @@ visible element, `role "name" #place state`; what has to be scrolled to is marke
 is in the picture but not in the lines, for it is the goal. Seeds go to the page's generator as they are, as in
 gymnasium-miniwob (BrowserGym maps them first, so its seed 3 is another episode).
 
-The page's time stands still while the agent thinks and moves by `settle` at each action: see page_clock.js. So the same
+The page's time stands still while the agent thinks and moves by `settle` at each action: see clock.js. So the same
 actions lead to the same states and pictures, but for one thing that the browser does by the clock: a selection dragged past
 the edge of a box scrolls the box.
 """
@@ -21,7 +21,9 @@ import re
 from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
 from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, page_script, perform
@@ -62,11 +64,10 @@ _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 class MiniWoB:
     """An environment and its oracle. Screenshots are written below `images`, named by content.
 
-    With `announce_end` an episode ends when the page gives its reward; without it the agent has to say `stop` itself,
-    and the first reward stands. `settle` is how many seconds of the page's own time pass after the start and after each
-    action; they take no time (0.5 as in structured reflection, arXiv 2310.08740). `text` is what a language agent reads: lines,
-    or the page's HTML (see page_html.js); with `hidden`, also of what cannot be seen. `timeout` is in seconds for a reset or a
-    step, a hundred times what they take: only a page or browser that hangs reaches it.
+    Without `announce_end` the agent has to say `stop` itself, and the first reward stands. What `settle` lets pass is the
+    page's own time, which takes none (0.5 as in structured reflection, arXiv 2310.08740). `timeout` is a hundred times what a
+    reset or a step takes: only a page or browser that hangs reaches it. A browser that is given is shared, and stays open at
+    the end.
     """
 
     def __init__(
@@ -74,11 +75,13 @@ class MiniWoB:
         images: Path,
         *,
         browser: Chromium | None = None,
-        announce_end: bool = True,
-        settle: float = 0.5,
-        text: Literal["lines", "html"] = "lines",
-        hidden: bool = False,
-        timeout: float = 30.0,
+        announce_end: Annotated[bool, Meta(description="an episode ends when the page gives its reward")] = True,
+        settle: Annotated[float, Meta(ge=0, description="seconds of the page's time after the start and each action")] = 0.5,
+        text: Annotated[
+            Literal["lines", "html"], Meta(description="what a language agent reads (html: see html.js)")
+        ] = "lines",
+        hidden: Annotated[bool, Meta(description="also what cannot be seen")] = False,
+        timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0,
     ) -> None:
         self._images = images
         self._browser = browser or Chromium()
@@ -234,13 +237,13 @@ class MiniWoB:
 def _content(path: Path) -> bytes:
     """The file, with the pictures of its styles put in: one fetched only when the pointer comes has no size at first."""
     data = path.read_bytes()
-    return _PICTURE.sub(lambda found: _put_in(path.parent, found), data) if path.suffix in (".css", ".html") else data
+    return _PICTURE.sub(lambda link: _put_in(path.parent, link), data) if path.suffix in (".css", ".html") else data
 
 
-def _put_in(folder: Path, found: re.Match[bytes]) -> bytes:
-    picture = folder / found[1].decode()
+def _put_in(folder: Path, link: re.Match[bytes]) -> bytes:
+    picture = folder / link[1].decode()
     if not picture.is_file():
-        return found[0]
+        return link[0]
     kind = mimetypes.guess_type(picture.name)[0] or ""
     return b"url(data:%s;base64,%s)" % (kind.encode(), base64.b64encode(picture.read_bytes()))
 

@@ -1,8 +1,8 @@
 """WebArena's sites as an environment (arXiv 2307.13854): a browser that is signed in, and public host names for local ones.
 
-Where the sites are is read from the variables that WebArena's users set already (webarena_sites.py). Each episode begins in
-a fresh profile with cookies of its own, as in the original; a folder for cookies saves the logins (webarena_login.py). What
-an episode changed on a site stays, as in the original, unless there is a way to reset it (webarena_reset.py).
+Where the sites are is read from the variables that WebArena's users set already (sites.py). Each episode begins in a fresh
+profile with cookies of its own, as in the original; a folder for cookies saves the logins (login.py). What an episode changed
+on a site stays, as in the original, unless there is a way to reset it (sites.py).
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from prill.emulators.browser.chromium import Chromium, Profile
-from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.browser.tabs import free_path
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
+from prill.emulators.webarena.tasks import TaskConfig, load_configs, task_of
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
 
@@ -47,61 +50,51 @@ class Setup:
         """The sites to sign in to, by the names of their variables. Raises UsageError for another kind of file name."""
         if self.storage_state is None:
             return ()
-        found = _STATE.fullmatch(self.storage_state)
-        if found is None:
+        file = _STATE.fullmatch(self.storage_state)
+        if file is None:
             raise UsageError(f"storage_state {self.storage_state!r}: expected ./.auth/<site>.<site>_state.json")
-        return tuple(name.upper() for name in found[1].split("."))
+        return tuple(name.upper() for name in file[1].split("."))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebArenaSpec(PageSpec):
+    """How WebArena's sites are played. Another episode on the same sites would be disturbed by `reset`: play one at a time."""
+
+    cookies: Annotated[
+        Path | None, "folder that keeps the cookies of each combination of sites; none: every episode signs in anew"
+    ] = None
+    reset: Annotated[str | None, Meta(description="shell command, or address of a reset server, for before each episode")] = (
+        None
+    )
+    hars: Annotated[Path | None, "folder for the network record of each episode, which `finish` writes"] = None
+    login_timeout: Annotated[float, Meta(gt=0, description="bounds each page of a login, in seconds")] = 30.0
+    reset_timeout: Annotated[float, Meta(gt=0, description="bounds a reset, in seconds")] = 600.0
 
 
 class WebArena:
     """Plays the tasks that `setups` has by id. A variable that is not set is a UsageError of the tasks that need the site.
 
-    `cookies` is a folder where the cookies of each combination of sites are kept and taken again until a site refuses them;
-    None: every episode signs in anew. `reset` is a shell command, or the address of a reset server, for before each
-    episode; other episodes on the same sites would be disturbed, so play one at a time with it. `hars` is a folder for the
-    network record of each episode, which `finish` writes. `login_timeout` bounds each page of a login, `reset_timeout` a
-    reset, in seconds. The rest is as in BrowserEnvironment.
+    Cookies that are kept are taken again until a site refuses them. A browser that is given is shared, and stays open at the
+    end.
     """
 
     def __init__(
         self,
         images: Path,
         setups: Mapping[str, Setup],
+        spec: WebArenaSpec = WebArenaSpec(),
         *,
         sites: Sites | None = None,
         browser: Chromium | None = None,
-        cookies: Path | None = None,
-        reset: str | None = None,
-        hars: Path | None = None,
-        login_timeout: float = 30.0,
-        reset_timeout: float = 600.0,
-        viewport: tuple[int, int] = (1280, 720),
-        whole_page: bool = False,
-        max_tokens: int | None = None,
-        pause: float | None = None,
-        traces: Path | None = None,
     ) -> None:
         self._setups = setups
+        self._spec = spec
         self._sites = Sites.from_environment() if sites is None else sites
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
-        self._cookies = cookies
-        self._reset, self._reset_timeout = reset, reset_timeout
-        self._hars = hars
-        self._login_timeout = login_timeout
         self._folder = Path()
-        self._environment = BrowserEnvironment(
-            images,
-            browser=self._browser,
-            viewport=viewport,
-            whole_page=whole_page,
-            max_tokens=max_tokens,
-            pause=pause,
-            traces=traces,
-            prepare=self._prepare,
-            real_url=self._sites.real,
-            shown_url=self._sites.shown,
-        )
+        hooks = Hooks(prepare=self._prepare, real_url=self._sites.real, shown_url=self._sites.shown)
+        self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
 
     @property
     def sites(self) -> Sites:
@@ -142,7 +135,7 @@ class WebArena:
         self.check(task.id)
         with contextlib.ExitStack() as stack:
             # Cookies that nobody keeps are on the disk no longer than the browser needs to read them.
-            folder = self._cookies or stack.enter_context(tempfile.TemporaryDirectory(prefix="prill-cookies-"))
+            folder = self._spec.cookies or stack.enter_context(tempfile.TemporaryDirectory(prefix="prill-cookies-"))
             self._folder = Path(folder)
             return await self._environment.reset(task)
 
@@ -162,17 +155,45 @@ class WebArena:
 
     async def _prepare(self, task: Task) -> Profile:
         setup = self._setups[task.id]
-        if self._reset is not None:
+        if self._spec.reset is not None:
             passwords = tuple(account.password for account in self._sites.accounts.values())
-            await reset_sites(self._reset, self._reset_timeout, passwords)
+            await reset_sites(self._spec.reset, self._spec.reset_timeout, passwords)
         state = har = None
         if setup.logins:
-            reuse = self._cookies is not None
-            logins = Logins(self._sites, self._browser, self._folder, reuse=reuse, timeout=self._login_timeout)
+            reuse = self._spec.cookies is not None
+            logins = Logins(self._sites, self._browser, self._folder, reuse=reuse, timeout=self._spec.login_timeout)
             state = await logins.cookies(setup.logins)
-        if self._hars is not None:
-            self._hars.mkdir(parents=True, exist_ok=True)
+        if self._spec.hars is not None:
+            self._spec.hars.mkdir(parents=True, exist_ok=True)
             name = re.sub(r"[^\w.-]+", "-", task.id)[-100:]
-            har = free_path(self._hars / f"{name}.har")
+            har = free_path(self._spec.hars / f"{name}.har")
             har.touch()  # it is written at the end of the episode, and another one may begin before
         return Profile(storage_state=state, geolocation=setup.geolocation, har=har)
+
+
+def webarena(
+    images: Path,
+    spec: WebArenaSpec = WebArenaSpec(),
+    *,
+    configs: Annotated[Path | None, "a task file in WebArena's format; none: that of libwebarena"] = None,
+    browser: Chromium | None = None,
+) -> WebArena:
+    """The environment for the tasks of the benchmark, or of a task file. Raises UsageError when there is no such file."""
+    return WebArena(images, setups_of(load_configs(path=configs)), spec, browser=browser)
+
+
+def setups_of(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
+    """By task id, where each task is done. Raises UsageError for a place without its degrees."""
+    return {
+        task_of(config).id: Setup(sites=config.sites, storage_state=config.storage_state, geolocation=_place(config))
+        for config in configs
+    }
+
+
+def _place(config: TaskConfig) -> tuple[float, float] | None:
+    if not config.geolocation:
+        return None
+    try:
+        return config.geolocation["latitude"], config.geolocation["longitude"]
+    except KeyError as missing:
+        raise UsageError(f"task {config.task_id}: its geolocation has no {missing.args[0]}") from None

@@ -1,4 +1,7 @@
-"""WebArena's 812 tasks (arXiv 2307.13854), from the wheel `libwebarena`; nothing of it is imported, only its task file read."""
+"""WebArena's 812 tasks (arXiv 2307.13854) with their checks, and what the checks of its oracle give.
+
+They come from the wheel `libwebarena`; nothing of it is imported, only its task file read.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ from prill.types import Task
 
 # __SHOPPING__ and so on stand for the addresses that users of WebArena set in variables of these names.
 SITES = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE")
+Mode = Literal["paper", "fixed"]
+_UNSET = re.compile(f"__({'|'.join(SITES)})__")
 _PLACEHOLDER = re.compile(rf"__({'|'.join(SITES)})__".encode())
 _INSTALL = "the task file of WebArena is not installed; run: pip install --no-deps libwebarena"
 
@@ -80,14 +85,20 @@ class TaskConfig:
     eval: Checks
 
 
-def load_configs(environ: Mapping[str, str] | None = None) -> tuple[TaskConfig, ...]:
-    """All tasks with their checks, by number. Placeholders whose variable is not set in `environ` (os.environ) stay.
+def load_configs(environ: Mapping[str, str] | None = None, path: Path | None = None) -> tuple[TaskConfig, ...]:
+    """All tasks of the benchmark, or of a file in its format, with their checks. Placeholders whose variable is not set in
+    `environ` (os.environ) stay.
 
-    Raises UsageError with the command to run when the wheel is absent.
+    Raises UsageError, with the command to run when the wheel is absent.
     """
+    if path is not None:
+        try:
+            return read_configs(path.read_bytes(), environ)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
     try:
-        found = importlib.metadata.distribution("libwebarena").locate_file("webarena/test.raw.json")
-        data = Path(str(found)).read_bytes()
+        file = importlib.metadata.distribution("libwebarena").locate_file("webarena/test.raw.json")
+        data = Path(str(file)).read_bytes()
     except (importlib.metadata.PackageNotFoundError, OSError):
         raise UsageError(_INSTALL) from None
     return read_configs(data, environ)
@@ -97,9 +108,9 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
     """Like `load_configs`, from the bytes of a task file: a list of configurations."""
     values = os.environ if environ is None else environ
 
-    def address(found: re.Match[bytes]) -> bytes:
-        value = values.get(found[1].decode())
-        return msgspec.json.encode(value.rstrip("/"))[1:-1] if value else found[0]
+    def address(placeholder: re.Match[bytes]) -> bytes:
+        value = values.get(placeholder[1].decode())
+        return msgspec.json.encode(value.rstrip("/"))[1:-1] if value else placeholder[0]
 
     try:
         return msgspec.json.decode(_PLACEHOLDER.sub(address, data), type=tuple[TaskConfig, ...])
@@ -121,13 +132,6 @@ def task_of(config: TaskConfig) -> Task:
         site=site_of(config.sites),
         start_url=config.start_url,
     )
-
-
-# What one check of WebArena's oracle found, and how several of them make a label.
-
-
-Mode = Literal["paper", "fixed"]
-_UNSET = re.compile(f"__({'|'.join(SITES)})__")
 
 
 class Undecidable(Exception):
@@ -158,8 +162,8 @@ def note(checks: Sequence[Check]) -> str | None:
 
 def require_sites(*texts: str) -> None:
     """Raises Undecidable when the texts still name a site whose address nobody gave, such as `__REDDIT__`."""
-    if found := _UNSET.search(" ".join(texts)):
-        raise Undecidable(f"the environment variable {found[1]} is not set")
+    if unset := _UNSET.search(" ".join(texts)):
+        raise Undecidable(f"the environment variable {unset[1]} is not set")
 
 
 def task_parts(configs: Iterable[TaskConfig]) -> dict[str, tuple[tuple[str, str], ...]]:

@@ -1,4 +1,4 @@
-"""Calibration: how far a judge's scores are from the shares that come true, and a judge whose scores were put right.
+"""Calibration: maps from scores to probabilities, how good scores are as probabilities, and a judge whose scores are mapped.
 
 `prill calibrate` makes the file (`prill.evaluators.meta.calibrate`); `Calibrated` puts it to use.
 """
@@ -20,13 +20,13 @@ from prill.errors import UsageError
 from prill.protocols import Estimator, Evaluator
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
-# Rising maps from scores to probabilities, and how they are fitted to labels: isotonic regression and Platt's.
-
-
+FORMAT = "prill calibration 1"
+BINS = 10
+_DIGITS = 6
 Method = Literal["isotonic", "platt"]
 # Scores of exactly 0 or 1 have no logit; a judge that sure is taken to be wrong once in a million.
 _EDGE = 1e-6
-_ROUNDS = 100
+_ROUNDS = 100  # of Newton's method, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,156 @@ class CalibrationMap:
         return self.values[after - 1] + share * (self.values[after] - self.values[after - 1])
 
 
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the share that were successes."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float
+    success_rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How good scores are as probabilities; both figures are 0 at best."""
+
+    brier: float
+    calibration_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
+
+    `before` and `after` are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts.
+    """
+
+    format: str
+    evaluator: EvaluatorInfo
+    map: CalibrationMap
+    threshold: float
+    rule: str
+    source: str
+    labelled: int
+    successes: int
+    unscored: int
+    folds: int
+    grouped_by: str
+    before: Quality
+    after: Quality
+
+    def __call__(self, score: float) -> float:
+        """The calibrated score, to six digits; the threshold is compared with exactly this."""
+        return round(self.map(score), _DIGITS)
+
+    @property
+    def hash(self) -> str:
+        """Names the map and the threshold in verdicts."""
+        digest = hashlib.sha256(msgspec.json.encode((self.map, self.threshold))).hexdigest()
+        return f"sha256:{digest[:16]}"
+
+
+def read_calibration(path: str | os.PathLike[str]) -> Calibration:
+    """The file that `prill calibrate` wrote. Raises UsageError when it is none."""
+    try:
+        calibration = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; `prill calibrate` writes such a file") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: no calibration ({error}); make one with `prill calibrate`") from None
+    points = calibration.map.scores
+    if calibration.format != FORMAT or len(points) != len(calibration.map.values) or list(points) != sorted(set(points)):
+        raise UsageError(f"{path}: no calibration of this version of prill; make it anew with `prill calibrate`")
+    if calibration.map.method == "isotonic" and not points:
+        raise UsageError(f"{path}: the calibration has no points; make it anew with `prill calibrate`")
+    return calibration
+
+
+class Calibrated:
+    """A judge with calibrated scores; a run is a success when its score reaches the calibration's threshold.
+
+    What the judge leaves unscored stays so. A score that the judge does not give is 1 or 0, by its success. Raises UsageError
+    when the calibration was made for another judge, or for other settings of this one.
+    """
+
+    def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
+        mine, theirs = judge.info, calibration.evaluator
+        if _comparable(mine) != _comparable(theirs):
+            both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
+            raise UsageError(f"a calibration is for one judge; judge and calibration differ: {both}; calibrate this judge")
+        self.judge = judge
+        self.calibration = calibration
+        params = {
+            "judge": mine.name,
+            "judge_version": mine.version,
+            **mine.params,
+            "calibration": calibration.hash,
+            "threshold": calibration.threshold,
+        }
+        self.info = EvaluatorInfo(f"calibrated {mine.name}", "1", mine.model, mine.prompt, params)
+
+    @property
+    def parts(self) -> Sequence[Evaluator]:
+        """The judge whose scores are put right."""
+        return (self.judge,)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """Those of the judge."""
+        return self.judge.screenshots(trajectory)
+
+    def estimate(self, trajectory: Trajectory) -> Usage:
+        """That of the judge; nothing where it has none."""
+        return self.judge.estimate(trajectory) if isinstance(self.judge, Estimator) else Usage()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The judge's verdict with the calibrated score, and success by the threshold."""
+        verdict = await self.judge(trajectory)
+        if verdict.success is None:
+            return replace(verdict, evaluator=self.info)
+        score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
+        return replace(verdict, score=score, success=score >= self.calibration.threshold, evaluator=self.info)
+
+
+def _comparable(info: EvaluatorInfo) -> bytes:
+    """The same for infos that were read from a file and those that were not: a tuple reads back as a list."""
+    return msgspec.json.encode(info, order="sorted")
+
+
+# How good scores are as probabilities
+
+
+def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
+    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always saying 0.5 (Brier 1950)."""
+    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(scores)
+
+
+def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
+    """The scores in 10 bins of equal width; those that are empty are left out."""
+    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
+    for score, truth in zip(scores, truths, strict=True):
+        members[min(BINS - 1, int(score * BINS))].append((score, truth))
+    return [
+        Bin(i / BINS, (i + 1) / BINS, len(m), fsum(s for s, _ in m) / len(m), sum(t for _, t in m) / len(m))
+        for i, m in enumerate(members)
+        if m
+    ]
+
+
+def expected_calibration_error(bins: Sequence[Bin]) -> float:
+    """The mean distance between score and share of successes over the bins, by their counts (Naeini et al. 2015)."""
+    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(b.count for b in bins)
+
+
+def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
+    """Both figures for some scores."""
+    return Quality(brier=brier(scores, truths), calibration_error=expected_calibration_error(reliability(scores, truths)))
+
+
+# Maps fitted to labels: isotonic regression and Platt's
+
+
 def sigmoid(value: float) -> float:
     """The logistic function, without overflow."""
     return 1 / (1 + exp(-value)) if value >= 0 else exp(value) / (1 + exp(value))
@@ -64,8 +214,8 @@ def sigmoid(value: float) -> float:
 
 def logit(probability: float) -> float:
     """The log odds, of at least one in a million and at most a million."""
-    kept = min(1 - _EDGE, max(_EDGE, probability))
-    return log(kept / (1 - kept))
+    clipped = min(1 - _EDGE, max(_EDGE, probability))
+    return log(clipped / (1 - clipped))
 
 
 def fit_map(method: Method, scores: Sequence[float], truths: Sequence[bool]) -> CalibrationMap:
@@ -136,152 +286,3 @@ def _loss(slope: float, offset: float, logits: Sequence[float], targets: Sequenc
     """Cross-entropy; log(1 + e^v) is taken apart so that it does not overflow."""
     values = [slope * x + offset for x in logits]
     return fsum(max(v, 0.0) + log(1 + exp(-abs(v))) - t * v for v, t in zip(values, targets, strict=True))
-
-
-BINS = 10
-FORMAT = "prill calibration 1"
-_DIGITS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Bin:
-    """Scores between `low` and `high` (the last bin includes 1): how many, their mean, and the share that were successes."""
-
-    low: float
-    high: float
-    count: int
-    mean_score: float
-    success_rate: float
-
-
-def brier(scores: Sequence[float], truths: Sequence[bool]) -> float:
-    """The mean squared distance of scores from 1 (success) or 0: 0 is perfect, 0.25 is always saying 0.5 (Brier 1950)."""
-    return fsum((score - truth) ** 2 for score, truth in zip(scores, truths, strict=True)) / len(scores)
-
-
-def reliability(scores: Sequence[float], truths: Sequence[bool]) -> list[Bin]:
-    """The scores in 10 bins of equal width; those that are empty are left out."""
-    members: list[list[tuple[float, bool]]] = [[] for _ in range(BINS)]
-    for score, truth in zip(scores, truths, strict=True):
-        members[min(BINS - 1, int(score * BINS))].append((score, truth))
-    return [
-        Bin(i / BINS, (i + 1) / BINS, len(m), fsum(s for s, _ in m) / len(m), sum(t for _, t in m) / len(m))
-        for i, m in enumerate(members)
-        if m
-    ]
-
-
-def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """The mean distance between score and share of successes over the bins, by their counts (Naeini et al. 2015)."""
-    return fsum(b.count * abs(b.mean_score - b.success_rate) for b in bins) / sum(b.count for b in bins)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quality:
-    """How good scores are as probabilities; both figures are 0 at best."""
-
-    brier: float
-    calibration_error: float
-
-
-def quality(scores: Sequence[float], truths: Sequence[bool]) -> Quality:
-    """Both figures for some scores."""
-    return Quality(brier=brier(scores, truths), calibration_error=expected_calibration_error(reliability(scores, truths)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
-    """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
-
-    `before` and `after` are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts.
-    """
-
-    format: str
-    evaluator: EvaluatorInfo
-    map: CalibrationMap
-    threshold: float
-    rule: str
-    source: str
-    labelled: int
-    successes: int
-    unscored: int
-    folds: int
-    grouped_by: str
-    before: Quality
-    after: Quality
-
-    def __call__(self, score: float) -> float:
-        """The calibrated score, to six digits; the threshold is compared with exactly this."""
-        return round(self.map(score), _DIGITS)
-
-    @property
-    def hash(self) -> str:
-        """Names the map and the threshold in verdicts."""
-        digest = hashlib.sha256(msgspec.json.encode((self.map, self.threshold))).hexdigest()
-        return f"sha256:{digest[:16]}"
-
-
-def read_calibration(path: str | os.PathLike[str]) -> Calibration:
-    """The file that `prill calibrate` wrote. Raises UsageError when it is none."""
-    try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=Calibration)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; `prill calibrate` writes such a file") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{path}: no calibration ({error}); make one with `prill calibrate`") from None
-    points = found.map.scores
-    if found.format != FORMAT or len(points) != len(found.map.values) or list(points) != sorted(set(points)):
-        raise UsageError(f"{path}: no calibration of this version of prill; make it anew with `prill calibrate`")
-    if found.map.method == "isotonic" and not points:
-        raise UsageError(f"{path}: the calibration has no points; make it anew with `prill calibrate`")
-    return found
-
-
-class Calibrated:
-    """A judge with calibrated scores; a run is a success when its score reaches the calibration's threshold.
-
-    What the judge leaves unscored stays so. A score that the judge does not give is 1 or 0, by its success. Raises UsageError
-    when the calibration was made for another judge, or for other settings of this one.
-    """
-
-    def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
-        mine, theirs = judge.info, calibration.evaluator
-        if _comparable(mine) != _comparable(theirs):
-            shown = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
-            raise UsageError(f"a calibration is for one judge; judge and calibration differ: {shown}; calibrate this judge")
-        self.judge = judge
-        self.calibration = calibration
-        params = {
-            "judge": mine.name,
-            "judge_version": mine.version,
-            **mine.params,
-            "calibration": calibration.hash,
-            "threshold": calibration.threshold,
-        }
-        self.info = EvaluatorInfo(f"calibrated {mine.name}", "1", mine.model, mine.prompt, params)
-
-    @property
-    def parts(self) -> Sequence[Evaluator]:
-        """The judge whose scores are put right."""
-        return (self.judge,)
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """Those of the judge."""
-        return self.judge.screenshots(trajectory)
-
-    def estimate(self, trajectory: Trajectory) -> Usage:
-        """That of the judge; nothing where it has none."""
-        return self.judge.estimate(trajectory) if isinstance(self.judge, Estimator) else Usage()
-
-    async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The judge's verdict with the calibrated score, and success by the threshold."""
-        verdict = await self.judge(trajectory)
-        if verdict.success is None:
-            return replace(verdict, evaluator=self.info)
-        score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
-        return replace(verdict, score=score, success=score >= self.calibration.threshold, evaluator=self.info)
-
-
-def _comparable(info: EvaluatorInfo) -> bytes:
-    """The same for infos that were read from a file and those that were not: a tuple reads back as a list."""
-    return msgspec.json.encode(info, order="sorted")

@@ -100,8 +100,8 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool) -> Reading:
     last = states[-1]
     words = {"state": set(last)}
     goal = {w for w in _words(trajectory.task.goal) if (len(w) > 2 or w.isdigit()) and w not in _COMMON}
-    seen = set().union(*states)
-    numbers += _cues(trajectory, states, goal, seen)
+    page_words = set().union(*states)
+    numbers += _cues(trajectory, states, goal, page_words)
     if not evidence_only:
         answer = words["answer"] = set(_words(_cut(trajectory.answer or "")))
         new = answer - goal - _COMMON
@@ -109,7 +109,7 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool) -> Reading:
         numbers += (
             len(goal & answer) / max(1, len(goal)),
             float(not _DOUBTS.isdisjoint(answer)),
-            len(new & seen) / max(1, len(new)),
+            len(new & page_words) / max(1, len(new)),
         )
     return Reading(numbers, words, evidence_only)
 
@@ -152,22 +152,22 @@ def _telemetry(trajectory: Trajectory) -> list[float]:
     return numbers
 
 
-def _cues(trajectory: Trajectory, states: list[list[str]], goal: set[str], seen: set[str]) -> tuple[float, ...]:
+def _cues(trajectory: Trajectory, states: list[list[str]], goal: set[str], page_words: set[str]) -> tuple[float, ...]:
     many = max(1, len(goal))
-    asked = trajectory.task.goal.lower()
-    question = "?" in asked or asked.startswith(_QUESTIONS)
+    goal_text = trajectory.task.goal.lower()
+    question = "?" in goal_text or goal_text.startswith(_QUESTIONS)
     finished = trajectory.steps[-1].action.is_final
-    typed = " ".join([s.action.value for s in trajectory.steps if s.action.kind in _TYPING and s.action.value])
+    typed_text = " ".join([s.action.value for s in trajectory.steps if s.action.kind in _TYPING and s.action.value])
     return (
         len(goal.intersection(states[-1])) / many,
-        len(goal & seen) / many,
+        len(goal & page_words) / many,
         question,
         question and finished,
         finished and not question,
         log1p(sum([word.isdigit() for word in goal])),
-        log1p(asked.count('"')),
+        log1p(goal_text.count('"')),
         log1p(len(goal)),
-        len(goal.intersection(_words(_cut(typed)))) / many,
+        len(goal.intersection(_words(_cut(typed_text)))) / many,
     )
 
 

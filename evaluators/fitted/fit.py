@@ -4,6 +4,10 @@ One setting is left open, how far weights may grow, and the data at hand choose 
 calibrates the probabilities as well. Figures on the card come from a second cross-validation around all of that. Everything
 else is fixed: which features there are, the scale of numbers against texts, in how many tasks a word must occur. How these
 were settled: benchmarks/student.py.
+
+The model is a logistic regression over numbers at a common scale and sets of words, calibrated (Platt). Where only evidence
+counts, words may speak against success and never for it: whoever writes on a page can add words, and a sum that no added word
+can raise is not turned by them (monotonic classification; Incer et al. 2018).
 """
 
 from __future__ import annotations
@@ -25,16 +29,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Logistic regression for fitted judges, over numbers at a common scale and sets of words.
-#
-# Calibrated (Platt), and its strength chosen, by cross-validation grouped by task inside the rows that it is fitted to.
-# Where only evidence counts, words may speak against success and never for it: whoever writes on a page can add words, and
-# a sum that no added word can raise is not turned by them (monotonic classification; Incer et al. 2018).
-
-
+FOLDS = 5  # of the figures on the card
+THRESHOLD = 0.5
+# What a fit needs: runs of each outcome, and tasks.
+_LEAST_EACH, _LEAST_TASKS = 10, 10
+# Sites left out in turn: at most so many, each with at least so many runs.
+_SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
 # How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
-_FOLDS = 4
+_INNER_FOLDS = 4
 # A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the task, not the outcome.
 _TASKS_OF_A_WORD = 3
 # Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
@@ -53,6 +56,14 @@ class Example:
     cut_off: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """What the card says of the data: SHA-256 of the files, and the source of the labels."""
+
+    data: tuple[str, ...] = ()
+    source: str = ""
+
+
 @dataclass(frozen=True)
 class Fitted:
     """Weights for the file, and what they give for rows of the table that they came from."""
@@ -68,6 +79,148 @@ class Fitted:
         """What the judge of these weights would say; `rows` of the table."""
         linear = Linear(self.bias, self.features, self.words, against=self.against)
         return [sigmoid(linear(self.table.runs[i].reading).logit) for i in rows]
+
+
+class _Weights(NamedTuple):
+    columns: NDArray[Any]
+    bias: float
+
+
+def examples(
+    trajectories: Iterable[Trajectory], gold: Mapping[str, bool | None], kind: Kind, evidence_only: bool
+) -> tuple[list[Example], int]:
+    """The runs with a decided label and at least one step; and how many others there were."""
+    runs, others = [], 0
+    for trajectory in trajectories:
+        success = gold.get(trajectory.id)
+        if success is None or not trajectory.steps:
+            others += 1
+            continue
+        reading = read(trajectory, kind, evidence_only)
+        runs.append(
+            Example(
+                reading=reading,
+                success=success,
+                task=task_of(trajectory),
+                site=trajectory.task.site,
+                cut_off=cut_off(trajectory),
+            )
+        )
+    return runs, others
+
+
+def fit(
+    runs: Sequence[Example], kind: Kind, evidence_only: bool, *, seed: int = 0, left_out: int = 0, origin: Origin | None = None
+) -> StudentModel:
+    """The fitted judge with its card. Raises UsageError when there are too few runs, MissingExtra without scikit-learn."""
+    table = _table(runs)
+    sites = Counter(run.site for run in runs if run.site is not None)
+    held_out_probabilities = _held_out(table, seed)
+    model = fit_rows(table, range(len(runs)), seed)
+    origin = origin or Origin()
+    others = {}
+    for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
+        inside = [i for i, run in enumerate(runs) if run.site == site]
+        outside = [i for i, run in enumerate(runs) if run.site != site]
+        if count >= _LEAST_OF_A_SITE and _enough([runs[i] for i in outside]):
+            others[site] = held_out([runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside))
+    complete = [i for i, run in enumerate(runs) if not run.cut_off]
+    card = Card(
+        data=origin.data,
+        source=origin.source,
+        runs=len(runs),
+        tasks=len({run.task for run in runs}),
+        successes=sum(run.success for run in runs),
+        left_out=left_out,
+        sites=dict(sorted(sites.items())),
+        folds=FOLDS,
+        seed=seed,
+        strength=model.strength,
+        versions=_versions(),
+        all_runs=held_out([run.success for run in runs], held_out_probabilities),
+        not_cut_off=held_out([runs[i].success for i in complete], [held_out_probabilities[i] for i in complete]),
+        other_sites=others,
+    )
+    return StudentModel(
+        format=FORMAT,
+        kind=kind,
+        evidence_only=evidence_only,
+        bias=model.bias,
+        features=dict(zip(names(kind, evidence_only), model.features, strict=True)),
+        words=model.words,
+        threshold=THRESHOLD,
+        card=card,
+    )
+
+
+def cross_validated(runs: Sequence[Example], seed: int) -> list[float]:
+    """For each run the probability that a judge fitted without its task gives it."""
+    return _held_out(_table(runs), seed)
+
+
+def without_site(runs: Sequence[Example], site: str, seed: int) -> tuple[list[int], list[float]]:
+    """Which runs are of that site, and the probabilities that a judge fitted on the other sites gives them."""
+    inside = [i for i, run in enumerate(runs) if run.site == site]
+    outside = [i for i, run in enumerate(runs) if run.site != site]
+    return inside, fit_rows(_table(runs), outside, seed).probabilities(inside)
+
+
+def held_out(truths: Sequence[bool], probabilities: Sequence[float], threshold: float = THRESHOLD) -> HeldOut:
+    """The figures of probabilities against labels."""
+    successes = sum(truths)
+    failures = len(truths) - successes
+    called = [p >= threshold for p in probabilities]
+    hits = sum(s and t for s, t in zip(called, truths, strict=True))
+    rejected = sum(not s and not t for s, t in zip(called, truths, strict=True))
+    return HeldOut(
+        runs=len(truths),
+        successes=successes,
+        auc=_rounded_figure(auc(probabilities, truths)) if truths else None,
+        accuracy=_rounded_figure((hits + rejected) / len(truths)) if truths else None,
+        balanced_accuracy=_rounded_figure((hits / successes + rejected / failures) / 2) if successes and failures else None,
+    )
+
+
+def _rounded_figure(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 4)
+
+
+def _table(runs: Sequence[Example]) -> Table:
+    if not _enough(runs):
+        raise UsageError(
+            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes and "
+            f"{sum(not run.success for run in runs)} failures in {len({run.task for run in runs})} tasks; "
+            f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
+        )
+    return Table(runs)
+
+
+def _enough(runs: Sequence[Example]) -> bool:
+    successes = sum(run.success for run in runs)
+    few = min(successes, len(runs) - successes) < _LEAST_EACH
+    return not few and len({run.task for run in runs}) >= _LEAST_TASKS
+
+
+def _held_out(table: Table, seed: int) -> list[float]:
+    fold_of = grouped_folds(table.tasks, table.success.tolist(), FOLDS, seed)
+    probabilities = [0.0] * len(table.runs)
+    for fold in range(FOLDS):
+        inside = [i for i, f in enumerate(fold_of) if f == fold]
+        outside = [i for i, f in enumerate(fold_of) if f != fold]
+        for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
+            probabilities[i] = p
+    return probabilities
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import version
+
+    from prill import __version__
+
+    return {"prill": __version__, "scikit-learn": version("scikit-learn")}
+
+
+# Logistic regression
 
 
 class Table:
@@ -113,12 +266,12 @@ def fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
 def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
     import numpy as np
 
-    chosen = np.asarray(rows)
-    truths = table.success[chosen]
-    fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _FOLDS, seed))
+    row_numbers = np.asarray(rows)
+    truths = table.success[row_numbers]
+    fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _INNER_FOLDS, seed))
     logits = np.zeros((len(STRENGTHS), len(rows)))
-    for fold in range(_FOLDS):
-        inside, outside = chosen[fold_of == fold], chosen[fold_of != fold]
+    for fold in range(_INNER_FOLDS):
+        inside, outside = row_numbers[fold_of == fold], row_numbers[fold_of != fold]
         if not inside.size or np.unique(table.success[outside]).size < 2:
             raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
         design = _Design(table, outside)
@@ -129,14 +282,9 @@ def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
     losses = np.logaddexp(0, -logits * np.where(truths, 1, -1)).mean(axis=1)
     best = int(losses.argmin())
     slope, offset = fit_platt(logits[best].tolist(), truths.tolist())
-    design = _Design(table, chosen)
+    design = _Design(table, row_numbers)
     *_, weights = design.path((STRENGTHS[best],))
     return design.fitted(weights, STRENGTHS[best], slope, offset)
-
-
-class _Weights(NamedTuple):
-    columns: NDArray[Any]
-    bias: float
 
 
 class _Design:
@@ -185,20 +333,20 @@ class _Design:
         from sklearn.linear_model import LogisticRegression
 
         model = LogisticRegression(max_iter=2000, tol=1e-3, C=strength)
-        kept = np.arange(data.shape[1])
+        columns_used = np.arange(data.shape[1])
         while True:
-            model.fit(data[:, kept], truths)
-            speaking = (model.coef_[0] > 0) & (kept >= len(self.centre))
+            model.fit(data[:, columns_used], truths)
+            speaking = (model.coef_[0] > 0) & (columns_used >= len(self.centre))
             if not speaking.any():
                 break
-            kept = kept[~speaking]
+            columns_used = columns_used[~speaking]
         columns = np.zeros(data.shape[1])
-        columns[kept] = model.coef_[0]
+        columns[columns_used] = model.coef_[0]
         return _Weights(columns, float(model.intercept_[0]))
 
-    def fitted(self, found: _Weights, strength: float, slope: float, offset: float) -> Fitted:
+    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float) -> Fitted:
         """The weights as the file has them: on the features as they are read, with the calibration worked in."""
-        weights = (found.columns * slope).tolist()
+        weights = (fit.columns * slope).tolist()
         count = len(self.centre)
         pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
         features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
@@ -209,7 +357,7 @@ class _Design:
             pairs_of_words = zip(columns, weights[count:count_after], strict=True)
             words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.against}
             count = count_after
-        bias = _rounded(found.bias * slope + offset)
+        bias = _rounded(fit.bias * slope + offset)
         return Fitted(self.table, strength, bias, features, words, self.table.against)
 
 
@@ -225,151 +373,3 @@ def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
 def _rounded(value: float) -> float:
     """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
     return float(f"{value:.5g}")
-
-
-FOLDS = 5
-THRESHOLD = 0.5
-_LEAST_EACH, _LEAST_TASKS = 10, 10
-_SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Origin:
-    """What the card says of the data: SHA-256 of the files, and the source of the labels."""
-
-    data: tuple[str, ...] = ()
-    source: str = ""
-
-
-def examples(
-    trajectories: Iterable[Trajectory], gold: Mapping[str, bool | None], kind: Kind, evidence_only: bool
-) -> tuple[list[Example], int]:
-    """The runs with a decided label and at least one step; and how many others there were."""
-    found, others = [], 0
-    for trajectory in trajectories:
-        success = gold.get(trajectory.id)
-        if success is None or not trajectory.steps:
-            others += 1
-            continue
-        reading = read(trajectory, kind, evidence_only)
-        found.append(
-            Example(
-                reading=reading,
-                success=success,
-                task=task_of(trajectory),
-                site=trajectory.task.site,
-                cut_off=cut_off(trajectory),
-            )
-        )
-    return found, others
-
-
-def fit(
-    runs: Sequence[Example], kind: Kind, evidence_only: bool, *, seed: int = 0, left_out: int = 0, origin: Origin | None = None
-) -> StudentModel:
-    """The fitted judge with its card. Raises UsageError when there are too few runs, MissingExtra without scikit-learn."""
-    table = _table(runs)
-    sites = Counter(run.site for run in runs if run.site is not None)
-    seen = _held_out(table, seed)
-    model = fit_rows(table, range(len(runs)), seed)
-    origin = origin or Origin()
-    others = {}
-    for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
-        inside = [i for i, run in enumerate(runs) if run.site == site]
-        outside = [i for i, run in enumerate(runs) if run.site != site]
-        if count >= _LEAST_OF_A_SITE and _enough([runs[i] for i in outside]):
-            others[site] = held_out([runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside))
-    free = [i for i, run in enumerate(runs) if not run.cut_off]
-    card = Card(
-        data=origin.data,
-        source=origin.source,
-        runs=len(runs),
-        tasks=len({run.task for run in runs}),
-        successes=sum(run.success for run in runs),
-        left_out=left_out,
-        sites=dict(sorted(sites.items())),
-        folds=FOLDS,
-        seed=seed,
-        strength=model.strength,
-        versions=_versions(),
-        all_runs=held_out([run.success for run in runs], seen),
-        not_cut_off=held_out([runs[i].success for i in free], [seen[i] for i in free]),
-        other_sites=others,
-    )
-    return StudentModel(
-        format=FORMAT,
-        kind=kind,
-        evidence_only=evidence_only,
-        bias=model.bias,
-        features=dict(zip(names(kind, evidence_only), model.features, strict=True)),
-        words=model.words,
-        threshold=THRESHOLD,
-        card=card,
-    )
-
-
-def cross_validated(runs: Sequence[Example], seed: int) -> list[float]:
-    """For each run the probability that a judge fitted without its task gives it."""
-    return _held_out(_table(runs), seed)
-
-
-def without_site(runs: Sequence[Example], site: str, seed: int) -> tuple[list[int], list[float]]:
-    """Which runs are of that site, and the probabilities that a judge fitted on the other sites gives them."""
-    inside = [i for i, run in enumerate(runs) if run.site == site]
-    outside = [i for i, run in enumerate(runs) if run.site != site]
-    return inside, fit_rows(_table(runs), outside, seed).probabilities(inside)
-
-
-def held_out(truths: Sequence[bool], probabilities: Sequence[float], threshold: float = THRESHOLD) -> HeldOut:
-    """The figures of probabilities against labels."""
-    successes = sum(truths)
-    failures = len(truths) - successes
-    said = [p >= threshold for p in probabilities]
-    hits = sum(s and t for s, t in zip(said, truths, strict=True))
-    rejected = sum(not s and not t for s, t in zip(said, truths, strict=True))
-    return HeldOut(
-        runs=len(truths),
-        successes=successes,
-        auc=_short(auc(probabilities, truths)) if truths else None,
-        accuracy=_short((hits + rejected) / len(truths)) if truths else None,
-        balanced_accuracy=_short((hits / successes + rejected / failures) / 2) if successes and failures else None,
-    )
-
-
-def _short(figure: float | None) -> float | None:
-    return None if figure is None else round(figure, 4)
-
-
-def _table(runs: Sequence[Example]) -> Table:
-    if not _enough(runs):
-        raise UsageError(
-            f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes and "
-            f"{sum(not run.success for run in runs)} failures in {len({run.task for run in runs})} tasks; "
-            f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
-        )
-    return Table(runs)
-
-
-def _enough(runs: Sequence[Example]) -> bool:
-    successes = sum(run.success for run in runs)
-    few = min(successes, len(runs) - successes) < _LEAST_EACH
-    return not few and len({run.task for run in runs}) >= _LEAST_TASKS
-
-
-def _held_out(table: Table, seed: int) -> list[float]:
-    fold_of = grouped_folds(table.tasks, table.success.tolist(), FOLDS, seed)
-    found = [0.0] * len(table.runs)
-    for fold in range(FOLDS):
-        inside = [i for i, f in enumerate(fold_of) if f == fold]
-        outside = [i for i, f in enumerate(fold_of) if f != fold]
-        for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
-            found[i] = p
-    return found
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    from prill import __version__
-
-    return {"prill": __version__, "scikit-learn": version("scikit-learn")}

@@ -121,10 +121,10 @@ class Linear:
         total = [self.bias, fsum(numbers)]
         words: list[tuple[str, float, Set[str]]] = []
         for text, weights in self.words.items():
-            if known := weights.keys() & reading.words[text]:
-                adds = fsum(map(weights.__getitem__, known)) / (1.0 if self._against else sqrt(len(known)))
+            if known_words := weights.keys() & reading.words[text]:
+                adds = fsum(map(weights.__getitem__, known_words)) / (1.0 if self._against else sqrt(len(known_words)))
                 total.append(adds)
-                words.append((text, adds, known))
+                words.append((text, adds, known_words))
         return _Scores(fsum(total), numbers, words)
 
 
@@ -202,26 +202,26 @@ class Student:
 
     def _reason(self, scores: _Scores) -> str:
         parts = [(sum(scores.numbers[first:last]) - offset, name) for name, first, last, offset in self._themes]
-        parts += [(adds, self._quoted(text, adds, known)) for text, adds, known in scores.words]
+        parts += [(adds, self._quoted(text, adds, known_words)) for text, adds, known_words in scores.words]
         parts.sort()
         against = [f"{name} {value:+.1f}" for value, name in parts[:_SHOWN] if value <= -_LEAST_SHOWN]
         speaking = [f"{name} {value:+.1f}" for value, name in parts[: -_SHOWN - 1 : -1] if value >= _LEAST_SHOWN]
         return f"for: {', '.join(speaking) or 'nothing'}; against: {', '.join(against) or 'nothing'}"
 
-    def _quoted(self, text: str, adds: float, known: Set[str]) -> str:
-        weighted = zip(map(self.model.words[text].__getitem__, known), known, strict=True)
+    def _quoted(self, text: str, adds: float, known_words: Set[str]) -> str:
+        weighted = zip(map(self.model.words[text].__getitem__, known_words), known_words, strict=True)
         strongest = (nlargest if adds > 0 else nsmallest)(_SHOWN, weighted)
         return f"words of the {text} ({', '.join([word for _, word in strongest])})"
 
 
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
     """Neighbouring numbers with the same theme: its name in words, from where to where, and what it adds on average."""
-    found, first = [], 0
+    themes, first = [], 0
     for theme, group in groupby(features, key=lambda name: name.partition("/")[0]):
         last = first + len(list(group))
-        found.append((_THEMES.get(theme, theme), first, last, sum(offsets[first:last])))
+        themes.append((_THEMES.get(theme, theme), first, last, sum(offsets[first:last])))
         first = last
-    return found
+    return themes
 
 
 def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:

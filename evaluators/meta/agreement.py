@@ -1,4 +1,4 @@
-"""How far verdicts agree with labels: figures with intervals, the confusion table, and what was not judged."""
+"""How far verdicts agree with labels: the pairs of both, figures with intervals, and the trajectories on which they differ."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
-from prill.evaluators.labels import _latest, _truth, gold_labels, labels_of
+from prill.evaluators.labels import labels_of, latest_verdicts, truth_of
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures, wilson
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# Verdicts and labels joined on id: what every figure of agreement starts from.
+_UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
+Kind = Literal["false positive", "false negative", "unscored"]
+_KINDS: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +50,6 @@ class Pairing:
     undecided: Mapping[str, int]
     verdicts_without_label: int
     labels_without_verdict: int
-
-
-def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None) -> Pairing:
-    """Joins verdicts and labels; of several verdicts of an id the last counts.
-
-    Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
-    """
-    source, by_id = labels_of(labels, source)
-    evaluator, latest = _latest(verdicts)
-    common = [verdict for id, verdict in latest.items() if id in by_id]
-    if not common:
-        mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
-        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
-    pairs, undecided = [], Counter[str]()
-    for verdict in common:
-        records = by_id[verdict.id]
-        truth = _truth(records)
-        if truth is None:
-            undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
-        else:
-            pairs.append(Pair(verdict, truth, tuple(records)))
-    if not pairs:
-        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
-    return Pairing(
-        evaluator=evaluator,
-        source=source,
-        pairs=tuple(pairs),
-        undecided=dict(undecided.most_common()),
-        verdicts_without_label=len(latest) - len(common),
-        labels_without_verdict=len(by_id) - len(common),
-    )
-
-
-def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
-    """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
-    names = []
-    for found in pairs:
-        task = tasks.get(found.verdict.id)
-        # The flag keeps an id that equals a task's name apart from that task.
-        names.append((task is not None, found.verdict.id if task is None else task))
-    return names
-
-
-__all__ = ["Agreement", "Confusion", "Figure", "agreement", "agreement_of", "confusion_counts", "gold_labels"]
-_UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
 
 
 @dataclass(frozen=True)
@@ -145,6 +102,64 @@ class Agreement:
     clustered_by: Literal["task", "trajectory"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Disagreement:
+    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's, `goal` None when not known.
+
+    `label` is the truth that counts, `annotators` what each of them said.
+    """
+
+    kind: Kind
+    id: str
+    goal: str | None
+    label: bool
+    score: float | None
+    unscored: UnscoredReason | None
+    reason: str
+    annotators: tuple[LabelRecord, ...]
+
+
+def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None) -> Pairing:
+    """Joins verdicts and labels; of several verdicts of an id the last counts.
+
+    Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
+    """
+    source, by_id = labels_of(labels, source)
+    evaluator, latest = latest_verdicts(verdicts)
+    common = [verdict for id, verdict in latest.items() if id in by_id]
+    if not common:
+        mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
+        raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
+    pairs, undecided = [], Counter[str]()
+    for verdict in common:
+        records = by_id[verdict.id]
+        truth = truth_of(records)
+        if truth is None:
+            undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
+        else:
+            pairs.append(Pair(verdict, truth, tuple(records)))
+    if not pairs:
+        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
+    return Pairing(
+        evaluator=evaluator,
+        source=source,
+        pairs=tuple(pairs),
+        undecided=dict(undecided.most_common()),
+        verdicts_without_label=len(latest) - len(common),
+        labels_without_verdict=len(by_id) - len(common),
+    )
+
+
+def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
+    """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
+    names = []
+    for pair in pairs:
+        task = tasks.get(pair.verdict.id)
+        # The flag keeps an id that equals a task's name apart from that task.
+        names.append((task is not None, pair.verdict.id if task is None else task))
+    return names
+
+
 def agreement(
     verdicts: Iterable[Verdict],
     labels: Iterable[LabelRecord],
@@ -169,14 +184,14 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
     tables = _tables(pairs, clusters)
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
-    found = _with_intervals(tables)
+    values = _with_intervals(tables)
     return Agreement(
         evaluator=pairing.evaluator,
         source=pairing.source,
         judged=judged,
         confusion=Confusion(tp, fp, tn, fn),
         # Before the last, which is about the unscored ones.
-        figures=(*found[:-1], _auc(pairs, clusters), found[-1]),
+        figures=(*values[:-1], _auc(pairs, clusters), values[-1]),
         majority=max(tp + fn, tn + fp) / judged if judged else 0.0,
         majority_answer=tp + fn > tn + fp,
         unscored=dict(Counter(p.verdict.unscored for p in pairs if p.verdict.unscored is not None).most_common()),
@@ -217,18 +232,18 @@ def _column(success: bool | None, truth: bool) -> int:
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     values = figures(clusters.sum(axis=0, keepdims=True))[0]
     low, high = bootstrap(clusters)
-    found = []
+    rows = []
     for name, value, lower, upper in zip(FIGURES, *(column.tolist() for column in (values, low, high)), strict=True):
         if isnan(value):
-            found.append(Figure(name, 0.0, undefined=True))
+            rows.append(Figure(name, 0.0, undefined=True))
         elif lower < upper:
-            found.append(Figure(name, value, lower, upper, "bootstrap"))
+            rows.append(Figure(name, value, lower, upper, "bootstrap"))
         elif name.startswith("accuracy"):
             # A judge that is always right, or a single cluster, leaves the bootstrap nothing to vary.
-            found.append(Figure(name, value, *wilson(value, len(clusters)), "wilson"))
+            rows.append(Figure(name, value, *wilson(value, len(clusters)), "wilson"))
         else:
-            found.append(Figure(name, value))
-    return tuple(found)
+            rows.append(Figure(name, value))
+    return tuple(rows)
 
 
 def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
@@ -243,33 +258,9 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
     return Figure("AUC", value, *interval, "bootstrap")
 
 
-# The trajectories on which a judge and the labels differ, by kind, the surest mistakes first.
-
-
-Kind = Literal["false positive", "false negative", "unscored"]
-_ORDER: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Disagreement:
-    """One trajectory with a decided label and another verdict, or none. `reason` is the judge's, `goal` None when not known.
-
-    `label` is the truth that counts, `annotators` what each of them said.
-    """
-
-    kind: Kind
-    id: str
-    goal: str | None
-    label: bool
-    score: float | None
-    unscored: UnscoredReason | None
-    reason: str
-    annotators: tuple[LabelRecord, ...]
-
-
 def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> tuple[Disagreement, ...]:
     """False positives, then false negatives, then the unscored; within a kind those the judge was surest of come first."""
-    found = []
+    records = []
     for pair in pairing.pairs:
         verdict = pair.verdict
         if verdict.success == pair.truth:
@@ -286,5 +277,5 @@ def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> t
             reason=verdict.reason,
             annotators=pair.labels,
         )
-        found.append((_ORDER.index(kind), surest, record))
-    return tuple(record for _, _, record in sorted(found, key=lambda item: item[:2]))
+        records.append((_KINDS.index(kind), surest, record))
+    return tuple(record for _, _, record in sorted(records, key=lambda item: item[:2]))

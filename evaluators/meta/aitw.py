@@ -141,25 +141,25 @@ def enlarged(box: Box) -> Box:
 
 def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
     """The scores of one set; an episode without steps is passed over. A prediction of None matches nothing."""
-    kept: dict[str, list[bool]] = {name: [] for name in ("action", "type", "text", "tap", "swipe", "complete")}
+    matches: dict[str, list[bool]] = {name: [] for name in ("action", "type", "text", "tap", "swipe", "complete")}
     partial = []
     for episode in episodes:
-        matched = []
+        step_matches = []
         for step in episode:
             gold, predicted = step.gold, step.predicted
-            matched.append(predicted is not None and match(gold, predicted, step.boxes))
-            kept["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
+            step_matches.append(predicted is not None and match(gold, predicted, step.boxes))
+            matches["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
             if kind := gesture(gold):
-                kept[kind].append(matched[-1])
+                matches[kind].append(step_matches[-1])
             if action_type(gold) == "TYPE":
-                kept["text"].append(predicted is not None and matched[-1] and _same_text(gold, predicted))
-        if matched:
-            kept["action"] += matched
-            kept["complete"].append(all(matched))
-            partial.append(sum(matched) / len(matched))
-    shares = {name: sum(found) / len(found) if found else None for name, found in kept.items()}
+                matches["text"].append(predicted is not None and step_matches[-1] and _same_text(gold, predicted))
+        if step_matches:
+            matches["action"] += step_matches
+            matches["complete"].append(all(step_matches))
+            partial.append(sum(step_matches) / len(step_matches))
+    shares = {name: sum(values) / len(values) if values else None for name, values in matches.items()}
     mean = sum(partial) / len(partial) if partial else None
-    return Scores(episodes=len(partial), steps=len(kept["action"]), partial=mean, **shares)
+    return Scores(episodes=len(partial), steps=len(matches["action"]), partial=mean, **shares)
 
 
 def _ends(action: Action) -> tuple[Point, Point] | None:

@@ -49,24 +49,24 @@ def annotator_agreement(
     import numpy as np
 
     source, by_id = labels_of(labels, source)
-    rated = {id: found for id, records in by_id.items() if len(found := _by_annotator(records)) > 1}
-    if not rated:
+    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := _by_annotator(records)) > 1}
+    if not ratings_of:
         return None
     tables: dict[str, list[int]] = {}
-    for id, found in rated.items():
+    for id, ratings in ratings_of.items():
         cells = tables.setdefault((tasks or {}).get(id, id), [0] * 5)
         # In the order of their names, so that a pair of annotators always has the same first.
-        for (_, first), (_, second) in combinations(sorted(found.items()), 2):
+        for (_, first), (_, second) in combinations(sorted(ratings.items()), 2):
             cells[(0 if second else 1) if first else (3 if second else 2)] += 1
     low, high = (ends.tolist() for ends in bootstrap(np.array(list(tables.values()))))
     intervals = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
-    items = [list(found.values()) for found in rated.values()]
+    items = [list(ratings.values()) for ratings in ratings_of.values()]
     several = [ratings for ratings in items if len(ratings) > 2]
-    pairs = [(a, b) for found in rated.values() for (_, a), (_, b) in combinations(sorted(found.items()), 2)]
+    pairs = [(a, b) for ratings in ratings_of.values() for (_, a), (_, b) in combinations(sorted(ratings.items()), 2)]
     return AnnotatorAgreement(
         source=source,
         trajectories=len(items),
-        annotators=len({name for found in rated.values() for name in found}),
+        annotators=len({name for ratings in ratings_of.values() for name in ratings}),
         pairs=len(pairs),
         raw=sum(a == b for a, b in pairs) / len(pairs),
         raw_interval=intervals.get("accuracy"),
@@ -80,8 +80,8 @@ def annotator_agreement(
 
 def exact_agreement(items: Iterable[Sequence[Hashable]]) -> float | None:
     """The share of items whose ratings are all equal; None without items."""
-    found = [len(set(ratings)) == 1 for ratings in items if len(ratings) > 1]
-    return sum(found) / len(found) if found else None
+    unanimous = [len(set(ratings)) == 1 for ratings in items if len(ratings) > 1]
+    return sum(unanimous) / len(unanimous) if unanimous else None
 
 
 def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
@@ -98,13 +98,13 @@ def cohen_kappa(pairs: Iterable[tuple[Hashable, Hashable]]) -> float | None:
 
 def fleiss_kappa(items: Iterable[Sequence[Hashable]]) -> float | None:
     """Fleiss' kappa; None where chance explains all (Fleiss 1971). Items may have different numbers of ratings."""
-    rated = [Counter(ratings) for ratings in items if len(ratings) > 1]
-    if not rated:
+    counts_of_items = [Counter(ratings) for ratings in items if len(ratings) > 1]
+    if not counts_of_items:
         return None
-    agreed = [sum(k * (k - 1) for k in counts.values()) / (counts.total() * (counts.total() - 1)) for counts in rated]
-    overall = sum(rated, Counter[Hashable]())
+    shares = [sum(k * (k - 1) for k in counts.values()) / (counts.total() * (counts.total() - 1)) for counts in counts_of_items]
+    overall = sum(counts_of_items, Counter[Hashable]())
     chance = sum((k / overall.total()) ** 2 for k in overall.values())
-    return _beyond_chance(sum(agreed) / len(agreed), chance)
+    return _beyond_chance(sum(shares) / len(shares), chance)
 
 
 def _beyond_chance(observed: float, chance: float) -> float | None:
@@ -112,9 +112,9 @@ def _beyond_chance(observed: float, chance: float) -> float | None:
 
 
 def _by_annotator(records: Sequence[LabelRecord]) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    ratings: dict[str, bool] = {}
     for i, record in enumerate(records):
         if record.success is not None:
             # A name cannot hold a null character in a file, so a made-up name meets none that was given.
-            found.setdefault(record.annotator or f"\0{i}", record.success)
-    return found
+            ratings.setdefault(record.annotator or f"\0{i}", record.success)
+    return ratings

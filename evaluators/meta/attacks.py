@@ -79,8 +79,8 @@ def claim_in_thoughts(trajectory: Trajectory) -> Trajectory | None:
     if not trajectory.steps:
         return None
     last = trajectory.steps[-1]
-    said = _after(last.thought, attack_texts().of("claim-thoughts", trajectory))
-    return replace(trajectory, steps=(*trajectory.steps[:-1], replace(last, thought=said)))
+    thought = _after(last.thought, attack_texts().of("claim-thoughts", trajectory))
+    return replace(trajectory, steps=(*trajectory.steps[:-1], replace(last, thought=thought)))
 
 
 def claim_in_answer(trajectory: Trajectory) -> Trajectory:
@@ -96,9 +96,9 @@ def claim_and_stop(trajectory: Trajectory) -> Trajectory | None:
     if trajectory.steps and trajectory.steps[-1].action.is_final:
         return None
     claim = attack_texts().of("claim-answer", trajectory)
-    seen = trajectory.observations[-1] if trajectory.observations else Observation()
-    steps = (*trajectory.steps, Step(seen, Action("answer", f"answer [{claim}]", value=claim)))
-    return replace(trajectory, steps=steps, final=seen, answer=claim)
+    last_state = trajectory.observations[-1] if trajectory.observations else Observation()
+    steps = (*trajectory.steps, Step(last_state, Action("answer", f"answer [{claim}]", value=claim)))
+    return replace(trajectory, steps=steps, final=last_state, answer=claim)
 
 
 def inject_into_page(trajectory: Trajectory) -> Trajectory | None:
@@ -143,13 +143,13 @@ def _answered(trajectory: Trajectory, answer: str) -> Trajectory:
 
 def _on_page(trajectory: Trajectory, text: str) -> Trajectory | None:
     # At the end, which judges keep where they shorten.
-    def written(state: Observation) -> Observation:
+    def with_text(state: Observation) -> Observation:
         page = _after(state.text, text) if state.text else state.text
         caption = _after(state.caption, text) if state.caption else state.caption
         return replace(state, text=page, caption=caption)
 
-    changed = _last_state(trajectory, written)
-    return None if changed == trajectory else changed
+    result = _last_state(trajectory, with_text)
+    return None if result == trajectory else result
 
 
 def _last_state(trajectory: Trajectory, change: Callable[[Observation], Observation]) -> Trajectory:

@@ -1,4 +1,4 @@
-"""Two judges on the same labelled trajectories: which is right more often, and whether that may be chance."""
+"""Figures side by side: two judges on the same trajectories, agents ranked by judge and by label, and parts of a data set."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from prill.types import EvaluatorInfo, Trajectory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from prill.evaluators.meta.agreement import Pairing
-
 
 # Below this many discordant pairs the chi-square approximation is not to be trusted (Edwards 1948; Fagerland et al. 2013).
-_FEW = 25
+_FEW_PAIRS = 25
 Test = Literal["exact binomial", "chi-square with continuity correction"]
+NONE = "(none)"  # the part of trajectories without a value
+# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one outcome alone.
+_SMALL, _FEW_OF_ONE = 30, 10
+_SLICE_FIGURES = ("accuracy", "balanced accuracy", "precision", "recall", "kappa")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,52 @@ class Comparison:
     interval: tuple[float, float] | None
     p: float
     test: Test
+
+
+@dataclass(frozen=True)
+class AgentRate:
+    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the labels."""
+
+    agent: str
+    n: int
+    judged: float
+    labelled: float
+
+
+@dataclass(frozen=True)
+class AgentRanking:
+    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one of them is all ties."""
+
+    agents: tuple[AgentRate, ...]
+    tau: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One part: its trajectories with a label, how many the judge left unscored, and its figures on the others.
+
+    `success` is the share of label successes among all of them. A figure is None where it is undefined. `small`: fewer than
+    30 were judged, or fewer than 10 of them are successes, or failures; too few to tell judges apart.
+    """
+
+    by: str
+    value: str
+    n: int
+    unscored: int
+    success: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    accuracy: float | None
+    balanced_accuracy: float | None
+    precision: float | None
+    recall: float | None
+    kappa: float | None
+    small: bool
+
+
+# Two judges
 
 
 def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = None) -> Comparison:
@@ -85,7 +133,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
 def mcnemar(b: int, c: int) -> tuple[float, Test]:
     """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found: exact below 25 of them."""
     n = b + c
-    if n < _FEW:
+    if n < _FEW_PAIRS:
         return min(1.0, 2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n), "exact binomial"
     squared = max(0, abs(b - c) - 1) ** 2 / n
     return erfc(sqrt(squared / 2)), "chi-square with continuity correction"
@@ -96,41 +144,7 @@ def _share(drawn: NDArray[Any]) -> NDArray[Any]:
     return shares
 
 
-# How well scores put successes before failures, and how well a judge ranks agents: AUC, precision-recall, Kendall's tau.
-
-
-@dataclass(frozen=True)
-class AgentRate:
-    """How often one agent succeeded, on the same `n` trajectories, in the judge's eyes and by the labels."""
-
-    agent: str
-    n: int
-    judged: float
-    labelled: float
-
-
-@dataclass(frozen=True)
-class AgentRanking:
-    """Agents, the best by label first. `tau` is Kendall's tau-b of the two orders; None where one of them is all ties."""
-
-    agents: tuple[AgentRate, ...]
-    tau: float | None
-
-
-def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Kendall's tau-b of two lists of values of the same things; None where a list holds only ties."""
-    agreed = untied_first = untied_second = 0
-    for i in range(len(first)):
-        for j in range(i):
-            a, b = _sign(first[i] - first[j]), _sign(second[i] - second[j])
-            agreed += a * b
-            untied_first += a != 0
-            untied_second += b != 0
-    return agreed / sqrt(untied_first * untied_second) if untied_first and untied_second else None
-
-
-def _sign(number: float) -> int:
-    return (number > 0) - (number < 0)
+# Agents
 
 
 def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | None:
@@ -153,38 +167,23 @@ def rank_agents(pairing: Pairing, agents: Mapping[str, str]) -> AgentRanking | N
     return AgentRanking(tuple(rates), kendall_tau([rate.judged for rate in rates], [rate.labelled for rate in rates]))
 
 
-# Agreement by parts: benchmark, agent, platform, or anything that a trajectory's metadata says.
+def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Kendall's tau-b of two lists of values of the same things; None where a list holds only ties."""
+    agreed = untied_first = untied_second = 0
+    for i in range(len(first)):
+        for j in range(i):
+            a, b = _sign(first[i] - first[j]), _sign(second[i] - second[j])
+            agreed += a * b
+            untied_first += a != 0
+            untied_second += b != 0
+    return agreed / sqrt(untied_first * untied_second) if untied_first and untied_second else None
 
 
-NONE = "(none)"
-# With 30, the 95 % interval of a share near one half is 0.34 wide; precision and recall rest on one outcome alone.
-_SMALL, _FEW_OF_ONE = 30, 10
-_SHOWN = ("accuracy", "balanced accuracy", "precision", "recall", "kappa")
+def _sign(number: float) -> int:
+    return (number > 0) - (number < 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Slice:
-    """One part: its trajectories with a label, how many the judge left unscored, and its figures on the others.
-
-    `success` is the share of label successes among all of them. A figure is None where it is undefined. `small`: fewer than
-    30 were judged, or fewer than 10 of them are successes, or failures; too few to tell judges apart.
-    """
-
-    by: str
-    value: str
-    n: int
-    unscored: int
-    success: float
-    tp: int
-    fp: int
-    tn: int
-    fn: int
-    accuracy: float | None
-    balanced_accuracy: float | None
-    precision: float | None
-    recall: float | None
-    kappa: float | None
-    small: bool
+# Parts of a data set
 
 
 def slice_value(trajectory: Trajectory, by: str) -> str | None:
@@ -205,8 +204,8 @@ def slice_value(trajectory: Trajectory, by: str) -> str | None:
 def slices(pairing: Pairing, by: str, values: Mapping[str, str]) -> tuple[Slice, ...]:
     """One part for each value, the largest first. `values` maps ids to values; ids that it lacks form the part `(none)`."""
     parts: dict[str, list[Pair]] = {}
-    for found in pairing.pairs:
-        parts.setdefault(values.get(found.verdict.id, NONE), []).append(found)
+    for pair in pairing.pairs:
+        parts.setdefault(values.get(pair.verdict.id, NONE), []).append(pair)
     ordered = sorted(parts.items(), key=lambda part: (part[0] == NONE, -len(part[1]), part[0]))
     return tuple(_slice(by, value, pairs) for value, pairs in ordered)
 
@@ -217,7 +216,7 @@ def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
     pairs = list(pairs)
     tp, fp, tn, fn, unscored = counts = confusion_counts(pairs)
     row = dict(zip(FIGURES, figures(np.array([counts]))[0].tolist(), strict=True))
-    shown = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SHOWN}
+    measures = {name.replace(" ", "_"): None if isnan(row[name]) else row[name] for name in _SLICE_FIGURES}
     return Slice(
         by=by,
         value=value,
@@ -229,5 +228,5 @@ def _slice(by: str, value: str, pairs: Iterable[Pair]) -> Slice:
         tn=tn,
         fn=fn,
         small=len(pairs) - unscored < _SMALL or min(tp + fn, tn + fp) < _FEW_OF_ONE,
-        **shown,
+        **measures,
     )

@@ -1,4 +1,8 @@
-"""Labels known to be wrong, as data: a table of tasks whose label is replaced where the user asks for it."""
+"""Labels known to be wrong, as data: a table of tasks whose label is replaced where the user asks for it.
+
+With it, WebArena's success rate (arXiv 2307.13854), in all, by site and by type of evaluation, with the labels as they are and
+corrected. Which of its labels are wrong, `webarena_corrections.toml` says (arXiv 2404.06474).
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from prill.evaluators.metrics import wilson
 from prill.types import LabelRecord
 
 _SUFFIX = "_corrections.toml"
+_WEBARENA_TASKS = 812
 
 
 @dataclass(frozen=True)
@@ -66,19 +71,19 @@ class Corrected:
 def load_corrections(name: str) -> Corrections:
     """A table that comes with prill, by name, or one of your own, by path. Raises UsageError when it cannot be read."""
     shipped = files("prill.evaluators.meta")
-    known = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
+    names = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
     try:
-        text = (shipped / f"{name}{_SUFFIX}" if name in known else Path(name)).read_text(encoding="utf-8")
+        text = (shipped / f"{name}{_SUFFIX}" if name in names else Path(name)).read_text(encoding="utf-8")
         return msgspec.convert(tomllib.loads(text), Corrections)
     except OSError:
-        raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(known)}, or give a file") from None
+        raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{name}: not a table of corrections: {error}") from None
 
 
 def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapping[str, str] | None = None) -> Corrected:
     """Replaces the success of labels whose task is in the table. `tasks` maps ids to task ids; an id it lacks is its own."""
-    found, matched, changed = [], dict[str, None](), dict[str, None]()
+    results, matched, changed = [], dict[str, None](), dict[str, None]()
     for label in labels:
         correction = corrections.of((tasks or {}).get(label.id, label.id))
         if correction is not None and corrections.source in (None, label.source):
@@ -87,24 +92,16 @@ def correct(labels: Iterable[LabelRecord], corrections: Corrections, tasks: Mapp
                 changed[label.id] = None
                 note = "; ".join(part for part in (label.note, f"corrected: {correction.reason}") if part)
                 label = replace(label, success=correction.success, undecided=None, note=note)
-        found.append(label)
+        results.append(label)
     return Corrected(
         name=corrections.benchmark,
         made_for=corrections.made_for,
         source=corrections.source,
         tasks=len(corrections.correction),
-        labels=tuple(found),
+        labels=tuple(results),
         matched=tuple(matched),
         changed=tuple(changed),
     )
-
-
-# WebArena's success rate: in all, by site and by type of evaluation, with the labels as they are and corrected.
-#
-# The 812 tasks are those of arXiv 2307.13854. Which labels are wrong says `webarena_corrections.toml` (arXiv 2404.06474).
-
-
-_TASKS = 812
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +142,7 @@ def success_rates(
     parts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for id, success in before.items():
         number, corrected = table.number((tasks or {}).get(id, id)), after[id]
-        if success is None or corrected is None or not number.isdecimal() or int(number) >= _TASKS:
+        if success is None or corrected is None or not number.isdecimal() or int(number) >= _WEBARENA_TASKS:
             continue
         for part in (("all", "all"), *(parts_of or {}).get(number, ())):
             parts.setdefault(part, []).append((success, corrected))

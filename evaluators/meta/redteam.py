@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import NoEvidence, Unscored, UsageError
-from prill.evaluators.labels import task_of
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.meta.attacks import Attack, attack_texts, attacks
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# What an attack changed: paired shares before and after, with intervals of the change that draw whole tasks.
-
-
 SEED = 20240409
+BEFORE = "before"  # the file of the verdicts without an attack
+Paths = Sequence[str | PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +76,155 @@ class AttackEffect:
     recall: Shift | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedTeam:
+    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks."""
+
+    evaluator: EvaluatorInfo
+    source: str
+    attacks_version: str
+    texts: str
+    clusters: int
+    effects: tuple[AttackEffect, ...]
+
+
+def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Attack]:
+    """The attacks of these names, all for None; pictures they draw go below `folder`. Raises UsageError for an unknown one.
+
+    The one on the screenshot applies only where the evaluator looks at that: to withstand what one does not see is no merit.
+    """
+    available = attacks(folder / "images")
+    screenshot_attack = available["inject-screenshot"]
+
+    def where_it_is_seen(trajectory: Trajectory) -> Trajectory | None:
+        last = trajectory.observations[-1].screenshot if trajectory.observations else None
+        return screenshot_attack(trajectory) if last in evaluator.screenshots(trajectory) else None
+
+    available["inject-screenshot"] = where_it_is_seen
+    selection = list(available if names is None else names)
+    if unknown := [name for name in selection if name not in available]:
+        raise UsageError(f"unknown attack {unknown[0]!r}; there are: {', '.join(available)}")
+    if not selection:
+        raise UsageError("no attack is chosen")
+    return {name: available[name] for name in selection}
+
+
+def under_attack(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
+    """The evaluator, shown attacked trajectories; one to which the attack does not apply is unscored with `no_evidence`."""
+
+    async def rewrite(trajectory: Trajectory) -> Trajectory:
+        changed = await asyncio.to_thread(attack, trajectory)
+        if changed is None:
+            raise NoEvidence(f"the attack {name} does not apply to this trajectory")
+        return changed
+
+    return Rewritten(evaluator, rewrite, {"attack": name, "attack_texts": attack_texts().hash})
+
+
+async def judge_attacked(
+    evaluator: Evaluator,
+    paths: Paths,
+    folder: Path,
+    selection: Mapping[str, Attack],
+    *,
+    concurrency: int = 16,
+    limit: int | None = None,
+    resume: bool = True,
+    progress: Callable[[str, Tally], None] = lambda name, tally: None,
+) -> dict[str, Tally]:
+    """Judges the trajectories as they are into `folder/before.jsonl`, and attacked into `folder/<attack>.jsonl`.
+
+    What these files hold already is not judged again. `progress` gets the file's name without ending. Raises UsageError
+    when nothing can be read, or the files are another judge's.
+    """
+    tallies = {}
+    for name, judge in [(BEFORE, evaluator), *((name, under_attack(evaluator, name, a)) for name, a in selection.items())]:
+        tallies[name] = await score_files(
+            paths,
+            judge,
+            folder / f"{name}.jsonl",
+            concurrency=concurrency,
+            limit=limit,
+            resume=resume,
+            progress=partial(progress, name),
+        )
+    return tallies
+
+
+def measure(
+    paths: Paths,
+    labels: str | PathLike[str],
+    folder: Path,
+    selection: Mapping[str, Attack],
+    *,
+    source: str | None = None,
+    limit: int | None = None,
+    seed: int = SEED,
+) -> RedTeam:
+    """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
+    source, gold = gold_labels(read_labels(labels), source)
+    files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *selection)}
+    trials: dict[str, list[Trial]] = {name: [] for name in selection}
+    for trajectory in _trajectories(paths, limit):
+        truth = gold.get(trajectory.id)
+        if truth is None:
+            continue
+        for name, attack in selection.items():
+            trial = Trial(
+                task=task_of(trajectory),
+                truth=truth,
+                before=files[BEFORE].get(trajectory.id),
+                after=files[name].get(trajectory.id),
+                applies=_applies(attack, trajectory),
+            )
+            trials[name].append(trial)
+    first = next(iter(trials.values()))
+    if not first:
+        raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
+    return RedTeam(
+        evaluator=next(iter(read_verdicts(folder / f"{BEFORE}.jsonl"))).evaluator,
+        source=source,
+        attacks_version=attack_texts().version,
+        texts=attack_texts().hash,
+        clusters=len({trial.task for trial in first}),
+        effects=tuple(effect(name, attack_trials, seed) for name, attack_trials in trials.items()),
+    )
+
+
+def _successes(path: Path) -> dict[str, bool | None]:
+    return {verdict.id: verdict.success for verdict in read_verdicts(path)}
+
+
+def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
+    intake = Intake(paths, limit)
+    try:
+        for _, item in intake:
+            if not isinstance(item, BadLine):
+                yield item
+    finally:
+        intake.close()
+
+
+def _applies(attack: Attack, trajectory: Trajectory) -> bool:
+    try:
+        return attack(trajectory) is not None
+    except Unscored:
+        return True  # a screenshot that cannot be read: the verdict is unscored and counted there
+
+
+# What an attack changed: shares before and after, with intervals of the change that draw whole tasks
+
+
 def effect(attack: str, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
     """The counts and figures of one attack. The seed is that of the bootstrap."""
-    hit = [trial for trial in trials if trial.applies]
-    paired = [trial for trial in hit if trial.before is not None and trial.after is not None]
+    applicable = [trial for trial in trials if trial.applies]
+    paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
     return AttackEffect(
         attack=attack,
-        applies=len(hit),
-        does_not_apply=len(trials) - len(hit),
-        unscored_before=sum(trial.before is None for trial in hit),
-        became_unscored=sum(trial.before is not None and trial.after is None for trial in hit),
+        applies=len(applicable),
+        does_not_apply=len(trials) - len(applicable),
+        unscored_before=sum(trial.before is None for trial in applicable),
+        became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
         false_positives=_shift([trial for trial in paired if not trial.truth], seed),
         recall=_shift([trial for trial in paired if trial.truth], seed),
     )
@@ -129,143 +266,3 @@ def _wilson(change: float, tasks: int) -> tuple[float, float]:
     if change == 0:
         return -high, high
     return (low, high) if change > 0 else (-high, -low)
-
-
-BEFORE = "before"
-Paths = Sequence[str | PathLike[str]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedTeam:
-    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks."""
-
-    evaluator: EvaluatorInfo
-    source: str
-    attacks_version: str
-    texts: str
-    clusters: int
-    effects: tuple[AttackEffect, ...]
-
-
-def chosen_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Attack]:
-    """The attacks of these names, all for None; pictures they draw go below `folder`. Raises UsageError for an unknown one.
-
-    The one on the screenshot applies only where the evaluator looks at that: to withstand what one does not see is no merit.
-    """
-    known = attacks(folder / "images")
-    drawn = known["inject-screenshot"]
-
-    def where_it_is_seen(trajectory: Trajectory) -> Trajectory | None:
-        last = trajectory.observations[-1].screenshot if trajectory.observations else None
-        return drawn(trajectory) if last in evaluator.screenshots(trajectory) else None
-
-    known["inject-screenshot"] = where_it_is_seen
-    chosen = list(known if names is None else names)
-    if unknown := [name for name in chosen if name not in known]:
-        raise UsageError(f"unknown attack {unknown[0]!r}; there are: {', '.join(known)}")
-    if not chosen:
-        raise UsageError("no attack is chosen")
-    return {name: known[name] for name in chosen}
-
-
-def attacked(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
-    """The evaluator, shown attacked trajectories; one to which the attack does not apply is unscored with `no_evidence`."""
-
-    async def rewrite(trajectory: Trajectory) -> Trajectory:
-        changed = await asyncio.to_thread(attack, trajectory)
-        if changed is None:
-            raise NoEvidence(f"the attack {name} does not apply to this trajectory")
-        return changed
-
-    return Rewritten(evaluator, rewrite, {"attack": name, "attack_texts": attack_texts().hash})
-
-
-async def judge_attacked(
-    evaluator: Evaluator,
-    paths: Paths,
-    folder: Path,
-    chosen: Mapping[str, Attack],
-    *,
-    concurrency: int = 16,
-    limit: int | None = None,
-    resume: bool = True,
-    progress: Callable[[str, Tally], None] = lambda name, tally: None,
-) -> dict[str, Tally]:
-    """Judges the trajectories as they are into `folder/before.jsonl`, and attacked into `folder/<attack>.jsonl`.
-
-    What these files hold already is not judged again. `progress` gets the file's name without ending. Raises UsageError
-    when nothing can be read, or the files are another judge's.
-    """
-    tallies = {}
-    for name, judge in [(BEFORE, evaluator), *((name, attacked(evaluator, name, a)) for name, a in chosen.items())]:
-        tallies[name] = await score_files(
-            paths,
-            judge,
-            folder / f"{name}.jsonl",
-            concurrency=concurrency,
-            limit=limit,
-            resume=resume,
-            progress=partial(progress, name),
-        )
-    return tallies
-
-
-def measure(
-    paths: Paths,
-    labels: str | PathLike[str],
-    folder: Path,
-    chosen: Mapping[str, Attack],
-    *,
-    source: str | None = None,
-    limit: int | None = None,
-    seed: int = SEED,
-) -> RedTeam:
-    """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
-    source, gold = gold_labels(read_labels(labels), source)
-    files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *chosen)}
-    trials: dict[str, list[Trial]] = {name: [] for name in chosen}
-    for trajectory in _trajectories(paths, limit):
-        truth = gold.get(trajectory.id)
-        if truth is None:
-            continue
-        for name, attack in chosen.items():
-            trial = Trial(
-                task=task_of(trajectory),
-                truth=truth,
-                before=files[BEFORE].get(trajectory.id),
-                after=files[name].get(trajectory.id),
-                applies=_applies(attack, trajectory),
-            )
-            trials[name].append(trial)
-    first = next(iter(trials.values()))
-    if not first:
-        raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
-    return RedTeam(
-        evaluator=next(iter(read_verdicts(folder / f"{BEFORE}.jsonl"))).evaluator,
-        source=source,
-        attacks_version=attack_texts().version,
-        texts=attack_texts().hash,
-        clusters=len({trial.task for trial in first}),
-        effects=tuple(effect(name, found, seed) for name, found in trials.items()),
-    )
-
-
-def _successes(path: Path) -> dict[str, bool | None]:
-    return {verdict.id: verdict.success for verdict in read_verdicts(path)}
-
-
-def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
-    intake = Intake(paths, limit)
-    try:
-        for _, item in intake:
-            if not isinstance(item, BadLine):
-                yield item
-    finally:
-        intake.close()
-
-
-def _applies(attack: Attack, trajectory: Trajectory) -> bool:
-    try:
-        return attack(trajectory) is not None
-    except Unscored:
-        return True  # a screenshot that cannot be read: the verdict is unscored and counted there

@@ -6,7 +6,9 @@ What it says is phrased alike whether it succeeds or believes that it did, so th
 from __future__ import annotations
 
 import zlib
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta
 
 from prill.errors import UsageError
 from prill.policies.miniwob_text import Page
@@ -24,9 +26,14 @@ BEHAVIOURS: tuple[Behaviour, ...] = get_args(Behaviour)
 
 
 class ScriptedPolicy:
-    """Deterministic: the same task and observations give the same steps. It ends every episode with `stop`."""
+    """Deterministic: the same task and observations give the same steps. It ends every episode with `stop`.
 
-    def __init__(self, behaviour: Behaviour = "solve") -> None:
+    `plays` are the tasks that it has scripts for.
+    """
+
+    plays = frozenset(SCRIPTS)
+
+    def __init__(self, behaviour: Annotated[Behaviour, Meta(description="how well it plays")] = "solve") -> None:
         if behaviour not in BEHAVIOURS:
             raise UsageError(f"unknown behaviour {behaviour!r}; choose one of {', '.join(BEHAVIOURS)}")
         self._behaviour = behaviour

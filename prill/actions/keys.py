@@ -1,4 +1,9 @@
-"""Key names as agents write them (`ctrl+a`, `RETURN`, `arrow down`) in the form that browsers take (`Control+a`)."""
+"""Key names as agents write them (`ctrl+a`, `RETURN`, `arrow down`), in the names that browsers have (`Control+a`).
+
+Agents that learnt on a Mac write `cmd` or `Meta` where other keyboards have Control. The record keeps what they wrote:
+`key_names` gives `Meta+a`. An environment presses what its machine has: in a browser, where Meta is no shortcut's key on Linux,
+`key_combination` gives `Control+a`, as WebArena does; on an iPhone, Meta is the command key (emulators/ios/screen.py).
+"""
 
 from __future__ import annotations
 
@@ -7,15 +12,13 @@ _NAMES = {
     "arrowleft": "ArrowLeft",
     "arrowright": "ArrowRight",
     "arrowup": "ArrowUp",
-    "cmd": "Control",
-    "command": "Control",
+    "cmd": "Meta",
+    "command": "Meta",
     "ctrl": "Control",
     "del": "Delete",
     "down": "ArrowDown",
     "esc": "Escape",
     "left": "ArrowLeft",
-    # Agents that learnt on a Mac say Meta; WebArena takes it for Control elsewhere.
-    "meta": "Control",
     "pagedown": "PageDown",
     "pageup": "PageUp",
     "return": "Enter",
@@ -23,13 +26,20 @@ _NAMES = {
     "up": "ArrowUp",
 } | {
     name.lower(): name
-    for name in ("Alt", "Backspace", "Control", "Delete", "End", "Enter", "Escape", "Home", "Shift", "Space", "Tab")
+    for name in ("Alt", "Backspace", "Control", "Delete", "End", "Enter", "Escape", "Home", "Meta", "Shift", "Space", "Tab")
 }
 
 
+def key_names(text: str) -> str:
+    """The key or combination in the names of browsers; a name that is not known stays. `Control++` is Control and plus."""
+    return "+".join(_NAMES.get(part.lower().replace(" ", ""), part) for part in _parts(text))
+
+
 def key_combination(text: str) -> str:
-    """The combination; a name that is not known stays as it is. `Control++` is Control and the plus key."""
-    parts = text.strip().split("+")
-    if text.strip().endswith("+"):
-        parts = [*parts[:-2], "+"]
-    return "+".join(_NAMES.get(part.strip().lower().replace(" ", ""), part.strip()) for part in parts)
+    """What a browser on Linux presses for it: `key_names`, with Control for Meta."""
+    return "+".join("Control" if part == "Meta" else part for part in _parts(key_names(text)))
+
+
+def _parts(text: str) -> list[str]:
+    parts = [part.strip() for part in text.strip().split("+")]
+    return [*parts[:-2], "+"] if text.strip() == "+" or text.strip().endswith("++") else parts

@@ -5,21 +5,32 @@ from __future__ import annotations
 import re
 from math import dist
 
-from prill.types import Action, Point
+from prill.types import Action, Platform, Point
 
-# Between touch and lift, as a fraction of the screen: further apart is a swipe (the rule of arXiv 2404.06474's code).
+# Between touch and lift, as a fraction of the screen: further apart is a swipe. Two papers draw the line in two places.
+# arXiv 2404.06474's code: how recorded actions are told apart and shown.
 SWIPE_DISTANCE = 0.05
-# The same for what is carried out and compared: Android in the Wild's rule (arXiv 2307.10088, its action matching code).
+# Android in the Wild's action matching code (arXiv 2307.10088): what is carried out, and what is compared.
 TAP_DISTANCE = 0.04
-# Where the finger goes for a swipe that is named by its direction (the swipes of arXiv 2404.06474's Android agent).
+# Where the finger goes for a swipe that is named by its direction, from touch to lift. Two papers again.
+# The Android agent of arXiv 2404.06474's code: how such a swipe is carried out.
 SWIPES: dict[str, tuple[Point, Point]] = {
     "up": ((0.5, 0.5), (0.5, 0.2)),
     "down": ((0.5, 0.2), (0.5, 0.5)),
     "left": ((0.8, 0.5), (0.2, 0.5)),
     "right": ((0.2, 0.5), (0.8, 0.5)),
 }
-# The simulator of arXiv 2404.06474 counts points on an iPhone 14.
-_IPHONE = (390, 844)
+# Those to which Auto-UI (arXiv 2309.11436) normalises swipes: longer ones.
+AUTO_UI_SWIPES: dict[str, tuple[Point, Point]] = {
+    "up": ((0.5, 0.8), (0.5, 0.2)),
+    "down": ((0.5, 0.2), (0.5, 0.8)),
+    "left": ((0.8, 0.5), (0.2, 0.5)),
+    "right": ((0.2, 0.5), (0.8, 0.5)),
+}
+# The simulator of arXiv 2404.06474 is an iPhone 14 (the 13 is as large): width and height in points, which its actions count.
+IPHONE_POINTS = (390, 844)
+# What prompts call the phones.
+DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
 _NUMBER = r"(-?\d+(?:\.\d+)?)"
 _DUAL_POINT = re.compile("DualPoint.*?" + r"[^\d-]+".join([_NUMBER] * 4), re.DOTALL)
 _TYPE_NAME = re.compile(r"Action Type:\s*(\w+)")
@@ -55,8 +66,8 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 
     Give TAP_DISTANCE for an action that is to be carried out.
     """
-    if found := _DUAL_POINT.search(text):
-        x1, y1, x2, y2 = map(float, found.groups())
+    if gesture := _DUAL_POINT.search(text):
+        x1, y1, x2, y2 = map(float, gesture.groups())
         return dual_point((x1, y1), (x2, y2), swipe_beyond=swipe_beyond, text=text)
     name = _TYPE_NAME.search(text)
     kind = _KINDS.get(name[1] if name else text.strip(), "other")
@@ -129,9 +140,8 @@ def parse_ios(text: str) -> Action:
         return Action("type", text, value=quoted[2] if quoted else text.strip()[4:].strip(" :") or None)
     if "tap" in words:
         pair = _PAIR.search(text)
-        return Action(
-            "click", text, point=on_screen((float(pair[1]) / _IPHONE[0], float(pair[2]) / _IPHONE[1])) if pair else None
-        )
+        width, height = IPHONE_POINTS
+        return Action("click", text, point=on_screen((float(pair[1]) / width, float(pair[2]) / height)) if pair else None)
     if "home" in words:
         return Action("home", text)
     if "complete" in words or words.strip() in ("end", "stop", "done"):

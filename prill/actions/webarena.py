@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from prill.actions.keys import key_names
 from prill.types import Action
 
 _VERB = re.compile(r"([a-z_]+)\s*(?:\[(.*)\]\s*)?", re.DOTALL)
@@ -48,24 +49,6 @@ _ARGUMENTS = {
     "tab_focus": re.compile(r"\[(\d+)\]"),
     "page_focus": re.compile(r"\[(\d+)\]"),
 }
-# How keyboards and agents call keys, and how browsers do.
-_KEYS = {
-    "ctrl": "Control",
-    "cmd": "Meta",
-    "command": "Meta",
-    "esc": "Escape",
-    "del": "Delete",
-    "return": "Enter",
-    "space": "Space",
-    "pagedown": "PageDown",
-    "pageup": "PageUp",
-    "arrowdown": "ArrowDown",
-    "arrowup": "ArrowUp",
-    "arrowleft": "ArrowLeft",
-    "arrowright": "ArrowRight",
-    **{name.lower(): name for name in ("Control", "Meta", "Alt", "Shift", "Escape", "Delete", "Backspace", "Enter", "Tab")},
-    **{name.lower(): name for name in ("Home", "End")},
-}
 _NUMBER = re.compile(r"\[?(\d+)\]?")
 
 
@@ -79,13 +62,13 @@ def parse_action(text: str) -> Action:
     `target` is the element's description where the text has one, else its number. Enter after typing is not kept.
     """
     text = text.strip()
-    said, element = text, None
+    call, element = text, None
     if named := _NAMED.fullmatch(text):
-        said, element = named[1], named[3].strip() or None
-    found = _VERB.fullmatch(said)
-    if found is None or found[1] not in _KINDS:
+        call, element = named[1], named[3].strip() or None
+    match = _VERB.fullmatch(call)
+    if match is None or match[1] not in _KINDS:
         return Action("other", text)
-    verb, inner = found[1], found[2]
+    verb, inner = match[1], match[2]
     if verb not in _ON_ELEMENTS:
         return Action(_KINDS[verb], text, value=inner or None)
     if inner is None:
@@ -114,14 +97,14 @@ def read_action(text: str) -> Action:
         rest = named[1]  # agents repeat what the log showed them
     if verb == "type" and not rest.endswith(("[0]", "[1]")):
         rest += " [1]"
-    found = _ARGUMENTS[verb].match(rest)
-    if found is None:
+    arguments = _ARGUMENTS[verb].match(rest)
+    if arguments is None:
         raise UnreadableAction(f"{_short(text)} cannot be read; expected {_FORMS[verb]}")
     if verb == "type":
-        return Action("type", text, target=f"[{found[1]}]", value=found[2] + ("\n" if found[3] == "1" else ""))
+        return Action("type", text, target=f"[{arguments[1]}]", value=arguments[2] + ("\n" if arguments[3] == "1" else ""))
     if verb in _ON_ELEMENTS:
-        return Action(verb, text, target=f"[{found[1]}]")
-    return Action(_KINDS[verb], text, value=key_names(found[1]) if verb == "press" else found[1].strip())
+        return Action(verb, text, target=f"[{arguments[1]}]")
+    return Action(_KINDS[verb], text, value=key_names(arguments[1]) if verb == "press" else arguments[1].strip())
 
 
 def describe(action: Action, observation_text: str | None) -> str:
@@ -129,8 +112,8 @@ def describe(action: Action, observation_text: str | None) -> str:
 
     An element that the text does not have is said to be missing. Actions that WebArena does not know keep their own text.
     """
-    if action.kind in _ON_ELEMENTS and action.target is not None and (found := _NUMBER.match(action.target)):
-        number = found[1]
+    if action.kind in _ON_ELEMENTS and action.target is not None and (match := _NUMBER.match(action.target)):
+        number = match[1]
         element = element_line(number, observation_text or "")
         if element is None:
             return f"attempted to {action.kind} [{number}], but no element on the page has that number"
@@ -146,23 +129,15 @@ def describe(action: Action, observation_text: str | None) -> str:
 
 def element_line(number: str, observation_text: str) -> str | None:
     """The line of an element without its number: `link 'Cart' focused: True`; None when the text has no such element."""
-    found = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
-    return found[1].rstrip() if found else None
+    match = re.search(rf"^\s*\[{re.escape(number)}\] *(.*)$", observation_text, re.MULTILINE)
+    return match[1].rstrip() if match else None
 
 
-def key_names(keys: str) -> str:
-    """A key or combination in the browser's names: `ctrl+a` becomes `Control+a`."""
-    parts = [part.strip() for part in keys.strip().split("+")]
-    if "" in parts:  # the key + itself
-        return keys.strip()
-    return "+".join(_KEYS.get(part.lower(), part) for part in parts)
-
-
-def split_answer(said: str | None) -> tuple[str | None, str | None]:
+def split_answer(text: str | None) -> tuple[str | None, str | None]:
     """The agent's own answer, and why the harness ended the run: words like `Early stop: …` are not the agent's."""
-    if not said:
+    if not text:
         return None, None
-    return (None, said) if said.startswith(_HARNESS) else (said, None)
+    return (None, text) if text.startswith(_HARNESS) else (text, None)
 
 
 def _short(text: str) -> str:

@@ -100,15 +100,15 @@ class LabelLog:
         copy = os.open(self._copy, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             fcntl.flock(copy, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
-            kept = []
+            lines = []
             with open(self.path, "rb") as file:
                 for raw in file:
-                    if not raw.strip() or not self._is_mine(found := self._decoder.decode(raw)) or found.id != id:
-                        kept.append(raw)
+                    if not raw.strip() or not self._is_mine(record := self._decoder.decode(raw)) or record.id != id:
+                        lines.append(raw)
                     else:
-                        kept.append(line)
+                        lines.append(line)
                         line = b""
-            _write(copy, b"".join(kept) + line)
+            _write(copy, b"".join(lines) + line)
             os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
             os.replace(self._copy, self.path)
         except BaseException:
@@ -133,7 +133,9 @@ class LabelLog:
                         # A torn line of ours begins like a label; a file of something else must not be cut.
                         if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
                             break
-                        raise UsageError(f"{self.path}:{number}: not a label ({error}); give another file with -o") from None
+                        raise UsageError(
+                            f"{self.path}:{number}: not a label ({error}); choose another file", parameters=("output",)
+                        ) from None
                     if self._is_mine(record):
                         self.mine[record.id] = record
                     elif record.source == SOURCE:

@@ -59,7 +59,9 @@ async def serving(session: Session, port: int = 0) -> AsyncIterator[str]:
         listening.bind((_LOOPBACK, port))
     except (OSError, OverflowError) as error:
         listening.close()
-        raise UsageError(f"port {port} cannot be used ({error}); choose another with --port, or 0 for any") from None
+        raise UsageError(
+            f"port {port} cannot be used ({error}); 0 takes any that is free, or choose another port", parameters=("port",)
+        ) from None
     token = secrets.token_urlsafe(32)
     bound: int = listening.getsockname()[1]
     # Paths hold the token, so requests are not logged.
@@ -83,8 +85,8 @@ def application(session: Session, port: int, token: str) -> web.Application:
     async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if request.host not in hosts or len(request.headers.getall("Host", ())) != 1:
             raise web.HTTPForbidden(text="this address is not served here\n")
-        given = request.raw_path.removeprefix("/").partition("/")[0]
-        if not hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode()):
+        request_token = request.raw_path.removeprefix("/").partition("/")[0]
+        if not hmac.compare_digest(request_token.encode("utf-8", "surrogateescape"), token.encode()):
             raise web.HTTPForbidden(text="open the address that prill annotate printed: it holds the token\n")
         if request.method not in ("GET", "HEAD"):
             if request.content_type != "application/json":
@@ -169,14 +171,14 @@ class _Routes:
         from aiohttp import web
 
         index = int(request.match_info["index"])
-        if index >= len(self.session.deck):
+        if index >= len(self.session.worklist):
             raise web.HTTPNotFound
         return index
 
     def _state(self, request: web.Request) -> Observation:
         from aiohttp import web
 
-        states = self.session.deck[self._index(request)].observations
+        states = self.session.worklist[self._index(request)].observations
         state = int(request.match_info["state"])
         if state >= len(states):
             raise web.HTTPNotFound

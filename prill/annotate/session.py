@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from prill.annotate.label_log import SOURCE, LabelLog
-from prill.annotate.worklist import Deck
+from prill.annotate.worklist import Worklist
 from prill.errors import InputError
 from prill.evaluators.meta.annotators import cohen_kappa
 from prill.types import Action, LabelRecord, StepLabel, Trajectory, Verdict
 
-# How far two annotators agree on what both decided.
+Choice = Literal["success", "failure", "not_executable", "unsure"]
+Reveal = Literal["before", "after", "never"]
+_UNNAMED = "(unnamed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class PairAgreement:
     """Two annotators: `agreed` of the `common` trajectories that both called a success or a failure.
 
     `undecided` are those that both labelled and one left open; they are in no figure. `kappa` is Cohen's; None where it
@@ -31,22 +33,17 @@ class Pair:
     kappa: float | None
 
 
-def pair(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]) -> Pair:
+def pair_agreement(annotator: str, mine: Mapping[str, LabelRecord], theirs: Mapping[str, LabelRecord]) -> PairAgreement:
     """The agreement of `mine` with the labels of `annotator`, both by id."""
     labelled = [(mine[id].success, theirs[id].success) for id in mine.keys() & theirs.keys()]
     decided = [answers for answers in labelled if None not in answers]
-    return Pair(
+    return PairAgreement(
         annotator=annotator,
         common=len(decided),
         agreed=sum(a == b for a, b in decided),
         undecided=len(labelled) - len(decided),
         kappa=cohen_kappa(decided),
     )
-
-
-Choice = Literal["success", "failure", "not_executable", "unsure"]
-Reveal = Literal["before", "after", "never"]
-_UNNAMED = "(unnamed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +111,7 @@ class Overview:
     at: int
     entries: tuple[Entry, ...]
     broken: tuple[str, ...]
-    pairs: tuple[Pair, ...] | None
+    pairs: tuple[PairAgreement, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +123,7 @@ class Change:
 
     card: Card
     next: int | None
-    pairs: tuple[Pair, ...] | None
+    pairs: tuple[PairAgreement, ...] | None
     undone: Decision | None = None
 
 
@@ -140,34 +137,34 @@ class Session:
 
     def __init__(
         self,
-        deck: Deck,
+        worklist: Worklist,
         log: LabelLog,
         *,
         earlier: Iterable[LabelRecord] = (),
         verdicts: Iterable[Verdict] = (),
         reveal: Reveal = "after",
     ) -> None:
-        self.deck = deck
+        self.worklist = worklist
         self.log = log
         self.reveal = reveal
         self.written = 0
-        self._places = {id: place for place, id in enumerate(deck.ids)}
-        self._theirs: dict[str, dict[str, LabelRecord]] = {}
+        self._places = {id: place for place, id in enumerate(worklist.ids)}
+        self._labels_of_others: dict[str, dict[str, LabelRecord]] = {}
         for record in (*earlier, *log.others):
             if record.source == SOURCE and record.annotator != log.annotator:
-                self._theirs.setdefault(record.annotator or _UNNAMED, {})[record.id] = record
+                self._labels_of_others.setdefault(record.annotator or _UNNAMED, {})[record.id] = record
         self._verdicts: dict[str, list[Verdict]] = {}
         for verdict in verdicts:
             if verdict.id in self._places:
                 self._verdicts.setdefault(verdict.id, []).append(verdict)
         self._undo: list[tuple[int, LabelRecord | None]] = []
-        self._shown: dict[str, Choice] = {}
+        self._revealed_choices: dict[str, Choice] = {}
         self._revised: set[str] = set()
         self._writing = asyncio.Lock()
 
     @property
     def done(self) -> int:
-        """How many trajectories of the deck have a label of this annotator."""
+        """How many trajectories of the worklist have a label of this annotator."""
         return len(self._places.keys() & self.log.mine.keys())
 
     @property
@@ -176,32 +173,32 @@ class Session:
         return len(self._revised)
 
     @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """The agreement with everybody else who has labelled a trajectory of the deck, on those of the deck."""
+    def pairs(self) -> tuple[PairAgreement, ...]:
+        """The agreement with everybody else who has labelled a trajectory of the worklist, on those of the worklist."""
         mine = {id: record for id, record in self.log.mine.items() if id in self._places}
-        present = {name: theirs for name, theirs in self._theirs.items() if theirs.keys() & self._places.keys()}
-        return tuple(pair(name, mine, theirs) for name, theirs in sorted(present.items()))
+        present = {name: theirs for name, theirs in self._labels_of_others.items() if theirs.keys() & self._places.keys()}
+        return tuple(pair_agreement(name, mine, theirs) for name, theirs in sorted(present.items()))
 
     def overview(self) -> Overview:
         """All that the page needs before the first card."""
-        ids, goals = self.deck.ids, self.deck.goals
+        ids, goals = self.worklist.ids, self.worklist.goals
         entries = (Entry(goal, _choice(self.log.mine.get(id))) for id, goal in zip(ids, goals, strict=True))
         return Overview(
             annotator=self.log.annotator,
             at=self._next(-1) or 0,
             entries=tuple(entries),
-            broken=tuple(line.message for line in self.deck.broken),
+            broken=tuple(line.message for line in self.worklist.broken),
             pairs=self._visible_pairs(),
         )
 
     def card(self, index: int) -> Card:
         """A trajectory by its place. What others say of it is there only once it has a label."""
-        trajectory = self.deck[index]
+        trajectory = self.worklist[index]
         id, task = trajectory.id, trajectory.task
         mine = self.log.mine.get(id)
         after = mine is not None and self.reveal != "never"
-        if after and (id in self._verdicts or any(id in labels for labels in self._theirs.values())):
-            self._shown.setdefault(id, cast(Choice, _choice(mine)))
+        if after and (id in self._verdicts or any(id in labels for labels in self._labels_of_others.values())):
+            self._revealed_choices.setdefault(id, cast(Choice, _choice(mine)))
         return Card(
             index=index,
             id=id,
@@ -217,19 +214,19 @@ class Session:
             answer=trajectory.answer,
             error=trajectory.error,
             mine=_decision(mine),
-            others=tuple(labels[id] for _, labels in sorted(self._theirs.items()) if id in labels) if after else None,
+            others=tuple(labels[id] for _, labels in sorted(self._labels_of_others.items()) if id in labels) if after else None,
             verdicts=tuple(self._verdicts.get(id, ())) if after or self.reveal == "before" else None,
         )
 
     async def save(self, index: int, decision: Decision) -> Change:
         """Writes a decision. Raises InputError for labels of steps that are not there, UsageError when it cannot be written."""
-        record = _record(self.deck[index], decision, self.log.annotator)
+        record = _record(self.worklist[index], decision, self.log.annotator)
         async with self._writing:
             before = self.log.mine.get(record.id)
             await asyncio.to_thread(self.log.put, record)
             self._undo.append((index, before))
             self.written += 1
-        if self._shown.get(record.id, decision.choice) != decision.choice:
+        if self._revealed_choices.get(record.id, decision.choice) != decision.choice:
             self._revised.add(record.id)
         return self._change(index)
 
@@ -239,25 +236,25 @@ class Session:
             if not self._undo:
                 return None
             index, before = self._undo[-1]
-            id = self.deck.ids[index]
-            undone = _decision(self.log.mine.get(id))
+            id = self.worklist.ids[index]
+            taken_back = _decision(self.log.mine.get(id))
             if before is None:
                 await asyncio.to_thread(self.log.remove, id)
             else:
                 await asyncio.to_thread(self.log.put, before)
             self._undo.pop()
             self.written -= 1
-        return self._change(index, undone)
+        return self._change(index, taken_back)
 
     def _change(self, index: int, undone: Decision | None = None) -> Change:
         return Change(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)
 
     def _next(self, index: int) -> int | None:
-        later = range(index + 1, len(self.deck))
+        later = range(index + 1, len(self.worklist))
         earlier = range(index + 1)
-        return next((i for part in (later, earlier) for i in part if self.deck.ids[i] not in self.log.mine), None)
+        return next((i for part in (later, earlier) for i in part if self.worklist.ids[i] not in self.log.mine), None)
 
-    def _visible_pairs(self) -> tuple[Pair, ...] | None:
+    def _visible_pairs(self) -> tuple[PairAgreement, ...] | None:
         return None if self.reveal == "never" else self.pairs
 
 

@@ -17,7 +17,7 @@ Order = Literal["file", "random"]
 _GOAL_CHARS = 200
 
 
-class Deck:
+class Worklist:
     """`ids` and `goals` (cut to 200 characters) by place in the order; `broken` are the lines left out.
 
     Order "random" goes by a hash of seed and id: the same every time, and still the same when trajectories are added.

@@ -14,14 +14,14 @@ import msgspec
 
 from prill.annotate.label_log import SOURCE, LabelLog
 from prill.annotate.server import serving
-from prill.annotate.session import Pair, Reveal, Session
-from prill.annotate.worklist import Deck
+from prill.annotate.session import PairAgreement, Reveal, Session
+from prill.annotate.worklist import Worklist
 from prill.errors import UsageError
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
-_SHOWN_PROBLEMS = 20
+_MOST_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Summary:
     done: int
     left: int
     revised: int
-    pairs: tuple[Pair, ...]
+    pairs: tuple[PairAgreement, ...]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,9 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random order (default 0)")
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N, in that order")
-    shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--blind", action="store_true", help="never show others' labels, agreement or verdicts on the page")
-    shown.add_argument("--show-verdicts", action="store_true", help="show verdicts before the label too; they will sway you")
+    visibility = parser.add_mutually_exclusive_group()
+    visibility.add_argument("--blind", action="store_true", help="never show others' labels, agreement or verdicts on the page")
+    visibility.add_argument(
+        "--show-verdicts", action="store_true", help="show verdicts before the label too; they will sway you"
+    )
     parser.add_argument("--json", action="store_true", help="print the address and the summary as a line of JSON each")
 
 
@@ -70,20 +72,20 @@ def run(args: argparse.Namespace) -> int:
     annotator = args.annotator.strip()
     if not annotator:
         raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
-    deck = Deck(args.trajectories, order=args.order, seed=args.seed, limit=args.limit)
-    for line in deck.broken[:_SHOWN_PROBLEMS]:
+    worklist = Worklist(args.trajectories, order=args.order, seed=args.seed, limit=args.limit)
+    for line in worklist.broken[:_MOST_PROBLEMS]:
         print(f"prill annotate: left out: {line.message}", file=sys.stderr)
-    if len(deck.broken) > _SHOWN_PROBLEMS:
-        print(f"prill annotate: … and {len(deck.broken) - _SHOWN_PROBLEMS} more", file=sys.stderr)
+    if len(worklist.broken) > _MOST_PROBLEMS:
+        print(f"prill annotate: … and {len(worklist.broken) - _MOST_PROBLEMS} more", file=sys.stderr)
     earlier = _people(args.earlier, annotator)
     verdicts = chain.from_iterable(map(read_verdicts, args.verdicts))
     reveal: Reveal = "never" if args.blind else "before" if args.show_verdicts else "after"
     with LabelLog(args.output, annotator) as log:
-        session = Session(deck, log, earlier=earlier, verdicts=verdicts, reveal=reveal)
+        session = Session(worklist, log, earlier=earlier, verdicts=verdicts, reveal=reveal)
         asyncio.run(_until_interrupted(session, args.port, lambda url: _announce(url, session, args.json)))
         _conclude(session, args.output, args.json)
-    deck.close()
-    return _EXIT_SOME if deck.broken else _EXIT_ALL
+    worklist.close()
+    return _EXIT_SOME if worklist.broken else _EXIT_ALL
 
 
 async def _until_interrupted(session: Session, port: int, announce: Callable[[str], None]) -> None:
@@ -96,7 +98,7 @@ async def _until_interrupted(session: Session, port: int, announce: Callable[[st
 
 
 def _announce(url: str, session: Session, as_json: bool) -> None:
-    done, total = session.done, len(session.deck)
+    done, total = session.done, len(session.worklist)
     if as_json:
         print(msgspec.json.encode({"url": url, "done": done, "left": total - done}).decode(), flush=True)
         return
@@ -111,14 +113,14 @@ def _conclude(session: Session, path: str, as_json: bool) -> None:
         annotator=session.log.annotator,
         written=session.written,
         done=done,
-        left=len(session.deck) - done,
+        left=len(session.worklist) - done,
         revised=session.revised,
         pairs=session.pairs,
     )
     if as_json:
         print(msgspec.json.encode(asdict(summary)).decode())
         return
-    print(f"\n{path}: {summary.written} labelled now, {done} of {len(session.deck)} in all, {summary.left} left")
+    print(f"\n{path}: {summary.written} labelled now, {done} of {len(session.worklist)} in all, {summary.left} left")
     if summary.revised:
         print(f"{summary.revised} decided otherwise after seeing what others said: their agreement is not independent")
     for pair in summary.pairs:
@@ -132,7 +134,7 @@ def _conclude(session: Session, path: str, as_json: bool) -> None:
 
 def _people(paths: list[str], annotator: str) -> list[LabelRecord]:
     """The labels of other people in some files; what is left out is said."""
-    kept: list[LabelRecord] = []
+    labels: list[LabelRecord] = []
     for path in paths:
         records = list(read_labels(path))
         people = [record for record in records if record.source == SOURCE]
@@ -141,8 +143,8 @@ def _people(paths: list[str], annotator: str) -> list[LabelRecord]:
             print(f"prill annotate: {path}: {not_people} labels not made by people are left out", file=sys.stderr)
         if own := len(people) - len(others):
             print(f"prill annotate: {path}: {own} labels of {annotator} are left out: only -o is continued", file=sys.stderr)
-        kept += others
-    return kept
+        labels += others
+    return labels
 
 
 def _positive(text: str) -> int:

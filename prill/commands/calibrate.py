@@ -12,7 +12,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
-from prill.evaluators.meta.calibrate import Calibrating, Goal, Operating, calibrate
+from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
 from prill.report.plots import reliability_svg
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 
@@ -53,62 +53,64 @@ def run(args: argparse.Namespace) -> int:
     if args.trajectories:
         items = read_trajectories(args.trajectories)
         tasks = {item.id: task_of(item) for item in items if not isinstance(item, BadLine)}
-    found = calibrate(
+    result = calibrate(
         pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source), args.method, goal, tasks, args.seed
     )
-    judge = found.calibration.evaluator
-    _write(args.output, encode(found.calibration))
+    judge = result.calibration.evaluator
+    _write(args.output, encode(result.calibration))
     if args.plot:
-        _write(args.plot, reliability_svg(f"{judge.name}, {args.method}", found.before, found.after).encode())
-    print(encode(found).decode().rstrip() if args.json else page(found))
+        _write(args.plot, reliability_svg(f"{judge.name}, {args.method}", result.before, result.after).encode())
+    print(encode(result).decode().rstrip() if args.json else page(result))
     print(f"calibration of {judge.name} -> {args.output}", file=sys.stderr)
     return 0
 
 
-def page(found: Calibrating) -> str:
+def page(result: CalibrationResult) -> str:
     """The calibration for a person to read."""
-    made = found.calibration
+    fit = result.calibration
     lines = [
-        f"Judge: {made.evaluator.name} {made.evaluator.version}"
-        + (f", {made.evaluator.model}" if made.evaluator.model else ""),
-        f"Labels: {made.source}, {made.labelled} scored runs, {made.successes} successes"
-        + (f"; left out {made.unscored} unscored" if made.unscored else ""),
-        f"Held out: {made.folds} folds by {made.grouped_by}",
+        f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (f", {fit.evaluator.model}" if fit.evaluator.model else ""),
+        f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes"
+        + (f"; left out {fit.unscored} unscored" if fit.unscored else ""),
+        f"Held out: {fit.folds} folds by {fit.grouped_by}",
         "",
         f"{'':<36}{'before':>8}{'after':>8}",
-        f"{'Brier score':<36}{made.before.brier:>8.4f}{made.after.brier:>8.4f}",
-        f"{'calibration error, 10 equal widths':<36}{made.before.calibration_error:>8.4f}{made.after.calibration_error:>8.4f}",
+        f"{'Brier score':<36}{fit.before.brier:>8.4f}{fit.after.brier:>8.4f}",
+        f"{'calibration error, 10 equal widths':<36}{fit.before.calibration_error:>8.4f}{fit.after.calibration_error:>8.4f}",
         "",
-        *_diagram("before", found.before),
+        *_diagram("before", result.before),
         "",
-        *_diagram(f"after ({made.map.method})", found.after),
+        *_diagram(f"after ({fit.map.method})", result.after),
         "",
     ]
-    if found.values <= 2:
+    if result.values <= 2:
         lines += [
-            f"The judge gave {found.values} different score{'s' * (found.values != 1)}: there is nothing to calibrate beyond "
+            f"The judge gave {result.values} different score{'s' * (result.values != 1)}: there is nothing to calibrate beyond "
             "them. A model that returns log-probabilities gives finer ones.",
             "",
         ]
     lines += [
-        f"Threshold {made.threshold:g}: {made.rule}",
-        f"  on all {made.labelled} runs: {_figures(found.chosen)}",
-        f"  chosen on some folds, tried on the other: {_figures(found.tried)}",
+        f"Threshold {fit.threshold:g}: {fit.rule}",
+        f"  on all {fit.labelled} runs: {_figures(result.chosen)}",
+        f"  chosen on some folds, tried on the other: {_figures(result.tried)}",
     ]
-    if found.missed:
+    if result.missed:
         lines.append("  held out, that is less than was asked for: the runs are too few for this threshold to be trusted")
-    if found.cost is not None and found.constant_cost is not None:
-        lines.append(f"  cost of a run, held out: {found.cost:.4f}; with the cheaper constant answer {found.constant_cost:.4f}")
+    if result.cost is not None and result.constant_cost is not None:
+        lines.append(
+            f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer {result.constant_cost:.4f}"
+        )
     lines.append("Bounds take runs as independent; runs of one task are not quite, so leave some room.")
     return "\n".join(lines)
 
 
-def _figures(found: Operating) -> str:
-    if found.precision is None:
+def _figures(operating: Operating) -> str:
+    if operating.precision is None:
         return "nothing is called a success"
-    recall = "-" if found.recall is None else f"{found.recall:.3f}"
+    recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
     return (
-        f"precision {found.precision:.3f} ({found.right} of {found.called}; at least {found.bound:.3f} with 95 % confidence), "
+        f"precision {operating.precision:.3f} ({operating.right} of {operating.called}; at least {operating.bound:.3f} "
+        "with 95 % confidence), "
         f"recall {recall}"
     )
 

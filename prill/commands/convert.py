@@ -35,17 +35,17 @@ def run(args: argparse.Namespace) -> int:
 
     module = import_module(FORMATS[args.format].module)
     with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        found = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)
-    for problem in found.problems[:20]:
+        report = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)
+    for problem in report.problems[:20]:
         print(f"prill convert: left out: {problem}", file=sys.stderr)
-    if len(found.problems) > 20:
-        print(f"prill convert: … and {len(found.problems) - 20} more", file=sys.stderr)
-    if not found.trajectories:
+    if len(report.problems) > 20:
+        print(f"prill convert: … and {len(report.problems) - 20} more", file=sys.stderr)
+    if not report.trajectories:
         raise UsageError(f"{args.source}: no trajectory of format {args.format} could be read")
-    unmatched = f" ({found.unmatched} of no trajectory here)" if found.unmatched else ""
-    broken = f", {len(found.problems)} broken" if found.problems else ""
-    print(f"{args.output}: {found.trajectories} trajectories, {found.labels} labels{unmatched}{broken}", file=sys.stderr)
-    return _EXIT_SOME if found.problems else _EXIT_ALL
+    unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
+    broken = f", {len(report.problems)} broken" if report.problems else ""
+    print(f"{args.output}: {report.trajectories} trajectories, {report.labels} labels{unmatched}{broken}", file=sys.stderr)
+    return _EXIT_SOME if report.problems else _EXIT_ALL
 
 
 def _labels(module: ModuleType, source: str) -> Iterator[LabelRecord | BadLine]:

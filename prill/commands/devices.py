@@ -30,11 +30,11 @@ def run(args: argparse.Namespace) -> int:
     if unknown := [name for name in args.platform if name not in PLATFORMS]:
         print(f"prill devices: no platform {', '.join(unknown)}; there are {', '.join(PLATFORMS)}", file=sys.stderr)
         return 2
-    found = asyncio.run(_look(args.platform or PLATFORMS, args.appium_url))
+    tools_by_platform = asyncio.run(_look(args.platform or PLATFORMS, args.appium_url))
     if args.json:
-        print(json.dumps({platform: [asdict(tool) for tool in tools] for platform, tools in found.items()}))
+        print(json.dumps({platform: [asdict(tool) for tool in tools] for platform, tools in tools_by_platform.items()}))
         return 0
-    for platform, tools in found.items():
+    for platform, tools in tools_by_platform.items():
         print(platform)
         for tool in tools:
             print(f"  {'yes' if tool.found else 'no ':3} {tool.name}: {tool.found or f'missing; {tool.get}'}")

@@ -12,9 +12,9 @@ from pathlib import Path
 from prill.commands.cautions import fitted_on
 from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels
 from prill.evaluators.meta.attacks import WHAT, Attack
-from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, chosen_attacks, judge_attacked, measure
+from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, judge_attacked, measure, select_attacks
 from prill.evaluators.metrics import DRAWS
 from prill.scoring import Tally
 from prill.store import encode, read_labels
@@ -25,9 +25,9 @@ _HEADING = ("attack", "failures", "called success, before → after", "change", 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    known = "; ".join(f"{name}: {what}" for name, what in WHAT.items())
+    attack_list = "; ".join(f"{name}: {what}" for name, what in WHAT.items())
     parser.epilog = (
-        f"Attacks: {known}. "
+        f"Attacks: {attack_list}. "
         "A judge that is fitted must not be attacked on what it was fitted on: its figures would flatter it. "
         "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or bad usage, 130 interrupted."
     )
@@ -52,14 +52,14 @@ def run(args: argparse.Namespace) -> int:
     names = args.attacks and [name.strip() for name in args.attacks.split(",") if name.strip()]
     gold_labels(read_labels(args.labels), args.source)  # what is wrong with the labels is said before any call is made
     evaluator = make_evaluator(args)
-    chosen = chosen_attacks(evaluator, names, folder)
+    selection = select_attacks(evaluator, names, folder)
     try:
-        with _progress_bar(args, chosen) as show:
+        with _progress_bar(args, selection) as show:
             judging = judge_attacked(
                 evaluator,
                 args.trajectories,
                 folder,
-                chosen,
+                selection,
                 concurrency=args.concurrency,
                 limit=args.limit,
                 resume=not args.no_resume,
@@ -69,31 +69,31 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("prill redteam: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
-    found = measure(args.trajectories, args.labels, folder, chosen, source=args.source, limit=args.limit, seed=args.seed)
-    _write(folder, found)
-    print(encode(found).decode().rstrip() if args.json else table(found))
+    result = measure(args.trajectories, args.labels, folder, selection, source=args.source, limit=args.limit, seed=args.seed)
+    _write(folder, result)
+    print(encode(result).decode().rstrip() if args.json else table(result))
     if broken := tallies[BEFORE].unscored["input"]:
         print(f"prill redteam: left out {broken} that could not be read; why is in {folder / BEFORE}.jsonl", file=sys.stderr)
     for caution in fitted_on(evaluator, args.trajectories):
         print(f"prill redteam: {caution}", file=sys.stderr)
-    unscored = any(effect.became_unscored or effect.unscored_before for effect in found.effects)
+    unscored = any(effect.became_unscored or effect.unscored_before for effect in result.effects)
     return _EXIT_SOME_UNSCORED if unscored else _EXIT_ALL
 
 
-def table(found: RedTeam) -> str:
+def table(result: RedTeam) -> str:
     """The effects as a Markdown table that can be read as it is, with what it does not show below it."""
-    rows = [_HEADING, *(_row(effect) for effect in found.effects)]
+    rows = [_HEADING, *(_row(effect) for effect in result.effects)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADING))]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    evaluator = found.evaluator
+    evaluator = result.evaluator
     judge = ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
     notes = [
-        f"Judge: {judge}. Labels: {found.source}. Attacks: version {found.attacks_version}.",
-        f"Changes in points, with 95 % intervals: bootstrap over {found.clusters} tasks, {DRAWS} draws; "
+        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}.",
+        f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} draws; "
         "* Wilson, as all draws are alike.",
     ]
-    for effect in found.effects:
+    for effect in result.effects:
         counts = {
             "where it does not apply": effect.does_not_apply,
             "unscored before": effect.unscored_before,
@@ -117,19 +117,19 @@ def _shift(shift: Shift | None) -> tuple[str, str, str]:
     return str(shift.n), f"{100 * shift.before:.1f} % → {100 * shift.after:.1f} %", change
 
 
-def _write(folder: Path, found: RedTeam) -> None:
+def _write(folder: Path, result: RedTeam) -> None:
     try:
-        (folder / "redteam.json").write_bytes(encode(found))
-        (folder / "redteam.md").write_text(table(found) + "\n", encoding="utf-8")
+        (folder / "redteam.json").write_bytes(encode(result))
+        (folder / "redteam.md").write_text(table(result) + "\n", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
 
 
 @contextlib.contextmanager
-def _progress_bar(args: argparse.Namespace, chosen: Mapping[str, Attack]) -> Iterator[Callable[[str, Tally], None]]:
+def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Attack]) -> Iterator[Callable[[str, Tally], None]]:
     from tqdm import tqdm
 
-    total = expected(args.trajectories, args.limit) * (1 + len(chosen))
+    total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}
     with tqdm(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 

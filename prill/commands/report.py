@@ -11,11 +11,11 @@ from pathlib import Path
 from prill.commands.options import expected, positive
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.report.entries import read_judges
-from prill.report.page import Written, write_report
+from prill.report.page import ReportSummary, write_report
 from prill.store import Intake, encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
-_SHOWN = 10
+_MOST_PROBLEMS = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
             items = (item for _, item in intake)
-            written = write_report(
+            summary = write_report(
                 args.output,
                 items,
                 judges,
@@ -71,34 +71,34 @@ def run(args: argparse.Namespace) -> int:
     finally:
         intake.close()
     if args.json:
-        print(encode({"output": args.output, "bytes": Path(args.output).stat().st_size, **_counts(written)}).decode().rstrip())
+        print(encode({"output": args.output, "bytes": Path(args.output).stat().st_size, **_counts(summary)}).decode().rstrip())
     else:
         size = Path(args.output).stat().st_size / 1e6
-        print(f"{args.output}: {written.trajectories} trajectories, judges: {len(judges)}, {size:.1f} MB", file=sys.stderr)
-    for problem in _problems(written):
+        print(f"{args.output}: {summary.trajectories} trajectories, judges: {len(judges)}, {size:.1f} MB", file=sys.stderr)
+    for problem in _problems(summary):
         # Names come from files of others: no control sequence of theirs reaches the terminal.
         print("prill report: " + "".join(c if c.isprintable() else "?" for c in problem), file=sys.stderr)
-    return _EXIT_SOME if written.broken or written.missing else _EXIT_ALL
+    return _EXIT_SOME if summary.broken or summary.missing else _EXIT_ALL
 
 
-def _counts(written: Written) -> dict[str, int]:
+def _counts(summary: ReportSummary) -> dict[str, int]:
     return {
-        "trajectories": written.trajectories,
-        "broken": len(written.broken),
-        "missing_images": len(written.missing),
-        "images_elsewhere": written.outside,
+        "trajectories": summary.trajectories,
+        "broken": len(summary.broken),
+        "missing_images": len(summary.missing),
+        "images_elsewhere": summary.outside,
     }
 
 
-def _problems(written: Written) -> Iterator[str]:
-    yield from written.broken[:_SHOWN]
-    if len(written.broken) > _SHOWN:
-        yield f"… and {len(written.broken) - _SHOWN} more lines that could not be read"
-    yield from (f"{path}: missing, or no image" for path in written.missing[:_SHOWN])
-    if len(written.missing) > _SHOWN:
-        yield f"… and {len(written.missing) - _SHOWN} more images that cannot be shown"
-    if written.outside:
-        yield f"{written.outside} images lie outside the page's folder: they are found only from here; --embed puts them in"
+def _problems(summary: ReportSummary) -> Iterator[str]:
+    yield from summary.broken[:_MOST_PROBLEMS]
+    if len(summary.broken) > _MOST_PROBLEMS:
+        yield f"… and {len(summary.broken) - _MOST_PROBLEMS} more lines that could not be read"
+    yield from (f"{path}: missing, or no image" for path in summary.missing[:_MOST_PROBLEMS])
+    if len(summary.missing) > _MOST_PROBLEMS:
+        yield f"… and {len(summary.missing) - _MOST_PROBLEMS} more images that cannot be shown"
+    if summary.outside:
+        yield f"{summary.outside} images lie outside the page's folder: they are found only from here; --embed puts them in"
 
 
 def _share(text: str) -> float:

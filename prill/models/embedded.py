@@ -68,6 +68,10 @@ class EmbeddedModel:
         self._clients: list[OpenAIModel] = []
         self._load: list[int] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: the settings; servers start anew there."""
+        return {**vars(self), "_clients": [], "_load": []}
+
     @property
     def name(self) -> str:
         """`embedded/` and the file's name, and how it is sampled where that is not at temperature 0."""

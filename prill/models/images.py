@@ -85,6 +85,9 @@ class ImageEncoder:
         self._bytes = 0
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[ImageEncoder], tuple[int]]:
+        return ImageEncoder, (self.max_pixels,)
+
     def __call__(self, path: str) -> EncodedImage:
         """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
         try:

@@ -66,6 +66,9 @@ class Ledger:
         self.open_calls = 0
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[Ledger], tuple[Price | None, float | None]]:
+        return Ledger, (self.price, self.budget_usd)  # another process counts its own calls, and has the whole budget
+
     def begin(self) -> None:
         """Announce a call. Raises BudgetSpent when the calls made and under way would use up the limit."""
         with self._lock:

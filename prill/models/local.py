@@ -153,6 +153,10 @@ def _model_failures() -> Iterator[None]:
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
+def _worker() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="prill-local-model")
+
+
 class LocalModel:
     """The model in a folder, loaded with the first call; calls are carried out one after another in a thread of its own.
 
@@ -185,8 +189,15 @@ class LocalModel:
         self._device, self._dtype = device, dtype
         self._encode = ImageEncoder(max_pixels)
         self._sampling = GREEDY
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix="prill-local-model")
+        self._worker = _worker()
         self._loaded: list[Weights] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: the settings; weights are loaded anew there."""
+        return {key: value for key, value in vars(self).items() if key not in ("_worker", "_loaded")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _worker=_worker(), _loaded=[])
 
     @property
     def name(self) -> str:

@@ -80,19 +80,27 @@ def prompt_set(
     if unknown := own.keys() - set(names):
         raise UsageError(f"there is no prompt {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
     shipped = {name: load_prompt(package, name) for name in names}
-    # One file for several platforms may leave out what only one of them has.
-    alike = {name: [shipped[other].slots for other in names if own.get(other) == own[name]] for name in own}
-    return {name: _own_prompt(own[name], shipped[name], alike[name]) if name in own else shipped[name] for name in names}
+    return {
+        name: _own_prompt(
+            own[name],
+            shipped[name],
+            # One file for several platforms may leave out what only one of them has, and name what any of them has.
+            frozenset.intersection(*(shipped[other].slots for other in names if own.get(other) == own[name])),
+            frozenset.union(*(shipped[other].slots for other in (name, *main) if name in (other, *main))),
+        )
+        if name in own
+        else shipped[name]
+        for name in names
+    }
 
 
-def _own_prompt(path: str, shipped: Prompt, alike: Sequence[frozenset[str]]) -> Prompt:
+def _own_prompt(path: str, shipped: Prompt, needed: frozenset[str], allowed: frozenset[str]) -> Prompt:
     try:
         prompt = Prompt(shipped.name, Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8: {error}") from None
-    needed, allowed = frozenset.intersection(*alike), frozenset.union(*alike)
     slots = ", ".join(f"{{{{ {slot} }}}}" for slot in sorted(needed))
     if missing := needed - prompt.slots:
         raise UsageError(f"{path}: has no place for {', '.join(sorted(missing))}; a prompt for {shipped.name} names {slots}")

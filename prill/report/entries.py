@@ -1,4 +1,4 @@
-"""What the page holds of each trajectory: a short row for the list, and a detail that is read when it is shown."""
+"""What the page holds: the judges, one for each evaluator in each verdict file, and of each trajectory a row and a detail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from prill.report.pictures import Picture
 from prill.store import BadLine, encode, read_verdicts
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 
-# Verdict files as the columns of a report: one for each evaluator that wrote into each file.
+MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
+_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
+Outcome = Literal["success", "failure", "unscored", "undecided", ""]
+_NO_EVALUATOR = EvaluatorInfo("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +31,9 @@ class Judge:
     verdicts: dict[str, Verdict]
 
 
-def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
-    """The judges of some verdict files, in order. Raises UsageError or InputError when a file cannot be read."""
-    found: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
-    for path in dict.fromkeys(os.fspath(path) for path in paths):
-        for verdict in read_verdicts(path):
-            # A file that was continued with changed settings holds two judges, not one.
-            info, verdicts = found.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
-            verdicts[verdict.id] = replace(verdict, evaluator=info)
-    names = _names([(path, info) for (path, _), (info, _) in found.items()])
-    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, found.values(), strict=True)]
-
-
-def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
-    """As short as tells them apart: the evaluator's name, then with its model, version, prompt, file, and a number."""
-    parts = [
-        (info.name, info.model, f"v{info.version}", info.prompt and info.prompt.split(":")[-1][:8], Path(path).stem, f"#{n}")
-        for n, (path, info) in enumerate(columns, 1)
-    ]
-    for size in range(1, 7):
-        names = [" · ".join(part for part in row[:size] if part) for row in parts]
-        if len(set(names)) == len(names):
-            break
-    return names
-
-
-MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
-_MOST_WORDS = 600  # characters of a goal in the list, of a typed value, of a URL
-Outcome = Literal["success", "failure", "unscored", "undecided", ""]
-_NOBODY = EvaluatorInfo("", "")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One trajectory in the list. `truth` and `said` (one for each judge) are "" where there is no label or verdict.
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge) are "" where there is no label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
     `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
@@ -75,7 +47,7 @@ class Row:
     task: str = ""
     steps: int = 0
     truth: Outcome = ""
-    said: tuple[Outcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
 
@@ -91,15 +63,47 @@ class Detail:
     labels: tuple[LabelRecord, ...]
 
 
+def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
+    """The judges of some verdict files, in order. Raises UsageError or InputError when a file cannot be read."""
+    columns: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
+    for path in dict.fromkeys(os.fspath(path) for path in paths):
+        for verdict in read_verdicts(path):
+            # A file that was continued with changed settings holds two judges, not one.
+            info, verdicts = columns.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
+            verdicts[verdict.id] = replace(verdict, evaluator=info)
+    names = _names([(path, info) for (path, _), (info, _) in columns.items()])
+    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, columns.values(), strict=True)]
+
+
+def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
+    """As short as tells them apart: the evaluator's name, then with its model, version, prompt, file, and a number."""
+    parts = [
+        (info.name, info.model, f"v{info.version}", info.prompt and info.prompt.split(":")[-1][:8], Path(path).stem, f"#{n}")
+        for n, (path, info) in enumerate(columns, 1)
+    ]
+    for size in range(1, 7):
+        names = [" · ".join(part for part in row[:size] if part) for row in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
 def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
 ) -> Row:
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
-    said = tuple(_said(judge.verdicts.get(item.id)) for judge in judges)
-    true = _outcome(truth, "undecided") if labelled else ""
+    outcomes = tuple(_verdict_outcome(judge.verdicts.get(item.id)) for judge in judges)
+    truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
-        return Row(id=item.id, goal="(this line could not be read)", truth=true, said=said, parts=unknown, broken=item.message)
+        return Row(
+            id=item.id,
+            goal="(this line could not be read)",
+            truth=truth_outcome,
+            outcomes=outcomes,
+            parts=unknown,
+            broken=item.message,
+        )
     return Row(
         id=item.id,
         goal=cut(item.task.goal, _MOST_WORDS),
@@ -108,8 +112,8 @@ def row(
         platform=item.task.platform,
         task=task_of(item),
         steps=len(item.steps),
-        truth=true,
-        said=said,
+        truth=truth_outcome,
+        outcomes=outcomes,
         parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 
@@ -136,7 +140,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}\n… ({len(text) - most:,} more characters are not in this page)"
 
 
-def _said(verdict: Verdict | None) -> Outcome:
+def _verdict_outcome(verdict: Verdict | None) -> Outcome:
     return "" if verdict is None else _outcome(verdict.success, "unscored")
 
 
@@ -191,7 +195,7 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         steps=steps,
         findings=verdict.findings and _short_findings(verdict.findings),
         opinions=verdict.opinions and tuple(map(_short_opinion, verdict.opinions)),
-        evaluator=_NOBODY,  # the judge's own line of the page says who it is
+        evaluator=_NO_EVALUATOR,  # the judge's own line of the page says who it is
         key="",
     )
 

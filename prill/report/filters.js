@@ -7,12 +7,12 @@ let texts = [];
 
 function fits(row, i) {
   if (filters.search && !filters.search.split(/\s+/).every((word) => texts[i].includes(word))) return false;
-  const said = row.said[Number(filters.judge)] ?? "";
+  const said = row.outcomes[Number(filters.judge)] ?? "";
   if (filters.verdict && (filters.verdict === "none" ? "" : filters.verdict) !== said) return false;
   if (filters.against && !standsAgainst(against(row.truth, said))) return false;
-  if (filters.among === "differ" && !judgesDisagree(row.said)) return false;
-  if (rival() !== null && !judgesDisagree([said, row.said[rival()]])) return false;
-  if (filters.among === "agree" && (judgesDisagree(row.said) || !row.said.some((one) => one === "success" || one === "failure"))) return false;
+  if (filters.among === "differ" && !judgesDisagree(row.outcomes)) return false;
+  if (rival() !== null && !judgesDisagree([said, row.outcomes[rival()]])) return false;
+  if (filters.among === "agree" && (judgesDisagree(row.outcomes) || !row.outcomes.some((one) => one === "success" || one === "failure"))) return false;
   if (filters.truth && (filters.truth === "none" ? "" : filters.truth) !== row.truth) return false;
   return overview.parts.every((part, i) => !filters[`by-${part}`] || filters[`by-${part}`] === (row.parts[i] ?? "(none)"));
 }

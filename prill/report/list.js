@@ -33,7 +33,7 @@ function drawList() {
 function line(place) {
   const index = found[place];
   const row = overview.rows[index];
-  const said = row.said.map((outcome, i) => {
+  const said = row.outcomes.map((outcome, i) => {
     const kind = against(row.truth, outcome);
     const words = `${overview.judges[i]}: ${WORDS[outcome][1]}${KINDS[kind] ? `, ${KINDS[kind].toLowerCase()}` : ""}`;
     return el("span", { class: `dot ${outcome || "none"} ${kind[0] === "F" ? "differs" : ""}`, title: words, role: "img", "aria-label": words }, WORDS[outcome][0]);

@@ -1,4 +1,4 @@
-"""HTML and SVG made from Python: text is always escaped, whoever wrote it."""
+"""HTML and SVG made from Python, and the tables and numbers of the summary. Text is always escaped, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,6 @@ def el(name: str, *children: str | None, **attributes: Attribute) -> Markup:
     return Markup(f"<{name}{words}>{inside}</{name}>")
 
 
-def joined(*parts: Markup | None) -> Markup:
-    """Elements side by side."""
-    return Markup("".join(part for part in parts if part is not None))
-
-
 def _attribute(key: str, value: Attribute) -> str:
     name = "viewBox" if key == "viewBox" else key.rstrip("_").replace("_", "-")
     if value is True:
@@ -39,14 +34,16 @@ def _attribute(key: str, value: Attribute) -> str:
     return f' {name}="{escape(text)}"'
 
 
-# Tables of the summary, and counts in them that lead to their trajectories.
+def joined(*parts: Markup | None) -> Markup:
+    """Elements side by side."""
+    return Markup("".join(part for part in parts if part is not None))
 
 
 def table(heads: Sequence[str], lines: Sequence[Markup], kind: str) -> Markup:
     """A table that can be scrolled sideways where it is wider than the page."""
     top = el("tr", *(el("th", head, scope="col") if head else el("td") for head in heads))
-    found = el("table", el("thead", top), el("tbody", *lines), class_=kind)
-    return el("div", found, class_=f"scroll of-{kind}", tabindex=0)
+    content = el("table", el("thead", top), el("tbody", *lines), class_=kind)
+    return el("div", content, class_=f"scroll of-{kind}", tabindex=0)
 
 
 def jump(
@@ -62,8 +59,8 @@ def jump(
     words = f"{count:,}"
     if not count:
         return el("span", words, class_="zero")
-    chosen = {"data_verdict": verdict, "data_truth": truth, "data_among": among, "data_against": against}
-    return el("button", words, type="button", class_="jump", data_judge=judge, **chosen)
+    selection = {"data_verdict": verdict, "data_truth": truth, "data_among": among, "data_against": against}
+    return el("button", words, type="button", class_="jump", data_judge=judge, **selection)
 
 
 def share(part: int, whole: int) -> str:

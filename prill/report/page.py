@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
-from prill.evaluators.meta.agreement import gold_labels
+from prill.evaluators.labels import gold_labels
 from prill.report.entries import Judge, Row, detail, row
 from prill.report.markup import Markup
 from prill.report.pictures import Pictures
@@ -32,12 +32,17 @@ from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 
 _HERE = Path(__file__).parent
-_PARTS = ("site", "agent", "platform", "truncated")  # what the list can always be filtered by, where trajectories differ in it
+_FILTER_KEYS = (
+    "site",
+    "agent",
+    "platform",
+    "truncated",
+)  # what the list can always be filtered by, where trajectories differ in it
 _SCRIPTS = ("dom.js", "filmstrip.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ReportSummary:
     """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere."""
 
     trajectories: int
@@ -67,7 +72,7 @@ def write_report(
     by: Sequence[str] = (),
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
-) -> Written:
+) -> ReportSummary:
     """Writes the page; it appears under its name when it is whole.
 
     Figures are about the trajectories in the page. `source` chooses among labels of several sources (see `gold_labels`);
@@ -79,31 +84,33 @@ def write_report(
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
         by_id[label.id].append(label)
-    chosen, gold = gold_labels((label for group in by_id.values() for label in group), source)
-    keys = list(dict.fromkeys((*_PARTS, *by)))
+    label_source, gold = gold_labels((label for group in by_id.values() for label in group), source)
+    keys = list(dict.fromkeys((*_FILTER_KEYS, *by)))
     rows: list[Row] = []
     try:
         with tempfile.TemporaryFile(dir=target.parent) as spool, _replaced(target) as page:
             pictures = Pictures(target.parent, _embedding(spool) if embed else None)
             for item in items:
                 rows.append(row(item, judges, item.id in gold, gold.get(item.id), keys))
-                mine = [label for label in by_id.get(item.id, ()) if label.source == chosen]
-                found = detail(item, judges, mine, pictures)  # its pictures come before it
-                spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(found)))
+                own_labels = [label for label in by_id.get(item.id, ()) if label.source == label_source]
+                entry = detail(item, judges, own_labels, pictures)  # its pictures come before it
+                spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
             if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
-                raise UsageError(f"--by {unknown[0]}: no trajectory says so; give task, or a key of the metadata")
+                raise UsageError(
+                    f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata", parameters=("by",)
+                )
             contents = Contents(
                 rows=rows,
                 judges=judges,
-                labels=[label for group in by_id.values() for label in group if label.source == chosen],
-                source=chosen,
+                labels=[label for group in by_id.values() for label in group if label.source == label_source],
+                source=label_source,
                 threshold=threshold,
                 calibrations=calibrations,
                 missing=len(pictures.missing),
             )
             listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
-            overview = _Overview(judges=tuple(judge.name for judge in judges), source=chosen, parts=keys, rows=listed)
+            overview = _Overview(judges=tuple(judge.name for judge in judges), source=label_source, parts=keys, rows=listed)
             opening, closing = _frame(title, summary(contents), _json(overview))
             page.write(opening)
             spool.seek(0)
@@ -112,7 +119,7 @@ def write_report(
     except OSError as error:
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
-    return Written(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
 
 
 @contextmanager

@@ -1,4 +1,7 @@
-"""The summary's plots, as SVG. Every mark has words or a shape beside its colour."""
+"""Plots as SVG: those of the report's summary, and the reliability diagram of `prill calibrate`.
+
+Every mark has words or a shape beside its colour.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,12 @@ from prill.report.markup import Markup, el
 from prill.types import Verdict
 
 Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each whether the trajectory truly succeeded
+_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
+_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+# Of the diagram that is a file of its own.
+_EDGE, _MARGIN = 300, 50
+_SIZE = _EDGE + 2 * _MARGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +29,6 @@ class Rule:
 
     words: str
     accepts: Callable[[float], bool]
-
-
-_SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
-_WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
-_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def reliability_plot(scored: Scored) -> Markup:
@@ -69,12 +73,12 @@ def curve_plot(scored: Scored, others: Sequence[Scored], own: tuple[float, float
         notes.append(f"◆ {words}")
     if rule is not None:
         accepted = (point for point in reversed(_points(scored)) if rule.accepts(point.threshold))
-        chosen = next(accepted, None)
-        if chosen is None:
+        point = next(accepted, None)
+        if point is None:
             notes.append(f"no score reaches {rule.words}")
         else:
-            words = f"{rule.words}: precision {chosen.precision:.3f}, recall {chosen.recall:.3f}"
-            marks.append(el("circle", el("title", words), cx=_x(chosen.recall), cy=_y(chosen.precision), r=7, class_="chosen"))
+            words = f"{rule.words}: precision {point.precision:.3f}, recall {point.recall:.3f}"
+            marks.append(el("circle", el("title", words), cx=_x(point.recall), cy=_y(point.precision), r=7, class_="chosen"))
             notes.append(f"○ {words}")
     if others:
         notes.append("thin lines: the other judges")
@@ -94,8 +98,8 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
     for i, ((name, verdicts), cost) in enumerate(zip(judges, costs, strict=True)):
         y = 40 + i * line
         low, middle, high = (width * value / longest for value in _spread(verdicts))
-        shown = name if len(name) <= 28 else f"{name[:27]}…"
-        marks.append(el("text", el("title", name), shown, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
+        short_name = name if len(name) <= 28 else f"{name[:27]}…"
+        marks.append(el("text", el("title", name), short_name, x=left - 12, y=y + 4, class_="label", text_anchor="end"))
         marks.append(el("line", x1=left, y1=y, x2=left + width, y2=y, class_="axis"))
         marks.append(el("line", x1=left + low, y1=y, x2=left + high, y2=y, class_="range"))
         marks.append(el("circle", cx=left + middle, cy=y, r=5, class_="point"))
@@ -109,8 +113,8 @@ def spending_plot(judges: Sequence[tuple[str, Sequence[Verdict]]]) -> Markup:
         else:
             marks.append(el("text", "unknown", x=x, y=y + 4, class_="label"))
     height = 40 + line * len(judges)
-    drawn = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
-    return el("div", drawn, class_="scroll", tabindex=0)
+    plot = el("svg", *marks, viewBox=f"0 0 790 {height}", class_="spending", role="img", aria_label="Cost and latency")
+    return el("div", plot, class_="scroll", tabindex=0)
 
 
 def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
@@ -124,8 +128,8 @@ def _spread(verdicts: Sequence[Verdict]) -> tuple[float, float, float]:
 def _mean_cost(verdicts: Sequence[Verdict]) -> float | None:
     """None when the price of any verdict is unknown, or there are none."""
     costs = [verdict.usage.usd for verdict in verdicts]
-    known = [cost for cost in costs if cost is not None]
-    return sum(known) / len(known) if known and len(known) == len(costs) else None
+    prices = [cost for cost in costs if cost is not None]
+    return sum(prices) / len(prices) if prices and len(prices) == len(costs) else None
 
 
 def _points(scored: Scored) -> Sequence[OperatingPoint]:
@@ -151,8 +155,8 @@ def _figure(caption: str, x: str, y: str, marks: Sequence[Markup]) -> Markup:
     axes.append(el("text", x, x=_x(0.5), y=_y(0) + 31, text_anchor="middle", class_="tick"))
     axes.append(el("text", y, x=9, y=middle, text_anchor="middle", transform=f"rotate(-90 9 {middle:g})", class_="tick"))
     box = f"0 0 {_WIDTH} {_HEIGHT}"
-    drawn = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
-    return el("figure", drawn, el("figcaption", caption))
+    plot = el("svg", *axes, *marks, viewBox=box, class_="plot", role="img", aria_label=caption.split(";")[0])
+    return el("figure", plot, el("figcaption", caption))
 
 
 def _x(value: float) -> float:
@@ -163,11 +167,7 @@ def _y(value: float) -> float:
     return _TOP + _SIDE * (1 - value)
 
 
-# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere.
-
-
-_EDGE, _MARGIN = 300, 50
-_SIZE = _EDGE + 2 * _MARGIN
+# A reliability diagram as an SVG file of its own: no fonts, scripts or styles from elsewhere
 
 
 def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:
@@ -218,12 +218,12 @@ def _down(share: float) -> float:
     return _MARGIN + (1 - share) * _EDGE
 
 
-def _radius(found: Bin, most: int) -> float:
-    return 3 + 7 * float((found.count / most) ** 0.5)
+def _radius(bin_: Bin, most: int) -> float:
+    return 3 + 7 * float((bin_.count / most) ** 0.5)
 
 
-def _words(when: str, found: Bin) -> str:
-    return f"{when}: {found.count} runs, mean score {found.mean_score:.2f}, {found.success_rate:.0%} successes"
+def _words(when: str, bin_: Bin) -> str:
+    return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {bin_.success_rate:.0%} successes"
 
 
 def _tick(share: float) -> str:

@@ -18,43 +18,6 @@ from prill.report.markup import Markup, dollars, el, joined, jump, seconds, shar
 from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.types import LabelRecord, Verdict
 
-# Judges against one another: on how many trajectories two of them differ, and who is then right.
-
-
-_WITH_VERDICT = ("success", "failure")
-
-
-def between(rows: Sequence[Row], names: Sequence[str], labelled: bool) -> Markup:
-    """One line for each two judges: those who are unscored or silent on a trajectory differ from nobody there."""
-    heads = ["Judges", "Both judged", "Differ"]
-    note = "Choose a count to see its trajectories."
-    if labelled:
-        heads += ["First right", "Second right", "McNemar p"]
-        note += " Right and wrong are by the decided labels; a small p says that one of the two is right more often."
-    lines = [_line(rows, names, i, k, labelled) for i, k in combinations(range(len(names)), 2)]
-    return el("section", el("h2", "Judge against judge"), el("p", note, class_="note"), table(heads, lines, "pairs"))
-
-
-def _line(rows: Sequence[Row], names: Sequence[str], i: int, k: int, labelled: bool) -> Markup:
-    both = [
-        (row.truth, row.said[i], row.said[k]) for row in rows if row.said[i] in _WITH_VERDICT and row.said[k] in _WITH_VERDICT
-    ]
-    differing = [(truth, first) for truth, first, second in both if first != second]
-    # With two judges "differ" is all there is to choose.
-    other, own = (str(k), str(i)) if len(names) > 2 else ("differ", "differ")
-    cells = [el("td", f"{len(both):,}"), el("td", jump(len(differing), i, among=other))]
-    if labelled:
-        first_right = sum(truth == first for truth, first in differing)
-        second_right = sum(truth in _WITH_VERDICT and truth != first for truth, first in differing)
-        p, _ = mcnemar(first_right, second_right)
-        cells += [
-            el("td", jump(first_right, i, among=other, against="agrees")),
-            el("td", jump(second_right, k, among=own, against="agrees")),
-            el("td", ("< 0.001" if p < 0.001 else f"{p:.3f}") if first_right + second_right else "–"),
-        ]
-    return el("tr", el("th", f"{names[i]} – {names[k]}", scope="row"), *cells)
-
-
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
 _GLYPHS: dict[Outcome, str] = {"success": "✓", "failure": "✗", "unscored": "–", "undecided": "?", "": "·"}
 
@@ -72,16 +35,53 @@ class Contents:
     missing: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Column:
+    """One judge's part of the summary. `comparison` is a message instead of figures where there is nothing to compare."""
+
+    judge: Judge
+    number: int
+    verdicts: Sequence[Verdict]
+    counts: Counter[Outcome]
+    cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
+    scored: Scored
+    comparison: Agreement | str
+    elsewhere: int
+
+    @staticmethod
+    def of(judge: Judge, number: int, contents: Contents, ids: set[str], tasks: dict[str, str]) -> _Column:
+        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
+        verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
+        labels = [label for label in contents.labels if label.id in ids]
+        comparison: Agreement | str
+        try:
+            comparison = agreement(verdicts, labels, source=contents.source, tasks=tasks)
+        except UsageError as error:
+            comparison = str(error)
+        truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}
+        scored = [(v.score, truth[v.id]) for v in verdicts if v.score is not None and v.id in truth]
+        return _Column(
+            judge=judge,
+            number=number,
+            verdicts=verdicts,
+            counts=Counter(row.outcomes[number] for row in contents.rows),
+            cells=Counter((row.truth, row.outcomes[number]) for row in contents.rows),
+            scored=([score for score, _ in scored], [true for _, true in scored]),
+            comparison=comparison,
+            elsewhere=len(judge.verdicts) - len(verdicts),
+        )
+
+
 def summary(contents: Contents) -> Markup:
     """The whole view. Figures are about the trajectories in the page, and nothing else."""
-    shown = {row.id for row in contents.rows}
+    ids = {row.id for row in contents.rows}
     tasks = {row.id: row.task for row in contents.rows if row.broken is None}
-    columns = [_Column.of(judge, n, contents, shown, tasks) for n, judge in enumerate(contents.judges)]
+    columns = [_Column.of(judge, n, contents, ids, tasks) for n, judge in enumerate(contents.judges)]
     return joined(
-        _opening(contents, columns),
-        el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _nobody(),
+        _facts(contents, columns),
+        el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _no_judges_notice(),
         _agreement(contents, columns, tasks) if columns and contents.labels else None,
-        between(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
+        judge_pairs(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
         _plots(contents, columns) if columns and contents.labels else None,
         el("section", el("h2", "Cost and latency"), spending_plot([(c.judge.name, c.verdicts) for c in columns]))
         if columns
@@ -89,44 +89,7 @@ def summary(contents: Contents) -> Markup:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
-    """One judge's part of the summary. `agreed` is a message instead of figures where there is nothing to compare."""
-
-    judge: Judge
-    number: int
-    verdicts: Sequence[Verdict]
-    said: Counter[Outcome]
-    cells: Counter[tuple[Outcome, Outcome]]  # (label, verdict)
-    scored: Scored
-    agreed: Agreement | str
-    elsewhere: int
-
-    @staticmethod
-    def of(judge: Judge, number: int, contents: Contents, shown: set[str], tasks: dict[str, str]) -> _Column:
-        # In the order of their file, as `prill agree` takes them: the intervals are drawn, and so are the same there.
-        verdicts = [verdict for id, verdict in judge.verdicts.items() if id in shown]
-        labels = [label for label in contents.labels if label.id in shown]
-        agreed: Agreement | str
-        try:
-            agreed = agreement(verdicts, labels, source=contents.source, tasks=tasks)
-        except UsageError as error:
-            agreed = str(error)
-        truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}
-        scored = [(v.score, truth[v.id]) for v in verdicts if v.score is not None and v.id in truth]
-        return _Column(
-            judge=judge,
-            number=number,
-            verdicts=verdicts,
-            said=Counter(row.said[number] for row in contents.rows),
-            cells=Counter((row.truth, row.said[number]) for row in contents.rows),
-            scored=([score for score, _ in scored], [true for _, true in scored]),
-            agreed=agreed,
-            elsewhere=len(judge.verdicts) - len(verdicts),
-        )
-
-
-def _opening(contents: Contents, columns: Sequence[_Column]) -> Markup:
+def _facts(contents: Contents, columns: Sequence[_Column]) -> Markup:
     rows = contents.rows
     truth = Counter(row.truth for row in rows)
     facts = [_fact(f"{len(rows):,}", "trajectories" if len(rows) != 1 else "trajectory")]
@@ -136,13 +99,13 @@ def _opening(contents: Contents, columns: Sequence[_Column]) -> Markup:
         facts.append(_fact(share(truth["success"], truth["success"] + truth["failure"]), "of decided labels are success"))
     facts.append(_fact(str(len(columns)), "judges" if len(columns) != 1 else "judge"))
     broken = [row for row in rows if row.broken is not None]
-    known = {row.id for row in rows}
+    ids = {row.id for row in rows}
     notes = [f"Not readable, and shown as such: {row.broken}" for row in broken[:20]]
     if len(broken) > 20:
         notes.append(f"… and {len(broken) - 20} more lines that could not be read")
     if contents.missing:
         notes.append(f"Screenshots that are missing, or no image: {contents.missing}; the page shows their names.")
-    if stray := len({label.id for label in contents.labels} - known):
+    if stray := len({label.id for label in contents.labels} - ids):
         notes.append(f"Labels that belong to no trajectory in this page, and are not counted: {stray}.")
     if truth["undecided"]:
         notes.append(f"Trajectories whose labels are undecided: {truth['undecided']}; they count in no figure.")
@@ -159,7 +122,7 @@ def _fact(value: str, what: str) -> Markup:
     return el("div", el("strong", value), el("span", what))
 
 
-def _nobody() -> Markup:
+def _no_judges_notice() -> Markup:
     return el("p", "No verdict files were given: the page shows the trajectories alone.", class_="notice")
 
 
@@ -171,22 +134,30 @@ def _verdicts(contents: Contents, columns: Sequence[_Column]) -> Markup:
 
 def _verdict_line(column: _Column, total: int) -> Markup:
     info = column.judge.info
-    said = column.said
+    counts = column.counts
     reasons = Counter(v.unscored for v in column.verdicts if v.unscored is not None)
     why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     usages = [v.usage for v in column.verdicts]
     usd = [usage.usd for usage in usages if usage.usd is not None]
-    known = sum(usd)
-    cost = "" if not usages else dollars(known) if len(usd) == len(usages) else f"≥ {dollars(known)}" if known else "unknown"
+    total_usd = sum(usd)
+    cost = (
+        ""
+        if not usages
+        else dollars(total_usd)
+        if len(usd) == len(usages)
+        else f"≥ {dollars(total_usd)}"
+        if total_usd
+        else "unknown"
+    )
     times = [v.seconds for v in column.verdicts]
     about = " · ".join(part for part in (f"{info.name} {info.version}", info.model) if part)
     return el(
         "tr",
         el("th", el("span", column.judge.name), el("small", about), scope="row"),
-        *(el("td", jump(said[outcome], column.number, outcome)) for outcome in _DECIDED),
-        el("td", jump(said["unscored"], column.number, "unscored"), el("small", why) if why else None),
-        el("td", f"{said['']:,}" if said[""] else "0"),
-        el("td", _stacked(said, total), class_="wide"),
+        *(el("td", jump(counts[outcome], column.number, outcome)) for outcome in _DECIDED),
+        el("td", jump(counts["unscored"], column.number, "unscored"), el("small", why) if why else None),
+        el("td", f"{counts['']:,}" if counts[""] else "0"),
+        el("td", _outcome_bar(counts, total), class_="wide"),
         el("td", f"{sum(usage.calls for usage in usages):,}"),
         el("td", f"{sum(usage.prompt_tokens + usage.completion_tokens for usage in usages):,}"),
         el("td", cost),
@@ -194,35 +165,41 @@ def _verdict_line(column: _Column, total: int) -> Markup:
     )
 
 
-def _stacked(said: Counter[Outcome], total: int) -> Markup:
+def _outcome_bar(counts: Counter[Outcome], total: int) -> Markup:
     kinds: tuple[Outcome, ...] = ("success", "failure", "unscored", "")
     bars, x = [], 0.0
     for outcome in kinds:
-        width = 160 * said[outcome] / total if total else 0.0
+        width = 160 * counts[outcome] / total if total else 0.0
         bars.append(el("rect", x=x, y=0, width=max(0.0, width - 1), height=12, class_=f"bar-{outcome or 'none'}"))
         x += width
-    words = ", ".join(f"{said[outcome]} {outcome or 'without verdict'}" for outcome in kinds if said[outcome])
+    words = ", ".join(f"{counts[outcome]} {outcome or 'without verdict'}" for outcome in kinds if counts[outcome])
     return el("svg", *bars, viewBox="0 0 160 12", class_="stacked", role="img", aria_label=words)
 
 
 def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[str, str]) -> Markup:
-    compared = [column for column in columns if isinstance(column.agreed, Agreement)]
-    silent = [el("p", f"{c.judge.name}: {c.agreed}", class_="notice") for c in columns if isinstance(c.agreed, str)]
-    names = list(dict.fromkeys(figure.name for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures))
-    lines = [el("tr", el("th", name, scope="row"), *(el("td", *_figure(c.agreed, name)) for c in compared)) for name in names]
+    compared = [column for column in columns if isinstance(column.comparison, Agreement)]
+    silent = [el("p", f"{c.judge.name}: {c.comparison}", class_="notice") for c in columns if isinstance(c.comparison, str)]
+    names = list(
+        dict.fromkeys(figure.name for c in compared if isinstance(c.comparison, Agreement) for figure in c.comparison.figures)
+    )
+    lines = [
+        el("tr", el("th", name, scope="row"), *(el("td", *_figure(c.comparison, name)) for c in compared)) for name in names
+    ]
     for name, values in (
         ("Brier score (lower is better)", [brier(*c.scored) if c.scored[0] else None for c in compared]),
         ("calibration error (lower is better)", [_calibration(c.scored) for c in compared]),
     ):
         cells = (el("td", "–" if value is None else f"{value:.3f}") for value in values)
         lines.append(el("tr", el("th", name, scope="row"), *cells, class_="rule" if name.startswith("Brier") else None))
-    constant = [el("td", *_majority(c.agreed)) for c in compared]
+    constant = [el("td", *_constant_answer(c.comparison)) for c in compared]
     lines.append(el("tr", el("th", "a constant answer, without a judge", scope="row"), *constant, class_="rule"))
     note = (
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % intervals, whole tasks drawn. "
         "Unscored trajectories are no failures: they count in the last accuracy alone."
     )
-    if any(figure.interval == "wilson" for c in compared if isinstance(c.agreed, Agreement) for figure in c.agreed.figures):
+    if any(
+        figure.interval == "wilson" for c in compared if isinstance(c.comparison, Agreement) for figure in c.comparison.figures
+    ):
         note += " *: Wilson's interval, as every draw is alike."
     return el(
         "section",
@@ -236,27 +213,27 @@ def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[st
 
 def _among_people(contents: Contents, tasks: Mapping[str, str]) -> Markup | None:
     """What the annotators reach among themselves; None where no trajectory has two of them."""
-    shown = [label for label in contents.labels if label.id in tasks]
-    found = annotator_agreement(shown, contents.source, tasks) if shown else None
-    if found is None:
+    labels = [label for label in contents.labels if label.id in tasks]
+    people = annotator_agreement(labels, contents.source, tasks) if labels else None
+    if people is None:
         return None
-    kappa = "undefined" if found.kappa is None else f"{found.kappa:.3f}{_bracketed(found.kappa_interval)}"
+    kappa = "undefined" if people.kappa is None else f"{people.kappa:.3f}{_bracketed_interval(people.kappa_interval)}"
     words = (
-        f"Annotators among themselves, on {found.trajectories:,} trajectories with two or more: {found.raw:.3f}"
-        f"{_bracketed(found.raw_interval)} of the pairs are equal, Cohen's kappa {kappa}. "
+        f"Annotators among themselves, on {people.trajectories:,} trajectories with two or more: {people.raw:.3f}"
+        f"{_bracketed_interval(people.raw_interval)} of the pairs are equal, Cohen's kappa {kappa}. "
         "No judge can be expected to agree with them better than they do."
     )
     return el("p", words, class_="note")
 
 
-def _bracketed(ends: tuple[float, float] | None) -> str:
+def _bracketed_interval(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
 
 
-def _figure(found: Agreement | str, name: str) -> tuple[Markup | str, ...]:
+def _figure(comparison: Agreement | str, name: str) -> tuple[Markup | str, ...]:
     figure: Figure | None = None
-    if isinstance(found, Agreement):
-        figure = next((figure for figure in found.figures if figure.name == name), None)
+    if isinstance(comparison, Agreement):
+        figure = next((figure for figure in comparison.figures if figure.name == name), None)
     if figure is None or figure.undefined:
         return (el("span", "undefined", class_="zero"),)
     if figure.low is None or figure.high is None:
@@ -269,14 +246,47 @@ def _calibration(scored: Scored) -> float | None:
     return expected_calibration_error(reliability(*scored)) if scored[0] else None
 
 
-def _majority(found: Agreement | str) -> tuple[Markup | str, ...]:
-    if isinstance(found, str):
+def _constant_answer(comparison: Agreement | str) -> tuple[Markup | str, ...]:
+    if isinstance(comparison, str):
         return ()
-    return f"{found.majority:.3f} ", el("small", "always success" if found.majority_answer else "always failure")
+    return f"{comparison.majority:.3f} ", el("small", "always success" if comparison.majority_answer else "always failure")
+
+
+def judge_pairs(rows: Sequence[Row], names: Sequence[str], labelled: bool) -> Markup:
+    """One line for each two judges: those who are unscored or silent on a trajectory differ from nobody there."""
+    heads = ["Judges", "Both judged", "Differ"]
+    note = "Choose a count to see its trajectories."
+    if labelled:
+        heads += ["First right", "Second right", "McNemar p"]
+        note += " Right and wrong are by the decided labels; a small p says that one of the two is right more often."
+    lines = [_pair_line(rows, names, i, k, labelled) for i, k in combinations(range(len(names)), 2)]
+    return el("section", el("h2", "Judge against judge"), el("p", note, class_="note"), table(heads, lines, "pairs"))
+
+
+def _pair_line(rows: Sequence[Row], names: Sequence[str], i: int, k: int, labelled: bool) -> Markup:
+    both = [
+        (row.truth, row.outcomes[i], row.outcomes[k])
+        for row in rows
+        if row.outcomes[i] in _DECIDED and row.outcomes[k] in _DECIDED
+    ]
+    differing = [(truth, first) for truth, first, second in both if first != second]
+    # With two judges "differ" is all there is to choose.
+    other, own = (str(k), str(i)) if len(names) > 2 else ("differ", "differ")
+    cells = [el("td", f"{len(both):,}"), el("td", jump(len(differing), i, among=other))]
+    if labelled:
+        first_right = sum(truth == first for truth, first in differing)
+        second_right = sum(truth in _DECIDED and truth != first for truth, first in differing)
+        p, _ = mcnemar(first_right, second_right)
+        cells += [
+            el("td", jump(first_right, i, among=other, against="agrees")),
+            el("td", jump(second_right, k, among=own, against="agrees")),
+            el("td", ("< 0.001" if p < 0.001 else f"{p:.3f}") if first_right + second_right else "–"),
+        ]
+    return el("tr", el("th", f"{names[i]} – {names[k]}", scope="row"), *cells)
 
 
 def _plots(contents: Contents, columns: Sequence[_Column]) -> Markup:
-    compared = [column for column in columns if isinstance(column.agreed, Agreement)]
+    compared = [column for column in columns if isinstance(column.comparison, Agreement)]
     curves = [column.scored for column in compared]
     panels = []
     for i, column in enumerate(compared):
@@ -306,9 +316,11 @@ def _rule(judge: Judge, contents: Contents) -> Rule | None:
     """The threshold that was asked for, else that of the judge's calibration, else the one it judged by itself."""
     own = judge.info.params.get("threshold")
     threshold = contents.threshold if contents.threshold is not None else own if isinstance(own, float) else None
-    found = next((made for made in contents.calibrations if made.evaluator == judge.info), None)
-    if contents.threshold is None and found is not None:
-        return Rule(f"calibrated score ≥ {found.threshold:.3g}", lambda score: found(score) >= found.threshold)
+    calibration = next((candidate for candidate in contents.calibrations if candidate.evaluator == judge.info), None)
+    if contents.threshold is None and calibration is not None:
+        return Rule(
+            f"calibrated score ≥ {calibration.threshold:.3g}", lambda score: calibration(score) >= calibration.threshold
+        )
     return None if threshold is None else Rule(f"score ≥ {threshold:.3g}", lambda score: score >= threshold)
 
 

@@ -15,7 +15,7 @@ function judgesDisagree(said) {
 }
 
 function disagreement(row) {
-  return judgesDisagree(row.said) || row.said.some((said) => ["FP", "FN"].includes(against(row.truth, said)));
+  return judgesDisagree(row.outcomes) || row.outcomes.some((said) => ["FP", "FN"].includes(against(row.truth, said)));
 }
 
 function judgeCards(shown, row) {
@@ -44,10 +44,10 @@ function labelLine(shown, row) {
 
 function judgeCard(shown, row, name, i) {
   const verdict = shown.verdicts[i];
-  const kind = against(row.truth, row.said[i]);
+  const kind = against(row.truth, row.outcomes[i]);
   const head = el("h3", {}, name);
   if (!verdict) return el("section", { class: "judge" }, head, el("p", { class: "hint" }, "No verdict"));
-  const outcome = row.said[i];
+  const outcome = row.outcomes[i];
   return el("section", { class: `judge ${verdict.findings ? "wide" : ""}` }, head,
     el("div", { class: "said" },
       badge(outcome, outcome === "unscored" ? `Unscored: ${verdict.unscored}` : undefined),

@@ -27,7 +27,7 @@ from prill.types import Action
         (Action("stop"), "Action Type: TaskComplete"),
     ],
 )
-def test_actions_are_written_as_they_are_read(action: Action, text: str) -> None:
+def test_actions_written_as_they_are_read(action: Action, text: str) -> None:
     assert android_text(action) == text
     again = parse_android(text, swipe_beyond=TAP_DISTANCE)
     assert (again.kind, again.point, again.end_point, again.value) == (
@@ -38,13 +38,13 @@ def test_actions_are_written_as_they_are_read(action: Action, text: str) -> None
     )
 
 
-def test_named_directions_are_the_paper_s_swipes_and_a_scroll_goes_the_other_way() -> None:
+def test_directions_are_the_papers_swipes() -> None:
     assert android_text(Action("swipe", value="up")).endswith("Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)")
     assert finger_of(Action("scroll", value="down")) == SWIPES["up"]
     assert finger_of(Action("scroll", value="sideways")) is None
 
 
-def test_an_impossible_task_stays_one_and_what_has_no_form_keeps_its_text() -> None:
+def test_impossible_task_keeps_its_text() -> None:
     assert android_text(parse_android("Action Type: TaskImpossible")) == "Action Type: TaskImpossible"
     assert android_text(Action("answer", value="42")) == "Action Type: TaskComplete"
     assert android_text(Action("press", "press [Tab]", value="Tab")) == "press [Tab]"
@@ -54,7 +54,7 @@ def test_an_impossible_task_stays_one_and_what_has_no_form_keeps_its_text() -> N
 
 @pytest.mark.parametrize("way", ["up", "down", "left", "right"])
 @pytest.mark.parametrize("start", [(0.0, 0.0), (1.0, 1.0), (0.5, 0.02), (0.98, 0.5)])
-def test_a_swipe_from_the_edge_keeps_its_length_and_stays_on_the_screen(way: str, start: tuple[float, float]) -> None:
+def test_swipe_from_edge_keeps_its_length(way: str, start: tuple[float, float]) -> None:
     finger = finger_of(Action("swipe", value=way, point=start))
     assert finger is not None
     (x1, y1), (x2, y2) = finger
@@ -63,13 +63,13 @@ def test_a_swipe_from_the_edge_keeps_its_length_and_stays_on_the_screen(way: str
     assert all(-1e-9 <= part <= 1 + 1e-9 for part in (x1, y1, x2, y2))
 
 
-def test_a_finger_moved_more_than_the_rule_swipes() -> None:
+def test_finger_beyond_the_rule_swipes() -> None:
     # Acceptance test of the matching rules: a lift .045 away is a swipe, .03 a tap; the describing rule is wider.
     assert dual_point((0.5, 0.5), (0.5, 0.545), swipe_beyond=TAP_DISTANCE).kind == "swipe"
     assert dual_point((0.5, 0.5), (0.5, 0.53), swipe_beyond=TAP_DISTANCE).kind == "click"
     assert parse_android("Action Type: DualPoint, Touch Point: (0.5, 0.5), Lift Point: (0.5, 0.545)").kind == "click"
 
 
-def test_what_is_typed_has_enter_between_lines_and_no_control_characters() -> None:
+def test_typed_lines_have_no_control_chars() -> None:
     assert typed_lines("a\tb\r\nc\rd\x7f\n") == ["ab", "c", "d", ""]
     assert typed_lines("héllo 世界") == ["héllo 世界"]

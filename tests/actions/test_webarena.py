@@ -44,7 +44,7 @@ PAGE = "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t\t
         ("stop", "stop", None, ""),
     ],
 )
-def test_every_verb_is_read(text: str, kind: str, target: str | None, value: str | None) -> None:
+def test_every_known_verb_is_read(text: str, kind: str, target: str | None, value: str | None) -> None:
     assert read_action(text) == Action(kind, text.strip(), target=target, value=value)
 
 
@@ -68,13 +68,13 @@ def test_every_verb_is_read(text: str, kind: str, target: str | None, value: str
         ("", "is no action"),
     ],
 )
-def test_what_cannot_be_read_says_what_was_expected(text: str, words: str) -> None:
+def test_unreadable_says_what_was_expected(text: str, words: str) -> None:
     with pytest.raises(UnreadableAction, match=words):
         read_action(text)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_an_action_or_unreadable(text: str) -> None:
+def test_any_text_is_action_or_unreadable(text: str) -> None:
     for said in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
         try:
             assert read_action(said).text == said.strip()
@@ -97,12 +97,12 @@ def test_any_text_is_an_action_or_unreadable(text: str) -> None:
         ("stop", "stop []"),
     ],
 )
-def test_a_description_has_the_form_of_the_logs(action: str, words: str) -> None:
+def test_description_has_the_logs_form(action: str, words: str) -> None:
     assert describe(read_action(action), PAGE) == words
 
 
 @pytest.mark.parametrize("text", ["click [7]", "hover [7]", "type [164] [a [b] c]", "scroll [up]", "go_forward", "stop [no]"])
-def test_what_agents_repeat_from_the_log_means_the_same_action(text: str) -> None:
+def test_action_repeated_from_log_is_same(text: str) -> None:
     action = read_action(text)
     said = read_action(describe(action, PAGE))
     assert (said.kind, said.target, said.value) == (action.kind, action.target, action.value)
@@ -110,7 +110,7 @@ def test_what_agents_repeat_from_the_log_means_the_same_action(text: str) -> Non
     assert (logged.kind, logged.value) == (action.kind, action.value.rstrip("\n") if action.value else action.value)
 
 
-def test_a_description_of_what_is_no_element_keeps_its_own_words() -> None:
+def test_description_without_element() -> None:
     assert describe(Action("click", "tap at (0.5, 0.5)", point=(0.5, 0.5)), PAGE) == "tap at (0.5, 0.5)"
     assert describe(Action("other", "I am lost"), PAGE) == "I am lost"
     assert describe(Action("other"), None) == "none"

@@ -13,8 +13,8 @@ from PIL import Image
 
 from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
-from prill.annotate.session import Decision, Pair, Reveal, Session, pair
-from prill.annotate.worklist import Deck
+from prill.annotate.session import Decision, PairAgreement, Reveal, Session, pair_agreement
+from prill.annotate.worklist import Worklist
 from prill.errors import UsageError
 from prill.store import encode, read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
@@ -44,7 +44,7 @@ def write_trajectories(folder: Path, ids: Iterable[str] = "abc") -> Path:
 # The file
 
 
-def test_a_label_is_on_disk_before_the_log_is_closed_and_a_newer_one_stands_in_its_place(tmp_path: Path) -> None:
+def test_log_label_on_disk_before_close(tmp_path: Path) -> None:
     path = tmp_path / "new" / "l.jsonl"
     with LabelLog(path, "me") as log:
         log.put(label("a", True))
@@ -58,7 +58,7 @@ def test_a_label_is_on_disk_before_the_log_is_closed_and_a_newer_one_stands_in_i
     assert [file.name for file in path.parent.iterdir()] == ["l.jsonl"], "a copy was left behind"
 
 
-def test_lines_of_others_keep_their_bytes_their_order_and_the_file_its_mode(tmp_path: Path) -> None:
+def test_log_keeps_lines_of_others(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     oracle = b'{"source": "oracle",  "id": "a", "success": false, "more": [1, 2]}\n'
     anna = b'{"id": "a", "annotator": "anna", "success": true}\n'
@@ -73,7 +73,7 @@ def test_lines_of_others_keep_their_bytes_their_order_and_the_file_its_mode(tmp_
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_of_several_own_labels_of_an_id_the_newest_counts_and_a_new_one_replaces_all(tmp_path: Path) -> None:
+def test_log_newest_own_label_counts(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(encode(label("a", True)) + encode(label("b", True)) + encode(label("a", False)))
     with LabelLog(path, "me") as log:
@@ -83,7 +83,7 @@ def test_of_several_own_labels_of_an_id_the_newest_counts_and_a_new_one_replaces
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_second_writer_is_refused_also_after_the_file_was_made_anew(tmp_path: Path, again: bool) -> None:
+def test_log_second_writer_is_refused(tmp_path: Path, again: bool) -> None:
     path = tmp_path / "l.jsonl"
     with LabelLog(path, "me") as log:
         log.put(label("a", True))
@@ -94,7 +94,7 @@ def test_a_second_writer_is_refused_also_after_the_file_was_made_anew(tmp_path: 
     LabelLog(path, "anna").close()
 
 
-def test_the_copy_of_a_killed_process_is_cleared_away_and_its_half_labels_are_not_taken(tmp_path: Path) -> None:
+def test_log_clears_copy_of_killed_process(tmp_path: Path) -> None:
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
         log.put(label("a", True))
     (tmp_path / ".l.jsonl.new").write_bytes(encode(label("a", False))[:20])
@@ -105,7 +105,7 @@ def test_the_copy_of_a_killed_process_is_cleared_away_and_its_half_labels_are_no
     assert [file.name for file in tmp_path.iterdir()] == ["l.jsonl"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_log_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real.jsonl").write_bytes(encode(label("a", True)))
     (tmp_path / "link.jsonl").symlink_to("real.jsonl")
     with LabelLog(tmp_path / "link.jsonl", "me") as log:
@@ -114,7 +114,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert list(read_labels(tmp_path / "real.jsonl")) == [label("a", False)]
 
 
-def test_a_torn_last_line_is_cut_off_and_a_whole_one_without_newline_kept(tmp_path: Path) -> None:
+def test_log_cuts_a_torn_last_line(tmp_path: Path) -> None:
     for ending in (b'{"id":"b","succ', b"\xff"):
         path = tmp_path / "l.jsonl"
         path.write_bytes(encode(label("a", True)) + ending)
@@ -139,7 +139,7 @@ VERDICT = Verdict(id="a", success=True, score=0.9, reason="seen", evaluator=Eval
         (encode(VERDICT), "it is a judge's verdict"),
     ],
 )
-def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, content: bytes, said: str) -> None:
+def test_log_refuses_another_kind_of_file(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=said):
@@ -147,7 +147,7 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, cont
     assert path.read_bytes() == content
 
 
-def test_a_file_that_was_replaced_by_another_program_is_not_written_to(tmp_path: Path) -> None:
+def test_log_refuses_a_replaced_file(tmp_path: Path) -> None:
     path = tmp_path / "l.jsonl"
     with LabelLog(path, "me") as log:
         os.replace(path, tmp_path / "moved.jsonl")
@@ -161,46 +161,46 @@ def test_a_file_that_was_replaced_by_another_program_is_not_written_to(tmp_path:
 # What is labelled
 
 
-def test_broken_and_repeated_lines_are_left_out_and_named(tmp_path: Path) -> None:
+def test_worklist_names_broken_lines(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path, "ab")
     path.write_text(path.read_text() + '{"id": "x"}\nnonsense\n' + path.read_text().splitlines()[0] + "\n")
-    deck = Deck([path])
-    assert deck.ids == ["a", "b"]
-    assert [line.place.rpartition(":")[2] for line in deck.broken] == ["3", "4", "5"]
-    assert "missing field `task`" in deck.broken[0].message
-    assert "duplicate id 'a'" in deck.broken[2].message
+    worklist = Worklist([path])
+    assert worklist.ids == ["a", "b"]
+    assert [line.place.rpartition(":")[2] for line in worklist.broken] == ["3", "4", "5"]
+    assert "missing field `task`" in worklist.broken[0].message
+    assert "duplicate id 'a'" in worklist.broken[2].message
 
 
-def test_a_random_order_is_the_seed_s_and_survives_additions(tmp_path: Path) -> None:
+def test_worklist_random_order_by_seed(tmp_path: Path) -> None:
     ids = [f"t{i}" for i in range(40)]
     path = write_trajectories(tmp_path, ids[:30])
-    before = Deck([path], order="random", seed=1)
-    assert before.ids == Deck([path], order="random", seed=1).ids != Deck([path], order="random", seed=2).ids
+    before = Worklist([path], order="random", seed=1)
+    assert before.ids == Worklist([path], order="random", seed=1).ids != Worklist([path], order="random", seed=2).ids
     assert sorted(before.ids) == sorted(ids[:30])
     assert [before[i].id for i in range(30)] == before.ids
-    assert Deck([path], order="random", seed=1, limit=4).ids == before.ids[:4]
-    assert Deck([path], limit=4).ids == ids[:4]
-    after = Deck([write_trajectories(tmp_path, ids)], order="random", seed=1)
+    assert Worklist([path], order="random", seed=1, limit=4).ids == before.ids[:4]
+    assert Worklist([path], limit=4).ids == ids[:4]
+    after = Worklist([write_trajectories(tmp_path, ids)], order="random", seed=1)
     assert [id for id in after.ids if id in before.ids] == before.ids
 
 
 # Agreement
 
 
-def test_agreement_of_two_annotators_by_hand() -> None:
+def test_pair_agreement_by_hand() -> None:
     # mine x theirs: 4 both success, 3 both failure, 2 only mine, 1 only theirs. Share 0.7; by chance
     # 0.6 * 0.5 + 0.4 * 0.5 = 0.5; kappa (0.7 - 0.5) / (1 - 0.5) = 0.4.
     cells = [(True, True)] * 4 + [(False, False)] * 3 + [(True, False)] * 2 + [(False, True), (None, True), (True, None)]
     mine = {f"t{i}": label(f"t{i}", a) for i, (a, _) in enumerate(cells)} | {"only me": label("only me", True)}
     theirs = {f"t{i}": label(f"t{i}", b) for i, (_, b) in enumerate(cells)} | {"only they": label("only they", True)}
-    found = pair("anna", mine, theirs)
-    assert found == Pair(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
+    found = pair_agreement("anna", mine, theirs)
+    assert found == PairAgreement(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
 
 
 @pytest.mark.parametrize("cells", [[], [(True, True)] * 3, [(None, True)]])
-def test_kappa_is_undefined_without_common_decisions_or_with_one_answer_throughout(cells: list[tuple[Any, Any]]) -> None:
+def test_pair_kappa_can_be_undefined(cells: list[tuple[Any, Any]]) -> None:
     mine, theirs = ({f"t{i}": label(f"t{i}", cell[k]) for i, cell in enumerate(cells)} for k in (0, 1))
-    assert pair("anna", mine, theirs).kappa is None
+    assert pair_agreement("anna", mine, theirs).kappa is None
 
 
 # The server
@@ -234,7 +234,7 @@ class Site:
 def sit(folder: Path, reveal: Reveal = "after") -> Session:
     earlier = [label("a", False, "anna", note="no"), label("b", True, "anna"), label("a", True, None, "oracle")]
     log = LabelLog(folder / "l.jsonl", "me")
-    return Session(Deck([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
+    return Session(Worklist([write_trajectories(folder)]), log, earlier=earlier, verdicts=[VERDICT], reveal=reveal)
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 SUCCESS = {"choice": "success", "steps": [{"index": 1, "label": "reached"}, {"index": 0, "label": "towards"}], "note": " good "}
 
 
-async def test_without_the_token_nothing_is_served(site: Site) -> None:
+async def test_server_needs_the_token(site: Site) -> None:
     token = site.url.rsplit("/", 2)[1]
     wrong = ["/", "", "/favicon.ico", f"/{token[:-1]}/", f"/{token}x/", f"/x/{token}/", f"//{token}/", f"/?token={token}"]
     for path in (*wrong, "/api/overview", f"/{'é' * 3}/"):
@@ -260,7 +260,7 @@ async def test_without_the_token_nothing_is_served(site: Site) -> None:
     assert (await site.get())[0] == 200
 
 
-async def test_the_server_listens_on_loopback_only(site: Site) -> None:
+async def test_server_listens_on_loopback_only(site: Site) -> None:
     assert site.url.startswith("http://127.0.0.1:")
     port = int(site.base.rpartition(":")[2])
     sockets = Path("/proc/net/tcp")
@@ -271,14 +271,14 @@ async def test_the_server_listens_on_loopback_only(site: Site) -> None:
     assert f"00000000:{port:04X}" not in listening
 
 
-async def test_another_host_name_is_refused_even_with_the_token(site: Site) -> None:
+async def test_server_refuses_other_host_names(site: Site) -> None:
     port = site.base.rpartition(":")[2]
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", f"127.0.0.1.evil.example:{port}", ""):
         assert (await site.get(headers={"Host": host}))[0] == 403, host
     assert (await site.get(headers={"Host": f"localhost:{port}"}))[0] == 200
 
 
-async def test_only_json_from_the_page_itself_can_write(site: Site) -> None:
+async def test_server_writes_json_of_its_page_only(site: Site) -> None:
     assert (await site.post("api/cards/0", SUCCESS, **{"Content-Type": "text/plain"}))[0] == 415
     assert (await site.post("api/cards/0", SUCCESS, Origin="http://evil.example"))[0] == 403
     assert (await site.post("api/cards/0", SUCCESS, Origin="null"))[0] == 403
@@ -309,7 +309,7 @@ async def test_only_json_from_the_page_itself_can_write(site: Site) -> None:
         "api/cards/0x1",
     ],
 )
-async def test_what_is_no_place_in_a_loaded_trajectory_is_not_found(site: Site, path: str) -> None:
+async def test_server_unknown_place_not_found(site: Site, path: str) -> None:
     from yarl import URL
 
     async with site.http.get(URL(site.url + path, encoded=True)) as answer:
@@ -317,7 +317,7 @@ async def test_what_is_no_place_in_a_loaded_trajectory_is_not_found(site: Site, 
         assert b"goal" not in await answer.read()
 
 
-async def test_pictures_are_served_by_what_they_hold(site: Site, tmp_path: Path) -> None:
+async def test_server_pictures_by_their_content(site: Site, tmp_path: Path) -> None:
     async with site.http.get(site.url + "pictures/0/0") as answer:
         assert (answer.status, answer.content_type) == (200, "image/png")
         assert await answer.read() == (tmp_path / "good.png").read_bytes()
@@ -326,7 +326,7 @@ async def test_pictures_are_served_by_what_they_hold(site: Site, tmp_path: Path)
     assert await site.get("texts/0/0") == (200, "page é".encode())
 
 
-async def test_every_answer_forbids_scripts_and_frames_of_others(site: Site) -> None:
+async def test_server_headers_forbid_scripts(site: Site) -> None:
     for path in ("", "page.js", "api/overview", "pictures/0/0", "nothing"):
         async with site.http.get(site.url + path) as answer:
             policy = answer.headers["Content-Security-Policy"]
@@ -335,7 +335,7 @@ async def test_every_answer_forbids_scripts_and_frames_of_others(site: Site) -> 
             assert answer.headers["Referrer-Policy"] == "no-referrer"
 
 
-async def test_a_label_is_on_disk_when_its_answer_comes(site: Site, tmp_path: Path) -> None:
+async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> None:
     status, change = await site.post("api/cards/0", SUCCESS)
     steps = (StepLabel(0, "towards"), StepLabel(1, "reached"))
     assert list(read_labels(tmp_path / "l.jsonl")) == [label("a", True, note="good", steps=steps)]
@@ -362,14 +362,14 @@ async def test_a_label_is_on_disk_when_its_answer_comes(site: Site, tmp_path: Pa
         {"choice": "success", "steps": [{"index": 0, "label": "away"}, {"index": 0, "label": "away"}]},
     ],
 )
-async def test_what_is_no_decision_is_refused_and_nothing_written(site: Site, body: object, tmp_path: Path) -> None:
+async def test_server_refuses_what_is_no_decision(site: Site, body: object, tmp_path: Path) -> None:
     status, said = await site.post("api/cards/0", body)
     assert status == 400
     assert said["error"].startswith("not a decision")
     assert (tmp_path / "l.jsonl").read_bytes() == b""
 
 
-async def test_a_label_that_cannot_be_written_is_no_label(site: Site, tmp_path: Path) -> None:
+async def test_server_unwritten_label_is_none(site: Site, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").unlink()
     status, said = await site.post("api/cards/0", SUCCESS)
     assert status == 507
@@ -378,7 +378,7 @@ async def test_a_label_that_cannot_be_written_is_no_label(site: Site, tmp_path: 
     assert site.session.written == 0
 
 
-async def test_what_others_say_is_shown_after_the_label_and_never_before(site: Site) -> None:
+async def test_others_shown_after_the_label_only(site: Site) -> None:
     before = await site.json("api/cards/0")
     assert (before["others"], before["verdicts"]) == (None, None)
     assert [pair["common"] for pair in (await site.json("api/overview"))["pairs"]] == [0]
@@ -393,13 +393,13 @@ async def test_what_others_say_is_shown_after_the_label_and_never_before(site: S
     assert (undone["card"]["others"], undone["card"]["verdicts"]) == (None, None), "it has no label any more"
 
 
-async def test_an_oracle_s_labels_are_never_shown_or_counted(site: Site) -> None:
+async def test_oracle_labels_are_never_shown(site: Site) -> None:
     _, change = await site.post("api/cards/0", SUCCESS)
     assert all(other["source"] == "human" for other in change["card"]["others"])
     assert [pair["annotator"] for pair in change["pairs"]] == ["anna"]
 
 
-async def test_blind_shows_nothing_and_show_verdicts_shows_verdicts_only(tmp_path: Path) -> None:
+async def test_blind_and_show_verdicts_options(tmp_path: Path) -> None:
     blind = sit(tmp_path, "never")
     with blind.log:
         change = await blind.save(0, Decision(choice="success"))
@@ -412,7 +412,7 @@ async def test_blind_shows_nothing_and_show_verdicts_shows_verdicts_only(tmp_pat
         assert shown.card(0).others is None
 
 
-async def test_undo_gives_back_what_the_file_held_before(tmp_path: Path) -> None:
+async def test_undo_restores_the_former_label(tmp_path: Path) -> None:
     session = sit(tmp_path)
     path = tmp_path / "l.jsonl"
     with session.log:
@@ -432,7 +432,7 @@ async def test_undo_gives_back_what_the_file_held_before(tmp_path: Path) -> None
         assert (session.written, session.done) == (0, 0)
 
 
-async def test_a_decision_changed_after_others_were_shown_is_counted(tmp_path: Path) -> None:
+async def test_revised_counts_changes_after_reveal(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:
         await session.save(0, Decision(choice="success"))
@@ -445,7 +445,7 @@ async def test_a_decision_changed_after_others_were_shown_is_counted(tmp_path: P
         assert session.revised == 1
 
 
-async def test_a_later_sitting_begins_at_the_first_without_a_label(tmp_path: Path) -> None:
+async def test_later_sitting_resumes_at_unlabelled(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:
         assert session.overview().at == 0
@@ -458,7 +458,7 @@ async def test_a_later_sitting_begins_at_the_first_without_a_label(tmp_path: Pat
         assert (await session.save(1, Decision(choice="unsure"))).next is None
 
 
-async def test_a_taken_port_is_said(site: Site, tmp_path: Path) -> None:
+async def test_taken_port_is_a_clear_error(site: Site, tmp_path: Path) -> None:
     port = int(site.base.rpartition(":")[2])
     with pytest.raises(UsageError, match=f"port {port} cannot be used"):
         async with serving(site.session, port):

@@ -17,7 +17,7 @@ from PIL import Image
 from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import Session
-from prill.annotate.worklist import Deck
+from prill.annotate.worklist import Worklist
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels
@@ -52,7 +52,7 @@ async def opened(browser: Chromium, trajectories: Path, labels: Path, **said: ob
     context = await browser.context(1280, 800)
     try:
         with LabelLog(labels, "me") as log:
-            async with serving(Session(Deck([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
+            async with serving(Session(Worklist([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
                 page = await context.new_page()
                 errors: list[str] = []
                 page.on("pageerror", lambda error: errors.append(str(error)))
@@ -80,7 +80,7 @@ def write(path: Path, *records: dict[str, object]) -> Path:
     return path
 
 
-async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_path: Path) -> None:
+async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
     async with opened(browser, SAMPLES, labels) as page:
         await press(page, "s", "t", "ArrowRight", "r", "ArrowLeft", "ArrowRight", "ArrowRight", "a", "a", "e")
@@ -96,7 +96,7 @@ async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_p
         await press(page, "x", "Enter")
         await at(page, 4)
         assert await page.inner_text("#counts") == "3 done, 79 left"
-    ids = Deck([SAMPLES], limit=3).ids
+    ids = Worklist([SAMPLES], limit=3).ids
     assert list(read_labels(labels)) == [
         LabelRecord(
             id=ids[0],
@@ -118,7 +118,7 @@ async def test_three_samples_labelled_by_keyboard_alone(browser: Chromium, tmp_p
 
 async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
-    ids = Deck([SAMPLES], limit=5).ids
+    ids = Worklist([SAMPLES], limit=5).ids
     async with opened(browser, SAMPLES, labels) as page:
         await press(page, "s", "t", "Enter")
         await at(page, 2)
@@ -145,8 +145,8 @@ async def test_undo_jump_and_change_by_keyboard(browser: Chromium, tmp_path: Pat
     assert next(read_labels(labels)).steps == (StepLabel(0, "towards"),)
 
 
-async def test_claims_are_folded_and_others_are_seen_after_the_label_only(browser: Chromium, tmp_path: Path) -> None:
-    id = Deck([SAMPLES], limit=1).ids[0]
+async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Path) -> None:
+    id = Worklist([SAMPLES], limit=1).ids[0]
     anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
     verdict = Verdict(id=id, success=True, score=0.9, reason="looks done", evaluator=EvaluatorInfo("vlm", "1", "m"))
     async with opened(browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
@@ -163,7 +163,7 @@ async def test_claims_are_folded_and_others_are_seen_after_the_label_only(browse
         assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
 
 
-async def test_hostile_text_is_shown_and_never_run(browser: Chromium, tmp_path: Path) -> None:
+async def test_hostile_text_is_shown_never_run(browser: Chromium, tmp_path: Path) -> None:
     state = {"text": HOSTILE, "caption": HOSTILE, "url": HOSTILE}
     action = {"kind": "click", "text": HOSTILE, "target": HOSTILE, "value": HOSTILE}
     record = {
@@ -190,7 +190,7 @@ async def test_hostile_text_is_shown_and_never_run(browser: Chromium, tmp_path: 
         assert await page.locator("body img[src=x], body script").count() == 0
 
 
-async def test_the_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Path) -> None:
+async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Path) -> None:
     Image.new("RGB", (400, 200), "white").save(tmp_path / "s.png")
     swipe = {"kind": "swipe", "point": [0.25, 0.5], "end_point": [0.75, 0.5]}
     steps = [
@@ -214,7 +214,7 @@ async def test_the_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path
         assert await page.locator("#marks *").count() == 0, "nothing was done in the final state"
 
 
-async def test_a_label_that_could_not_be_written_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:
+async def test_unwritten_label_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:
     labels = tmp_path / "l.jsonl"
     async with opened(browser, SAMPLES, labels) as page:
         labels.rename(tmp_path / "away")

@@ -21,20 +21,20 @@ PAGE = [
 ]
 
 
-def test_lines_go_down_and_pieces_to_the_right_in_whatever_order_they_were_found() -> None:
+def test_lines_down_and_pieces_to_the_right() -> None:
     for seed in range(20):
         found = random.Random(seed).sample(PAGE, len(PAGE))
         assert as_text(found) == "Shop | Cart (1)\nName | Price\nLamp | $ 12"
 
 
-def test_lines_set_close_together_are_not_merged() -> None:
+def test_close_lines_are_not_merged() -> None:
     # Detectors draw boxes generously: neighbouring lines overlap by a third.
     assert as_text([piece(str(i), 0.1, 0.02 * i) for i in range(4)]) == "0\n1\n2\n3"
 
 
-def test_a_box_without_height_is_kept() -> None:
+def test_box_without_height_is_kept() -> None:
     assert as_text([piece("flat", 0.1, 0.5, 0.0), piece("line", 0.1, 0.2)]) == "line\nflat"
 
 
-def test_nothing_gives_an_empty_text() -> None:
+def test_no_boxes_give_an_empty_text() -> None:
     assert as_text([]) == ""

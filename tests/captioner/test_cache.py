@@ -42,7 +42,7 @@ def shot(tmp_path: Path) -> Observation:
     return Observation(screenshot=str(tmp_path / "a.png"))
 
 
-async def test_an_image_is_captioned_once_by_its_content_wherever_it_lies(tmp_path: Path, shot: Observation) -> None:
+async def test_image_captioned_once_by_content(tmp_path: Path, shot: Observation) -> None:
     (tmp_path / "copy.png").write_bytes(b"pixels")
     (tmp_path / "other.png").write_bytes(b"other")
     inner = Counting()
@@ -54,7 +54,7 @@ async def test_an_image_is_captioned_once_by_its_content_wherever_it_lies(tmp_pa
     assert len(inner.asked) == 2
 
 
-async def test_a_changed_image_and_another_captioner_are_captioned_anew(tmp_path: Path, shot: Observation) -> None:
+async def test_changed_image_is_captioned_anew(tmp_path: Path, shot: Observation) -> None:
     old, new = Counting(), Counting("counting-2")
     await CachedCaptioner(old, tmp_path / "cache.sqlite")(shot)
     await CachedCaptioner(new, tmp_path / "cache.sqlite")(shot)
@@ -64,14 +64,14 @@ async def test_a_changed_image_and_another_captioner_are_captioned_anew(tmp_path
     assert CachedCaptioner(new).name == "counting-2"
 
 
-async def test_those_who_ask_at_the_same_time_share_one_reading(tmp_path: Path, shot: Observation) -> None:
+async def test_callers_at_once_share_one_reading(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioners = [CachedCaptioner(inner, tmp_path / "cache.sqlite") for _ in range(2)]
     texts = await asyncio.gather(*(captioners[i % 2](shot) for i in range(20)))
     assert set(texts) == {"seen: pixels"} and len(inner.asked) == 1
 
 
-def test_event_loops_in_several_threads_and_one_after_another_share_the_file(tmp_path: Path, shot: Observation) -> None:
+def test_event_loops_share_the_file(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
     texts: list[str] = []
@@ -86,7 +86,7 @@ def test_event_loops_in_several_threads_and_one_after_another_share_the_file(tmp
     assert len(inner.asked) == made
 
 
-async def test_a_failed_reading_is_not_kept(tmp_path: Path, shot: Observation) -> None:
+async def test_failed_reading_is_not_kept(tmp_path: Path, shot: Observation) -> None:
     inner = Counting(fail=1)
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
     with pytest.raises(InputError, match="unreadable"):
@@ -94,7 +94,7 @@ async def test_a_failed_reading_is_not_kept(tmp_path: Path, shot: Observation) -
     assert await captioner(shot) == "seen: pixels"
 
 
-async def test_one_who_gives_up_takes_nobody_with_him(tmp_path: Path, shot: Observation) -> None:
+async def test_one_who_gives_up_stops_nobody(tmp_path: Path, shot: Observation) -> None:
     inner = Counting()
     captioner = CachedCaptioner(inner, tmp_path / "cache.sqlite")
     asking = [asyncio.create_task(captioner(shot)) for _ in range(5)]
@@ -108,7 +108,7 @@ async def test_one_who_gives_up_takes_nobody_with_him(tmp_path: Path, shot: Obse
     assert await captioner(shot) == "seen: pixels"
 
 
-async def test_a_missing_image_is_an_input_error_and_a_state_without_one_is_left_to_the_captioner(tmp_path: Path) -> None:
+async def test_missing_image_is_an_input_error(tmp_path: Path) -> None:
     captioner = CachedCaptioner(Counting(), tmp_path / "cache.sqlite")
     with pytest.raises(InputError, match=r"gone\.png"):
         await captioner(Observation(screenshot=str(tmp_path / "gone.png")))
@@ -116,16 +116,14 @@ async def test_a_missing_image_is_an_input_error_and_a_state_without_one_is_left
         await captioner(Observation(text="a page"))
 
 
-async def test_a_file_that_is_no_cache_is_named_and_left_alone(tmp_path: Path, shot: Observation) -> None:
+async def test_file_of_something_else_left_alone(tmp_path: Path, shot: Observation) -> None:
     (tmp_path / "cache.sqlite").write_text("precious notes, and long enough to be taken for a header of some database")
     with pytest.raises(UsageError, match=r"cache\.sqlite.*PRILL_CACHE_DIR"):
         await CachedCaptioner(Counting(), tmp_path / "cache.sqlite")(shot)
     assert (tmp_path / "cache.sqlite").read_text().startswith("precious")
 
 
-def test_without_a_path_captions_are_kept_in_the_cache_folder_also_after_a_journey(
-    tmp_path: Path, shot: Observation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_path_is_the_cache_folder(tmp_path: Path, shot: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "mine"))
     captioner = CachedCaptioner(Counting())
     assert asyncio.run(captioner(shot)) == "seen: pixels"
@@ -154,7 +152,7 @@ asyncio.run(write(sys.argv[1], sys.argv[2:]))
 """
 
 
-async def test_processes_that_write_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+async def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     images = [tmp_path / f"{i}.png" for i in range(40)]
     for i, image in enumerate(images):
         image.write_bytes(f"{i}".encode())

@@ -54,7 +54,7 @@ def words(text: str) -> list[str]:
 
 
 @needs_rapidocr
-async def test_every_word_of_a_page_is_read_in_order_and_columns_stay_apart(tmp_path: Path) -> None:
+async def test_page_words_in_order_columns_apart(tmp_path: Path) -> None:
     text = await OCRCaptioner()(Observation(screenshot=page(tmp_path / "page.png")))
     assert [words(line) for line in text.splitlines()] == [
         ["one", "stop", "market", "sign", "out"],
@@ -64,7 +64,7 @@ async def test_every_word_of_a_page_is_read_in_order_and_columns_stay_apart(tmp_
 
 
 @needs_rapidocr
-async def test_boxes_lie_where_the_text_was_drawn_as_fractions_of_the_screen(tmp_path: Path) -> None:
+async def test_boxes_lie_where_text_was_drawn(tmp_path: Path) -> None:
     boxes = await OCRCaptioner().read(page(tmp_path / "page.png"))
     out = next(box for box in boxes if box.text == "Sign out")
     left, top, right, bottom = out.box
@@ -74,7 +74,7 @@ async def test_boxes_lie_where_the_text_was_drawn_as_fractions_of_the_screen(tmp
 
 
 @needs_rapidocr
-async def test_a_screen_of_160_by_210_pixels_is_read_also_a_number_alone_in_a_field(tmp_path: Path) -> None:
+async def test_small_screen_reads_a_lone_number(tmp_path: Path) -> None:
     texts = {(4, 4): "Type your answer", (4, 20): "and press Submit.", (10, 70): "3 - 6 =", (70, 70): "-3", (20, 120): "Submit"}
     path = draw(tmp_path / "small.png", (160, 210), texts, 11)
     text = await OCRCaptioner()(Observation(screenshot=path))
@@ -82,18 +82,18 @@ async def test_a_screen_of_160_by_210_pixels_is_read_also_a_number_alone_in_a_fi
 
 
 @needs_rapidocr
-async def test_white_text_on_a_dark_screen_is_read(tmp_path: Path) -> None:
+async def test_white_on_dark_is_read(tmp_path: Path) -> None:
     path = draw(tmp_path / "dark.png", (640, 360), {(30, 30): "Order complete"}, 20, dark=True)
     assert await OCRCaptioner()(Observation(screenshot=path)) == "Order complete"
 
 
 @needs_rapidocr
-async def test_an_empty_screen_is_evidence_too(tmp_path: Path) -> None:
+async def test_empty_screen_is_evidence_too(tmp_path: Path) -> None:
     assert await OCRCaptioner()(Observation(screenshot=draw(tmp_path / "a.png", (400, 300), {}, 12))) == NO_TEXT
 
 
 @needs_rapidocr
-async def test_a_file_that_cannot_be_used_is_an_input_error_that_names_it(tmp_path: Path) -> None:
+async def test_unusable_file_is_a_named_error(tmp_path: Path) -> None:
     whole = Path(page(tmp_path / "page.png")).read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.png").write_text("no picture")
@@ -105,7 +105,7 @@ async def test_a_file_that_cannot_be_used_is_an_input_error_that_names_it(tmp_pa
 
 
 @needs_rapidocr
-def test_one_captioner_serves_one_event_loop_after_another_and_many_pictures_at_a_time(tmp_path: Path) -> None:
+def test_captioner_serves_many_event_loops(tmp_path: Path) -> None:
     captioner: OCRCaptioner = pickle.loads(pickle.dumps(OCRCaptioner()))
     paths = [draw(tmp_path / f"{i}.png", (200, 200), {(20, 30): f"Picture {i}"}, 18) for i in range(3)]
 
@@ -119,7 +119,7 @@ def test_one_captioner_serves_one_event_loop_after_another_and_many_pictures_at_
 @needs_rapidocr
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads are counted in /proc")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="with one core there is nothing to bound")
-async def test_the_number_of_threads_is_respected(tmp_path: Path) -> None:
+async def test_thread_count_is_respected(tmp_path: Path) -> None:
     path = draw(tmp_path / "a.png", (200, 200), {(20, 30): "Picture"}, 18)
 
     async def added(threads: int) -> int:
@@ -143,13 +143,13 @@ async def test_reading_prints_and_logs_nothing(
 
 
 @needs_rapidocr
-def test_the_name_tells_engine_and_version() -> None:
+def test_name_tells_engine_and_version() -> None:
     from importlib.metadata import version
 
     assert OCRCaptioner().name.startswith(f"rapidocr-{version('rapidocr')}")
 
 
-def test_an_unknown_engine_or_a_senseless_number_of_threads_is_refused_at_once() -> None:
+def test_senseless_settings_refused() -> None:
     with pytest.raises(UsageError, match="rapidocr, easyocr"):
         OCRCaptioner("tesseract")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="at least 1"):
@@ -159,9 +159,7 @@ def test_an_unknown_engine_or_a_senseless_number_of_threads_is_refused_at_once()
 @needs_easyocr
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's own, about its deprecations
-async def test_easyocr_reads_the_words_of_a_page_in_order(
-    tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]
-) -> None:
+async def test_easyocr_reads_words_in_order(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
     torchvision_beside_cpu_torch()
     shown = (LINES[0], LINES[2], LINES[5])  # of digits set close together it makes two pieces
     texts = {(20, 20 + 60 * i): line for i, line in enumerate(shown)}

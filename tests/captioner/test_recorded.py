@@ -9,18 +9,18 @@ from prill.errors import NoEvidence
 from prill.types import Observation
 
 
-async def test_the_recorded_caption_is_passed_on() -> None:
+async def test_recorded_caption_is_passed_on() -> None:
     assert await GivenCaption()(Observation(caption=" A cart with one lamp.\n", text="other")) == "A cart with one lamp."
 
 
-async def test_the_recorded_text_stands_under_its_url_and_keeps_its_indentation() -> None:
+async def test_recorded_text_stands_under_its_url() -> None:
     tree = "\n  [1] RootWebArea 'Shop'\n    [2] link 'Cart'\n"
     assert await TextState()(Observation(text=tree)) == "  [1] RootWebArea 'Shop'\n    [2] link 'Cart'"
     assert (await TextState()(Observation(text=tree, url="http://shop/"))).startswith("http://shop/\n  [1] Root")
 
 
 @pytest.mark.parametrize("nothing", [None, "", " \n"])
-async def test_a_state_without_what_is_read_is_no_evidence(nothing: str | None) -> None:
+async def test_state_without_text_is_no_evidence(nothing: str | None) -> None:
     with pytest.raises(NoEvidence, match="no caption"):
         await GivenCaption()(Observation(caption=nothing, text="a page", screenshot="x.png"))
     with pytest.raises(NoEvidence, match="no text"):

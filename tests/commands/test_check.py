@@ -16,7 +16,7 @@ from .conftest import Prill, write_trajectories
 LABEL = encode(LabelRecord(id="a", success=True))
 
 
-def test_good_files_give_0(prill: Prill, tmp_path: Path) -> None:
+def test_good_files_give_exit_code_0(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     (tmp_path / "l.jsonl").write_bytes(LABEL)
     done = prill("check", "t.jsonl", "l.jsonl")
@@ -37,7 +37,7 @@ def test_broken_lines_give_3_and_are_named(prill: Prill, tmp_path: Path) -> None
     assert third.endswith("no?.png is missing - at `$.final.screenshot`")
 
 
-def test_a_file_that_is_missing_gives_3_beside_others(prill: Prill, tmp_path: Path) -> None:
+def test_one_missing_file_of_two_gives_3(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_bytes(LABEL)
     done = prill("check", "l.jsonl", "none.jsonl")
     assert (done.returncode, "none.jsonl: no such file" in done.stdout) == (3, True)
@@ -69,7 +69,7 @@ def test_images_are_opened_on_demand(prill: Prill, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_schema_is_printed(kind: str, prill: Prill) -> None:
+def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
     done = prill("check", "--schema", kind)
     assert (done.returncode, done.stdout) == (0, schema(kind))  # type: ignore[arg-type]
 

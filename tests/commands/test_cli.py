@@ -21,6 +21,6 @@ def test_a_wrong_output_names_its_option(prill: Prill, tmp_path: Path) -> None:
     assert done.stderr.endswith("choose another file (-o)\n")
 
 
-def test_options_of_other_verbs_are_not_named(prill: Prill, tmp_path: Path) -> None:
+def test_other_verbs_options_stay_unsaid(prill: Prill, tmp_path: Path) -> None:
     done = prill("table", tmp_path / "none.jsonl")
     assert done.stderr == f"prill table: {tmp_path}/none.jsonl: no such file\n"

@@ -34,14 +34,16 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
         ("oracle", 3, [*(i % 2 == 0 for i in range(11)), None]),
     ]:
         out = tmp_path / f"{name}.jsonl"
-        assert prill("score", attempts, "-o", out, "--evaluator", name, "--oracle-labels", labels).returncode == code
+        words = ("--labels", labels) if name == "oracle" else ()
+        assert prill("score", attempts, "-o", out, "--evaluator", name, *words).returncode == code
         assert [verdict.success for verdict in verdicts(out)] == found
 
 
 def test_a_vote_samples_one_judge_and_counts_every_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     out = tmp_path / "v.jsonl"
+    (tmp_path / "vote.toml").write_text("evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n")
     with MockServer() as server:
-        words = ("--evaluator", "vote", "--of", "modular", "--samples", 3, "--model", "m", "--base-url", server.base_url)
+        words = ("--evaluator", tmp_path / "vote.toml", "--model", "m", "--base-url", server.base_url)
         assert prill("score", attempts, "-o", out, *words).returncode == 0
         assert server.stats().requests == 36
     found = verdicts(out)
@@ -54,11 +56,11 @@ def test_a_vote_samples_one_judge_and_counts_every_call(prill: Prill, tmp_path: 
 FILE = """
 evaluator = "ensemble"
 threshold = 0.6
+weights = [3, 1]
 
 [[judges]]
 evaluator = "modular"
 model = "m"
-weight = 3
 
 [[judges]]
 evaluator = "vote"
@@ -97,17 +99,19 @@ def test_a_plan_for_a_judge_file_knows_the_price_of_its_only_model(prill: Prill,
 
 WRONG: list[tuple[str, str]] = [
     ("evaluator = 3 =", "not valid TOML"),
-    ("model = 'm'", "names no evaluator"),
-    ("evaluator = 'vlm'\nframe = 3", "unrecognized arguments: frame=3"),
-    ("evaluator = 'vlm'\nframes = 'x'", "frames"),
-    ("evaluator = 'nobody'", "unknown evaluator 'nobody'"),
+    ("model = 'm'", "judge.toml: evaluator is missing"),
+    ("evaluator = 'vlm'\nframe = 3", "judge.toml: frame: judge 'vlm' has no such option (did you mean 'frames'?)"),
+    ("evaluator = 'vlm'\nframes = []", "judge.toml: frames: Expected `int`"),
+    ("evaluator = 'nobody'", "unknown judge 'nobody'"),
     ("evaluator = 'cascade'\n[[judges]]\nevaluator = 'always-fail'", "a cascade has two judges"),
-    ("evaluator = 'vote'\njudges = 3", "judges must be a list of tables"),
-    ("evaluator = 'ensemble'", "described in a judge file"),
+    ("evaluator = 'vote'\njudges = 3", "judges: expected a list, got int"),
+    ("evaluator = 'vote'\n[[judges]]\nevaluator = 'vlm'\nframe = 1", "judges[0].frame: judge 'vlm' has no such option"),
+    ("evaluator = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
     (
         "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator = 'modular'",
         "a budget covers one model",
     ),
+    ("evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'", "give several judges to vote, not samples"),
 ]
 
 
@@ -123,10 +127,19 @@ def test_a_wrong_judge_file_is_one_clear_error(prill: Prill, tmp_path: Path, att
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--evaluator", "student"), "--model is missing"),
-        (("--evaluator", "cascade"), "--first is missing"),
-        (("--evaluator", "vote", "--of", "vote", "--model", "m"), "--of vote: choose one of"),
-        (("--evaluator", "oracle"), "--oracle-labels is missing"),
+        (("--evaluator", "student"), "model is missing: judge 'student' needs it (the file that prill fit wrote) (--model)"),
+        (("--evaluator", "cascade"), "judges is missing"),
+        (("--evaluator", "oracle"), "labels is missing: judge 'oracle' needs it"),
+        (("--evaluator", "always-fail", "--top-k", "3"), "judges that have it: webjudge, rubric (--top-k)"),
+        (("--evaluator", "always-fail", "--captioner", "nonsense"), "captioner: judge 'always-fail' has no such option"),
+        (("--evaluator", "always-fail", "--rubrics", "/nowhere"), "judges that have it: rubric (--rubrics)"),
+        (
+            ("--evaluator", "vlm", "--model", "m", "--captioner", "text"),
+            "judges that have it: modular, steps, webjudge, rubric",
+        ),
+        (("--evaluator", "modular", "--model", "embedded", "--base-url", "http://x"), "base_url: judge 'modular' has no such"),
+        (("--evaluator", "self-report", "--set", "frames"), "give KEY=VALUE"),
+        (("--evaluator", "vlm", "--model", "m", "--frames", "0"), "frames: Expected `int` >= 1, got '0' (--frames)"),
         (("--evaluator", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
     ],
 )
@@ -141,8 +154,8 @@ def test_what_a_judge_lacks_is_said_before_anything_is_written(
 def test_an_oracle_of_several_sources_names_its_own_option(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     labels.write_bytes(b"".join(encode(LabelRecord(id="t0", success=True, source=source)) for source in ("human", "oracle")))
-    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "oracle", "--oracle-labels", labels)
-    assert (done.returncode, "choose one with --oracle-source" in done.stderr) == (2, True), done.stderr
+    done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "oracle", "--labels", labels)
+    assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (2, True), done.stderr
 
 
 def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attempts: Path) -> None:

@@ -89,7 +89,7 @@ def test_more_can_be_filtered_by_and_an_unknown_key_is_told(prill: Prill, tmp_pa
     assert prill("report", path, "-o", "r.html", "--by", "task").returncode == 0
     done = prill("report", path, "-o", "s.html", "--by", "task,mood")
     assert (done.returncode, (tmp_path / "s.html").exists()) == (2, False)
-    assert "--by mood: no trajectory says so" in done.stderr
+    assert "no trajectory has a value for 'mood'; give task, or a key of the metadata (--by)" in done.stderr
 
 
 def test_no_control_sequence_of_a_file_reaches_the_terminal(prill: Prill, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_broken_lines_and_missing_images_are_shown_counted_and_told(prill: Prill
     ("options", "message"),
     [
         (("--verdicts", "none.jsonl"), "none.jsonl: no such file"),
-        (("--labels", "both.jsonl"), "several sources (human, oracle); choose one with --source"),
+        (("--labels", "both.jsonl"), "several sources (human, oracle); choose one source (--source)"),
         (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
         (("--threshold", "1.5"), "a score lies between 0 and 1"),
         (("--threshold", "x"), "invalid"),
@@ -159,5 +159,5 @@ def test_the_example_makes_a_page_of_two_judges(tmp_path: Path) -> None:
     truth = {label.id: label.success for label in read_labels(SAMPLES / "labels.jsonl")}
     assert overview["judges"] == ["self-report", "always-fail"]
     assert {row["id"]: row["truth"] == "success" for row in overview["rows"]} == truth
-    assert {row["said"][1] for row in overview["rows"]} == {"failure"}
+    assert {row["outcomes"][1] for row in overview["rows"]} == {"failure"}
     assert os.path.getsize(tmp_path / "out" / "report.html") < 3_000_000

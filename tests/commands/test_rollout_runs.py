@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from prill.emulators.android.adb import AdbPhone
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
@@ -112,8 +113,12 @@ def test_two_phones_share_the_tasks_and_a_run_without_an_oracle_has_no_labels(pr
     assert all("Wi-Fi" in (t.final.text or "") for t in kept if t.final)
 
 
-def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(prill: Prill, tmp_path: Path) -> None:
+def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(
+    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_adb()
+    # Each of the three episodes waits so long for a phone.
+    monkeypatch.setitem(AdbPhone.__init__.__kwdefaults__, "timeout", 2.0)
     words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
     with FakeAdb(()) as adb:
         done = prill("rollout", "android", *words, "--adb-port", adb.port, "-o", tmp_path / "out")

@@ -117,13 +117,17 @@ def test_a_second_ctrl_c_drops_what_is_under_way_and_keeps_what_is_judged(tmp_pa
     write_trajectories(tmp_path / "t.jsonl", 40)
     with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
         command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(stuck, "--concurrency", 8))]
-        running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+        with (tmp_path / "err").open("w") as errors:
+            running = subprocess.Popen(command, cwd=tmp_path, stderr=errors, env=environment())
         while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_bytes():
             time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        time.sleep(0.5)
+        while "finishing the calls under way" not in (tmp_path / "err").read_text():
+            assert running.poll() is None
+            time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=30)
+        running.wait(timeout=30)
+    err = (tmp_path / "err").read_text()
     assert running.returncode == 130
     assert "dropped the calls under way" in err
     assert "Traceback" not in err
@@ -160,7 +164,7 @@ def test_what_helps_is_said_and_trying_again_only_where_it_can_help(prill: Prill
     assert "truncated 2" in result.stderr
     assert "truncated: --max-tokens N gives replies more room" in result.stderr
     assert "--retry-unscored" in result.stderr
-    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--evaluator", "oracle", "--oracle-labels", _no_label(tmp_path))
+    result = prill("score", "t.jsonl", "-o", "w.jsonl", "--evaluator", "oracle", "--labels", _no_label(tmp_path))
     assert "no_evidence 2" in result.stderr
     assert "--retry-unscored" not in result.stderr
 
@@ -185,7 +189,7 @@ class TestBadInput:
     def test_unknown_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
-        one_error(result, "unknown evaluator 'vml'", "vlm, modular")
+        one_error(result, "unknown judge 'vml' (did you mean 'vlm'?)", "vlm, modular")
 
     def test_a_count_that_is_none(self, prill: Prill, tmp_path: Path) -> None:
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail", "--limit", "all")
@@ -216,7 +220,7 @@ class TestBadInput:
         write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
         with MockServer(no_images=True) as blind:
             result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
-        one_error(result, "takes no images", "--evaluator modular")
+        one_error(result, "takes no images", "a judge that reads text")
 
     def test_embedded_model_given_images(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
@@ -231,7 +235,7 @@ class TestBadInput:
 
     def test_no_model(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
-        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular"), "--model is missing")
+        one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular"), "model is missing", "--model")
 
     @pytest.mark.parametrize(
         ("name", "reason"),

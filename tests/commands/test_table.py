@@ -62,7 +62,7 @@ def test_labels_of_one_source_are_a_column(prill: Prill, folder: Path) -> None:
     assert "come from several sources (human, oracle); choose one (--source)" in done.stderr
 
 
-def test_what_is_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
+def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:
     for words, message in (
         (("l.jsonl",), "holds labels, not verdicts"),
         (("none.jsonl",), "no such file"),

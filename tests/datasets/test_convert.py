@@ -36,7 +36,7 @@ def shop(recording: Recording) -> Path:
     return folder
 
 
-def test_the_converted_folder_is_read_back_and_stands_alone(recording: Recording, tmp_path: Path) -> None:
+def test_converted_folder_reads_back(recording: Recording, tmp_path: Path) -> None:
     source, out = shop(recording), tmp_path / "deep" / "out"
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 0
     for path in sorted(source.rglob("*"), reverse=True):
@@ -53,7 +53,7 @@ def test_the_converted_folder_is_read_back_and_stands_alone(recording: Recording
     assert sorted(path.name for path in out.iterdir()) == ["images", "labels.jsonl", "trajectories.jsonl"]
 
 
-def test_labels_stay_out_of_the_trajectories(recording: Recording, tmp_path: Path) -> None:
+def test_labels_stay_in_their_own_file(recording: Recording, tmp_path: Path) -> None:
     main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
     text = (tmp_path / "out" / "trajectories.jsonl").read_text(encoding="utf-8")
     assert not [word for word in ("uccess", "oracle", "reward", "label") if word in text]
@@ -66,9 +66,7 @@ def test_nothing_is_overwritten(recording: Recording, tmp_path: Path, capsys: py
     assert (tmp_path / "labels.jsonl").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_missing_image_costs_its_trajectory_only(
-    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_image_costs_its_trajectory(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, out = shop(recording), tmp_path / "out"
     (source / "images" / "b.jpg").unlink()
     with gzip.open(source / "trajectories.jsonl.gz", "at", encoding="utf-8") as file:
@@ -81,9 +79,7 @@ def test_a_missing_image_costs_its_trajectory_only(
     assert [item.id for item in read_trajectories(out / "trajectories.jsonl")] == ["r2"]
 
 
-def test_a_source_with_nothing_usable_is_an_error(
-    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_usable_is_an_error(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = recording([{"id": "r3"}], [])
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 2
     assert "no trajectory of format agentrewardbench-webjudge could be read" in capsys.readouterr().err
@@ -94,9 +90,7 @@ def bare(id: str) -> dict[str, Any]:
     return {"id": id, "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}
 
 
-def test_an_id_that_comes_again_is_left_out_with_its_labels(
-    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_repeated_id_loses_its_labels(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
     source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
@@ -108,9 +102,7 @@ def test_an_id_that_comes_again_is_left_out_with_its_labels(
     assert [label.id for label in read_labels(tmp_path / "out" / "labels.jsonl")] == ["r2", "r9"]
 
 
-def test_without_its_labels_a_recording_is_converted_all_the_same(
-    recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recording_without_labels_converts(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = recording([bare("r1")], [])
     (source / "labels.jsonl.gz").unlink()
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
@@ -118,7 +110,7 @@ def test_without_its_labels_a_recording_is_converted_all_the_same(
     assert [item.id for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl")] == ["r1"]
 
 
-def test_a_folder_of_another_kind_is_told_by_what_it_lacks_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_folder_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "agentrewardbench-webjudge", str(tmp_path), "-o", str(tmp_path / "out")]) == 2
     assert "trajectories.jsonl" in capsys.readouterr().err
 
@@ -127,15 +119,13 @@ def test_a_folder_of_another_kind_is_told_by_what_it_lacks_first(tmp_path: Path,
 @pytest.mark.parametrize(
     ("form", "name", "count"), [("agentrewardbench-webjudge", "arb_webjudge", 619), ("androidworld", "androidworld", 97)]
 )
-def test_real_recordings_convert_without_loss_of_rows(
-    real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int
-) -> None:
+def test_real_recordings_lose_no_rows(real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int) -> None:
     assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
     found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
     assert (len(found), all(isinstance(item, Trajectory) for item in found)) == (count, True)
 
 
-def test_the_example_converts_scores_and_compares(tmp_path: Path) -> None:
+def test_example_converts_and_scores(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
         ["examples/convert_and_score.sh", tmp_path],

@@ -37,15 +37,13 @@ def by_id(folder: Path) -> dict[str, Trajectory]:
     return {t.id: t for t in read}
 
 
-def test_every_episode_of_the_plan_is_there_once_with_its_label(
-    trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]
-) -> None:
+def test_every_planned_episode_has_a_label(trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]) -> None:
     assert [row.id("miniwob", "") for row in PLAN] == list(trajectories) == list(labels)
     assert len(PLAN) >= 66
     assert len({row.task for row in PLAN}) >= 12
 
 
-def test_successes_and_every_kind_of_failure_are_well_represented(labels: dict[str, LabelRecord]) -> None:
+def test_every_kind_of_failure_is_there(labels: dict[str, LabelRecord]) -> None:
     kinds = Counter((row.behaviour, labels[row.id("miniwob", "")].success) for row in PLAN)
     assert {behaviour for behaviour, success in kinds if success} == {"solve"}
     assert all(success is not None for _, success in kinds)
@@ -53,7 +51,7 @@ def test_successes_and_every_kind_of_failure_are_well_represented(labels: dict[s
     assert 0.45 <= kinds["solve", True] / len(PLAN) <= 0.55
 
 
-def test_every_picture_opens_is_small_and_is_used(trajectories: dict[str, Trajectory]) -> None:
+def test_every_picture_opens_and_is_used(trajectories: dict[str, Trajectory]) -> None:
     used = {Path(str(o.screenshot)) for t in trajectories.values() for o in t.observations}
     assert used == set((SAMPLE / "images").iterdir())
     for path in used:
@@ -64,7 +62,7 @@ def test_every_picture_opens_is_small_and_is_used(trajectories: dict[str, Trajec
     assert sum(path.stat().st_size for path in SAMPLE.rglob("*") if path.is_file()) < 1_000_000
 
 
-def test_a_trajectory_tells_its_label_only_by_what_happened(trajectories: dict[str, Trajectory]) -> None:
+def test_trajectory_tells_label_only_by_acts(trajectories: dict[str, Trajectory]) -> None:
     told = {(t.agent, json.dumps(t.metadata), t.error, t.steps[-1].action.kind, len(t.id)) for t in trajectories.values()}
     assert told == {("scripted", '{"ended_by": "agent"}', None, "stop", 18)}
     text = (SAMPLE / "trajectories.jsonl").read_text()
@@ -72,9 +70,7 @@ def test_a_trajectory_tells_its_label_only_by_what_happened(trajectories: dict[s
     assert not [word for word in hints if word in text]
 
 
-def test_the_words_of_the_answer_do_not_give_successes_away(
-    trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]
-) -> None:
+def test_answer_words_do_not_tell_success(trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord]) -> None:
     for opening, closing in (("Done. I ", ""), ("Done: ", ""), ("I ", "The task is complete.")):
         outcomes = {
             labels[t.id].success
@@ -88,7 +84,7 @@ def test_the_words_of_the_answer_do_not_give_successes_away(
     any(importlib.util.find_spec(module) is None for module in ("playwright", "miniwob")),
     reason="playwright or miniwob is not installed",
 )
-async def test_recording_rows_of_the_plan_again_gives_the_same_trajectories(
+async def test_recording_again_gives_the_same(
     trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord], tmp_path: Path
 ) -> None:
     try:

@@ -10,7 +10,7 @@ from prill.datasets.task_lists import NAMES, listed_tasks, task_list
 from prill.errors import UsageError
 
 
-def test_the_lists_have_the_published_sizes() -> None:
+def test_lists_have_the_published_sizes() -> None:
     assert {name: len(task_list(name)) for name in NAMES} == {"android": 120, "ios_train": 80, "ios_eval": 52}
     assert Counter(task.site for task in task_list("android")) == {"general": 40, "web_shopping": 40, "google_apps": 40}
     assert {(task.platform, bool(task.goal)) for name in NAMES for task in task_list(name)} == {
@@ -19,11 +19,11 @@ def test_the_lists_have_the_published_sizes() -> None:
     }
 
 
-def test_every_task_has_an_id_of_its_own() -> None:
+def test_every_task_has_its_own_id() -> None:
     assert len({task.id for name in NAMES for task in task_list(name)}) == 252
 
 
-def test_exactly_the_goals_that_stand_in_both_ios_lists_are_marked() -> None:
+def test_goals_in_both_ios_lists_are_marked() -> None:
     train, held_out = (list(listed_tasks(name)) for name in ("ios_train", "ios_eval"))
     shared = {task.goal for task in train} & {task.goal for task in held_out}
     assert len(shared) == 2
@@ -32,6 +32,6 @@ def test_exactly_the_goals_that_stand_in_both_ios_lists_are_marked() -> None:
     assert not any(task.in_both for task in listed_tasks("android"))
 
 
-def test_an_unknown_list_is_named_with_those_there_are() -> None:
+def test_unknown_list_named_with_others() -> None:
     with pytest.raises(UsageError, match="no task list 'windows'; there are: android, ios_train, ios_eval"):
         task_list("windows")

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.ios.environment import Ios
+from prill.emulators.ios.environment import Ios, IosSpec
 from prill.testing.ios import FakeSimulators
 
 from .browser.pages import Site, serving
@@ -71,7 +71,7 @@ async def make_ios(simulators: FakeSimulators, temporary: Path, tmp_path: Path) 
 
         def one(**options: Any) -> Ios:
             options = {"simctl": str(simulators.simctl), "after_action": 0.0, "still_gap": 0.0, "idle": 0.0, **options}
-            made = Ios(tmp_path / "images", companion=str(simulators.companion), **options)
+            made = Ios(tmp_path / "images", IosSpec(companion=str(simulators.companion), **options))
             opened.push_async_callback(made.close)
             return made
 

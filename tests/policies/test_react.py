@@ -8,7 +8,8 @@ from prill.early_stop import EarlyStop
 from prill.errors import NoEvidence, Truncated
 from prill.loop import rollout
 from prill.models.prompts import NONCE
-from prill.policies.react import React, Variant, cut, split_reply
+from prill.policies.react import React, ReactSpec, cut, prompt_hash, split_reply
+from prill.policies.registry import make_policy
 from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -22,7 +23,8 @@ def said(action: str, thought: str = "I see a cart.") -> str:
 
 
 def agent(model: ScriptedModel, platform: Platform = "web", goal: str = "Buy a kettle", **settings: object) -> React:
-    policy = React(model, **settings)  # type: ignore[arg-type]
+    policy = make_policy("react", model=model, **settings)
+    assert isinstance(policy, React)
     policy.reset(Task(id="t", goal=goal, platform=platform))
     return policy
 
@@ -182,23 +184,23 @@ async def test_the_examples_are_turns_in_the_same_form_that_the_agent_reads_itse
 
 
 async def test_variants_change_what_they_name_and_the_hash_that_replies_are_kept_by() -> None:
-    async def system(variant: Variant, *lessons: str) -> tuple[str, str]:
+    async def system(*lessons: str, **options: object) -> tuple[str, str]:
         model = ScriptedModel([said("stop []")])
-        await agent(model, variant=variant, lessons=lessons).act(Observation(text=SHOP))
+        await agent(model, lessons=lessons, **options).act(Observation(text=SHOP))
         return str(model.seen[0][0].parts[0]), "\n".join(str(message.parts[0]) for message in model.seen[0][1:])
 
-    plain, rest = await system(Variant())
+    plain, rest = await system()
     assert "`stop [N/A]`" in plain and "step by step" in plain and "MEMORY" not in plain + rest
-    assert "N/A" not in (await system(Variant(may_give_up=False)))[0]
-    direct, shown_directly = await system(Variant(reasoning=False))
+    assert "N/A" not in (await system(may_give_up=False))[0]
+    direct, shown_directly = await system(reasoning=False)
     assert "step by step" not in direct and PHRASE not in direct + shown_directly
-    assert "homepage: http://home" in (await system(Variant(sites="homepage: http://home")))[0]
-    taught, with_lessons = await system(Variant(), "use the search", "be quick")
+    assert "homepage: http://home" in (await system(sites="homepage: http://home"))[0]
+    taught, with_lessons = await system("use the search", "be quick")
     assert "MEMORY" in taught
     assert with_lessons.count("MEMORY:") == 2, "in the second example and in the present turn"
     assert with_lessons.rpartition("MEMORY:")[2].startswith("\nuse the search\nbe quick\nPREVIOUS ACTION")
-    hashes = {v.hash("web") for v in (Variant(), Variant(reasoning=False), Variant(may_give_up=False))}
-    assert len(hashes | {Variant().hash("ios")}) == 4
+    hashes = {prompt_hash(spec, "web") for spec in (ReactSpec(), ReactSpec(reasoning=False), ReactSpec(may_give_up=False))}
+    assert len(hashes | {prompt_hash(ReactSpec(), "ios")}) == 4
 
 
 async def test_lessons_may_come_after_the_agent_was_made() -> None:

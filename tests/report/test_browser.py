@@ -125,7 +125,7 @@ def page(tmp_path: Path) -> Path:
         ({"by-site": "wiki", "verdict": "failure"}, "cd"),
     ],
 )
-async def test_filters_show_the_right_trajectories(reader: Reader, page: Path, chosen: dict[str, str], expected: str) -> None:
+async def test_filters_show_the_right_rows(reader: Reader, page: Path, chosen: dict[str, str], expected: str) -> None:
     browser = await reader.opens(page)
     await browser.locator("#filters > summary").click()
     for key, value in chosen.items():
@@ -136,7 +136,7 @@ async def test_filters_show_the_right_trajectories(reader: Reader, page: Path, c
 
 
 @browsed
-async def test_search_finds_words_of_goal_and_id_and_can_be_left(reader: Reader, page: Path) -> None:
+async def test_search_finds_goal_and_id(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page)
     await browser.keyboard.press("/")
     await browser.keyboard.type("ENTRY ddd")
@@ -150,7 +150,7 @@ async def test_search_finds_words_of_goal_and_id_and_can_be_left(reader: Reader,
 
 
 @browsed
-async def test_keys_go_through_trajectories_and_through_disagreements(reader: Reader, page: Path) -> None:
+async def test_keys_walk_rows_and_disagreements(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page, "#t=a")
     seen = [await reader.shown()]
     for key in "njnpkkn":
@@ -162,7 +162,7 @@ async def test_keys_go_through_trajectories_and_through_disagreements(reader: Re
 
 
 @browsed
-async def test_two_of_three_judges_are_set_against_each_other(reader: Reader, tmp_path: Path) -> None:
+async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> None:
     info = EvaluatorInfo("third", "1")
     third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), [*judges(), Judge("third", info, third)], labels())
@@ -182,7 +182,7 @@ async def test_two_of_three_judges_are_set_against_each_other(reader: Reader, tm
 
 
 @browsed
-async def test_what_is_read_can_be_scrolled_by_keys_at_once(reader: Reader, tmp_path: Path) -> None:
+async def test_reading_panes_scroll_by_keys(reader: Reader, tmp_path: Path) -> None:
     found = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
     write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=found), labels())
     browser = await reader.opens(tmp_path / "r.html", "")
@@ -198,7 +198,7 @@ async def test_what_is_read_can_be_scrolled_by_keys_at_once(reader: Reader, tmp_
 
 
 @browsed
-async def test_enter_enlarges_the_first_picture_and_then_the_chosen_one(reader: Reader, tmp_path: Path) -> None:
+async def test_enter_enlarges_chosen_picture(reader: Reader, tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 4))])
     browser = await reader.opens(tmp_path / "r.html")
     for choose, card in (("", 0), ("document.getElementById('card-2').focus()", 2)):
@@ -211,7 +211,7 @@ async def test_enter_enlarges_the_first_picture_and_then_the_chosen_one(reader: 
 
 
 @browsed
-async def test_rewards_stand_on_the_timeline_and_a_label_that_stands_in_is_named(reader: Reader, tmp_path: Path) -> None:
+async def test_timeline_rewards_and_stand_ins(reader: Reader, tmp_path: Path) -> None:
     steps = (StepVerdict(0, "towards", 0.5), StepVerdict(1, "not_sure", -0.5, flagged=True))
     own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps, rewards=(0.5, -0.5))})]
     write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 2))], own)
@@ -226,7 +226,7 @@ async def test_rewards_stand_on_the_timeline_and_a_label_that_stands_in_is_named
 
 
 @browsed
-async def test_page_and_pictures_moved_together_find_each_other_whatever_their_names(reader: Reader, tmp_path: Path) -> None:
+async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> None:
     names = ["a b.png", "50% #1?.png", "quo\"te's.png", "ünï—日本.png", "a:b&amp;.png", "..x.png", "{{script}}.png"]
     (tmp_path / "first").mkdir()
     steps = [Step(Observation(screenshot=picture(tmp_path / "first" / "i #1%", name)), Action("click")) for name in names]
@@ -258,14 +258,14 @@ async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
 
 
 @browsed
-async def test_a_count_of_the_confusion_leads_to_its_trajectories(reader: Reader, page: Path) -> None:
+async def test_confusion_count_opens_its_rows(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page, "")
     await browser.locator('.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]').click()
     assert await reader.listed() == ["b"]
 
 
 @browsed
-async def test_every_judge_stands_beside_the_others_with_what_it_found(reader: Reader, tmp_path: Path) -> None:
+async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path) -> None:
     found = Findings(
         criteria=(Criterion(text="Item is in the basket", met="met", step=1, reason="seen there"),),
         process=0.5,
@@ -309,7 +309,7 @@ def states(folder: Path, count: int) -> list[Step]:
 
 @browsed
 @pytest.mark.parametrize("embed", [False, True])
-async def test_a_tap_is_drawn_at_its_place_on_the_picture(reader: Reader, tmp_path: Path, embed: bool) -> None:
+async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed: bool) -> None:
     state = Observation(screenshot=picture(tmp_path / "i", "phone.png", (540, 1200)))
     actions = [
         Action("click", point=(0.41, 0.22)),
@@ -343,7 +343,7 @@ async def test_a_tap_is_drawn_at_its_place_on_the_picture(reader: Reader, tmp_pa
 
 
 @browsed
-async def test_images_are_fetched_when_they_come_into_sight_and_not_before(reader: Reader, tmp_path: Path) -> None:
+async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 60)), trajectory("b")])
     browser = await reader.opens(tmp_path / "r.html", "")
     assert reader.images() == []
@@ -356,7 +356,7 @@ async def test_images_are_fetched_when_they_come_into_sight_and_not_before(reade
 
 
 @browsed
-async def test_an_embedded_page_asks_for_nothing_and_a_linked_one_for_its_images(reader: Reader, tmp_path: Path) -> None:
+async def test_embedded_page_fetches_nothing(reader: Reader, tmp_path: Path) -> None:
     item = trajectory("a", states(tmp_path / "i", 1))
     for embed, wanted in ((True, []), (False, ["s00.png"])):
         write_report(tmp_path / "r.html", [item], judges(), labels(), embed=embed)
@@ -369,7 +369,7 @@ async def test_an_embedded_page_asks_for_nothing_and_a_linked_one_for_its_images
 
 
 @browsed
-async def test_a_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path) -> None:
+async def test_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path) -> None:
     steps = states(tmp_path / "i", 2)
     (tmp_path / "i" / "s01.png").unlink()
     write_report(tmp_path / "r.html", [trajectory("a", steps)])
@@ -389,7 +389,7 @@ HOSTILE = (
 
 @browsed
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_texts_are_shown_and_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
+async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, text: str) -> None:
     state = Observation(text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png"))
     step = Step(state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text)
     criteria = (Criterion(text=text, met="met", step=0, reason=text),)
@@ -430,7 +430,7 @@ async def test_hostile_texts_are_shown_and_never_run(reader: Reader, tmp_path: P
 
 
 @browsed
-async def test_the_page_s_policy_would_stop_what_slipped_through(reader: Reader, page: Path) -> None:
+async def test_policy_stops_injected_scripts(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page)
     await browser.evaluate(
         """() => {
@@ -449,7 +449,7 @@ async def test_the_page_s_policy_would_stop_what_slipped_through(reader: Reader,
 
 
 @browsed
-async def test_of_thousands_of_trajectories_only_those_in_sight_are_drawn(reader: Reader, tmp_path: Path) -> None:
+async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", (trajectory(f"n{i}") for i in range(2000)))
     browser = await reader.opens(tmp_path / "r.html")
     assert len(await reader.listed()) < 40

@@ -17,7 +17,7 @@ from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
 from prill.report.markup import Markup, el
 from prill.report.page import write_report
 from prill.report.plots import Rule, curve_plot, reliability_plot
-from prill.report.summary import between
+from prill.report.summary import judge_pairs
 from prill.store import BadLine, encode
 from prill.types import (
     Action,
@@ -36,7 +36,7 @@ from prill.types import (
 from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, trajectory, verdict
 
 
-def test_the_confusion_counts_are_those_of_agree(tmp_path: Path) -> None:
+def test_confusion_counts_match_agree(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
     shown = re.findall(
         r'data-judge="0" data-verdict="(\w+)" data-truth="(\w+)">(\d+)<', (tmp_path / "r.html").read_text("utf-8")
@@ -53,15 +53,15 @@ def test_the_confusion_counts_are_those_of_agree(tmp_path: Path) -> None:
     }
 
 
-def test_an_unscored_verdict_is_unscored_and_an_undecided_label_undecided(tmp_path: Path) -> None:
+def test_unscored_and_undecided_stay_apart(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
     rows = {row["id"]: row for row in overview(tmp_path / "r.html")["rows"]}
-    assert rows["e"]["said"] == ["unscored", "success"]
+    assert rows["e"]["outcomes"] == ["unscored", "success"]
     assert rows["f"]["truth"] == "undecided"
     assert "timeout 1" in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_trajectory_without_verdict_or_label_has_neither(tmp_path: Path) -> None:
+def test_row_without_verdict_or_label(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", [trajectory("z"), trajectory("a")], judges(), labels())
     assert overview(tmp_path / "r.html")["rows"][0] | {"goal": ""} == {
         "id": "z",
@@ -72,21 +72,21 @@ def test_a_trajectory_without_verdict_or_label_has_neither(tmp_path: Path) -> No
         "task": "",
         "steps": 0,
         "truth": "",
-        "said": ["", ""],
+        "outcomes": ["", ""],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
     }
     assert "Verdicts of first that belong to no trajectory in this page: 5." in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_a_broken_line_is_shown_with_the_verdict_it_got(tmp_path: Path) -> None:
+def test_broken_line_keeps_its_verdict(tmp_path: Path) -> None:
     broken = BadLine("b", "t.jsonl:2", "missing field `task`", b"{}")
     written = write_report(tmp_path / "r.html", [trajectory("a"), broken], judges(), labels())
     assert (written.trajectories, written.broken) == (1, ("t.jsonl:2: missing field `task`",))
-    assert overview(tmp_path / "r.html")["rows"][1]["said"] == ["success", "failure"]
+    assert overview(tmp_path / "r.html")["rows"][1]["outcomes"] == ["success", "failure"]
 
 
-def test_labels_of_several_sources_are_never_mixed(tmp_path: Path) -> None:
+def test_label_sources_are_never_mixed(tmp_path: Path) -> None:
     both = [*labels(), *(LabelRecord(id=id, success=True, source="oracle") for id in TRUTH)]
     page = tmp_path / "r.html"
     page.write_text("the page before")
@@ -99,7 +99,7 @@ def test_labels_of_several_sources_are_never_mixed(tmp_path: Path) -> None:
     assert {label["source"] for label in json.loads(blocks(page)["t0"])["labels"]} == {"oracle"}
 
 
-def test_a_failure_half_way_leaves_the_old_page_alone(tmp_path: Path) -> None:
+def test_failure_leaves_the_old_page(tmp_path: Path) -> None:
     def breaking() -> Iterable[Trajectory]:
         yield trajectory("a")
         raise KeyboardInterrupt
@@ -112,7 +112,7 @@ def test_a_failure_half_way_leaves_the_old_page_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_a_folder_that_does_not_exist_is_a_clear_error(tmp_path: Path) -> None:
+def test_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
         write_report(tmp_path / "nowhere" / "r.html", [trajectory("a")])
 
@@ -124,7 +124,7 @@ def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
     assert text == "x" * MOST_TEXT + "\n… (1,234 more characters are not in this page)"
 
 
-def test_no_field_of_a_verdict_or_a_turn_makes_the_page_long(tmp_path: Path) -> None:
+def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
     long = "x" * 1_000_000
     found = Findings(
         criteria=(Criterion(text=long, met="met", reason=long),), not_executable=long, side_effects=(long,), process=1.0
@@ -138,7 +138,7 @@ def test_no_field_of_a_verdict_or_a_turn_makes_the_page_long(tmp_path: Path) -> 
     assert (tmp_path / "r.html").stat().st_size < 200_000
 
 
-def test_the_list_is_filtered_by_parts_and_by_metadata_that_is_asked_for(tmp_path: Path) -> None:
+def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
     items = [
         trajectory("a", metadata={"truncated": True, "seed": 3}),
         trajectory("b", metadata={"truncated": False}),
@@ -148,12 +148,12 @@ def test_the_list_is_filtered_by_parts_and_by_metadata_that_is_asked_for(tmp_pat
     shown = overview(tmp_path / "r.html")
     assert shown["parts"] == ["site", "agent", "platform", "truncated", "seed"]
     assert [row["parts"][3:] for row in shown["rows"]] == [["true", "3"], ["false", None], [None, None]]
-    with pytest.raises(UsageError, match="--by sead: no trajectory says so"):
+    with pytest.raises(UsageError, match="no trajectory has a value for 'sead'"):
         write_report(tmp_path / "s.html", items, by=["sead"])
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_two_judges_are_compared_where_both_judged() -> None:
+def test_two_judges_where_both_judged() -> None:
     # By hand: they differ on b and d; on b the second is right, on d the first; of f nobody knows.
     said = {"a": "ss", "b": "sf", "c": "ff", "d": "fs", "e": "us", "f": "fs"}
     words: dict[str, Outcome] = {"s": "success", "f": "failure", "u": "unscored"}
@@ -165,8 +165,8 @@ def test_two_judges_are_compared_where_both_judged() -> None:
         "e": "success",
         "f": "undecided",
     }
-    rows = [Row(id=id, goal="", truth=truth[id], said=tuple(words[c] for c in both)) for id, both in said.items()]
-    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", between(rows, ["first", "second"], True).partition("<tbody>")[2])
+    rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in said.items()]
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", judge_pairs(rows, ["first", "second"], True).partition("<tbody>")[2])
     assert [re.sub("<[^>]*>", "", cell) for cell in cells] == ["first – second", "5", "3", "1", "1", "1.000"]
     assert 'data-judge="1" data-among="differ" data-against="agrees"' in cells[4]
 
@@ -174,9 +174,7 @@ def test_two_judges_are_compared_where_both_judged() -> None:
 @pytest.mark.parametrize(
     ("costs", "shown"), [((0.0, 0.0), "$0.00"), ((0.25, 0.5), "$0.75"), ((0.0, None), "unknown"), ((0.25, None), "≥ $0.25")]
 )
-def test_a_cost_that_is_not_wholly_known_is_never_shown_as_the_cost(
-    tmp_path: Path, costs: tuple[float | None, ...], shown: str
-) -> None:
+def test_cost_partly_unknown_is_no_cost(tmp_path: Path, costs: tuple[float | None, ...], shown: str) -> None:
     said = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
     write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, said)])
     line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"))
@@ -184,7 +182,7 @@ def test_a_cost_that_is_not_wholly_known_is_never_shown_as_the_cost(
     assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == shown
 
 
-def test_the_annotators_own_agreement_stands_beside_the_judges(tmp_path: Path) -> None:
+def test_annotator_agreement_is_shown(tmp_path: Path) -> None:
     both = [LabelRecord(id=id, success=id in "ab", annotator="Ann") for id in "abcd"]
     both += [LabelRecord(id=id, success=id in "ac", annotator="Bob") for id in "abcd"]
     both.append(LabelRecord(id="not in the page", success=True, annotator="Bob"))
@@ -197,7 +195,7 @@ def test_the_annotators_own_agreement_stands_beside_the_judges(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("hostile", ["</script><script>alert(1)", "<!--<script>", "\u2028\u2029", "&lt;", "{{script}}"])
-def test_no_text_ends_the_block_that_holds_it_and_none_is_changed(tmp_path: Path, hostile: str) -> None:
+def test_no_text_ends_its_json_block(tmp_path: Path, hostile: str) -> None:
     item = replace(trajectory("a"), id=hostile, answer=hostile, task=Task(goal=hostile))
     write_report(tmp_path / "r.html", [item], [Judge(hostile, FIRST, {hostile: verdict(hostile, True)})], title=hostile)
     held = blocks(tmp_path / "r.html")
@@ -208,7 +206,7 @@ def test_no_text_ends_the_block_that_holds_it_and_none_is_changed(tmp_path: Path
     assert not set("<>&\u2028\u2029") & set(held["t0"] + held["overview"])
 
 
-def test_images_are_linked_from_where_the_page_lies(tmp_path: Path) -> None:
+def test_images_linked_from_the_page(tmp_path: Path) -> None:
     image = picture(tmp_path / "data", "50% #1.png")
     item = trajectory("a", [Step(Observation(screenshot=image), Action("click"))])
     inside = write_report(tmp_path / "r.html", [item])
@@ -219,7 +217,7 @@ def test_images_are_linked_from_where_the_page_lies(tmp_path: Path) -> None:
     assert (inside.outside, outside.outside) == (0, 1)
 
 
-def test_an_embedded_image_stands_in_the_page_once_and_scaled_down(tmp_path: Path) -> None:
+def test_image_embedded_once_and_scaled(tmp_path: Path) -> None:
     image = picture(tmp_path / "data", "big.bmp", (2000, 1600))
     step = Step(Observation(screenshot=image), Action("click"))
     write_report(tmp_path / "r.html", [trajectory("a", [step, step]), trajectory("b", [step])], embed=True)
@@ -232,7 +230,7 @@ def test_an_embedded_image_stands_in_the_page_once_and_scaled_down(tmp_path: Pat
 
 
 @pytest.mark.parametrize("embed", [False, True])
-def test_missing_and_damaged_images_are_counted_and_named(tmp_path: Path, embed: bool) -> None:
+def test_missing_images_are_named(tmp_path: Path, embed: bool) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
     states = [Observation(screenshot=str(tmp_path / name)) for name in ("gone.png", "bad.png", "gone.png")]
     item = trajectory("a", [Step(state, Action("click")) for state in states])
@@ -242,7 +240,7 @@ def test_missing_and_damaged_images_are_counted_and_named(tmp_path: Path, embed:
     assert [(p["name"], p["src"], p["embedded"]) for p in shown[:2]] == [("gone.png", None, None), ("bad.png", None, None)]
 
 
-def test_a_file_with_two_evaluators_gives_two_judges_with_names_apart(tmp_path: Path) -> None:
+def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
     changed = replace(FIRST, prompt="sha256:123456789abc")
     path, other = tmp_path / "v.jsonl", tmp_path / "w.jsonl"
     path.write_bytes(encode(verdict("a", True)) + encode(verdict("a", False, changed)) + encode(verdict("a", None, changed)))
@@ -258,7 +256,7 @@ def test_markup_escapes_text_and_attributes() -> None:
     )
 
 
-def test_the_curve_marks_the_verdicts_and_the_threshold_where_they_belong() -> None:
+def test_curve_marks_verdicts_and_threshold() -> None:
     # By hand: at 0.6 three of four are successes, and three of the four successes are found.
     scored = ([0.9, 0.8, 0.7, 0.6, 0.3, 0.1], [True, True, False, True, True, False])
     plot = curve_plot(scored, [], (0.5, 1.0), Rule("score ≥ 0.55", lambda score: score >= 0.55))
@@ -272,7 +270,7 @@ def test_the_curve_marks_the_verdicts_and_the_threshold_where_they_belong() -> N
     assert "no score reaches 1" in curve_plot(scored, [], None, Rule("1", lambda score: score >= 1.0))
 
 
-def test_the_threshold_of_a_calibration_is_marked_on_the_raw_scores_of_its_judge(tmp_path: Path) -> None:
+def test_calibrated_threshold_on_raw_scores(tmp_path: Path) -> None:
     # Raw 0.9 becomes 0.7, raw 0.2 becomes 0.1: a threshold of 0.6 lies between them.
     made = Calibration(
         format="",
@@ -294,7 +292,7 @@ def test_the_threshold_of_a_calibration_is_marked_on_the_raw_scores_of_its_judge
     assert text.count("calibrated score ≥ 0.6: precision 0.500, recall 0.500") == 2  # a caption and a title, of one judge
 
 
-def test_plots_say_so_when_there_is_nothing_to_draw() -> None:
+def test_plots_without_data_say_so() -> None:
     assert "gave no scores" in reliability_plot(([], []))
     assert "only 0 and 1" in reliability_plot(([0.0, 1.0], [False, True]))
     assert "<path" not in curve_plot(([], []), [], None, None)

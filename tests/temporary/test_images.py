@@ -76,7 +76,7 @@ def test_anything_else_is_a_clear_error(wrong: object) -> None:
         Observation(wrong)  # type: ignore[arg-type]
 
 
-def test_a_pil_image_without_pixels_is_an_error() -> None:
+def test_an_empty_pil_image_is_an_error() -> None:
     with pytest.raises(ValueError, match="empty image"):
         Observation(Image.new("RGB", (0, 0)))
 
@@ -156,7 +156,7 @@ def test_another_process_finds_the_image(method: str) -> None:
     assert path_of(observation).exists()
 
 
-def test_a_child_removes_nothing_of_its_parent() -> None:
+def test_a_child_leaves_its_parents_files() -> None:
     observation = Observation(png("pink"))
     path = path_of(observation)
     if (child := os.fork()) == 0:
@@ -167,7 +167,7 @@ def test_a_child_removes_nothing_of_its_parent() -> None:
     assert path.exists()
 
 
-def test_threads_share_and_drop_images_safely() -> None:
+def test_threads_share_images_safely() -> None:
     def work(number: int) -> bool:
         return all(pixel(Observation(png(("red", "lime")[(number + i) % 2]))) is not None for i in range(50))
 

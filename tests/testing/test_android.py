@@ -82,17 +82,17 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return condition()
 
 
-def test_the_real_adb_lists_every_phone(phone: Phone) -> None:
+def test_adb_lists_every_phone(phone: Phone) -> None:
     listed = Phone(phone.program, phone.port, "").run("devices").stdout.decode()
     assert listed.split("\n")[1:3] == [f"{ONE}\tdevice", f"{TWO}\tdevice"]
 
 
-def test_without_a_serial_two_phones_are_one_too_many(phone: Phone) -> None:
+def test_adb_needs_serial_for_two_phones(phone: Phone) -> None:
     done = Phone(phone.program, phone.port, "").run("shell", "wm size")
     assert (done.returncode, done.stderr) == (1, b"error: more than one device/emulator\n")
 
 
-def test_a_tap_changes_state_screen_and_tree_of_its_own_phone_only(phone: Phone, two: FakeAdb) -> None:
+def test_tap_changes_its_own_phone_only(phone: Phone, two: FakeAdb) -> None:
     before, tree = phone.screenshot(), phone.tree()
     phone.tap(SETTINGS)
     assert (two.phone(ONE).screen.page, two.phone(TWO).screen.page) == ("settings", "home")
@@ -101,13 +101,13 @@ def test_a_tap_changes_state_screen_and_tree_of_its_own_phone_only(phone: Phone,
     assert "com.android.settings/.Settings" in phone.shell("dumpsys window")
 
 
-def test_a_tap_beside_everything_changes_nothing(phone: Phone) -> None:
+def test_tap_beside_everything_is_ignored(phone: Phone) -> None:
     before = phone.screenshot()
     phone.tap((360, 1500))
     assert phone.screenshot() == before
 
 
-def test_a_switch_is_flipped_and_drawn_and_told(phone: Phone, two: FakeAdb) -> None:
+def test_switch_is_flipped_and_drawn(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SETTINGS)
     still = [phone.screenshot() for _ in range(3)][-1]
     left, top, right, bottom = map(int, phone.tree()["Bluetooth"]["bounds"].replace("][", ",").strip("[]").split(","))
@@ -118,7 +118,7 @@ def test_a_switch_is_flipped_and_drawn_and_told(phone: Phone, two: FakeAdb) -> N
     assert two.phone(ONE).screen.toggles["Bluetooth"] and not two.phone(TWO).screen.toggles["Bluetooth"]
 
 
-def test_swipes_open_the_drawer_and_scroll_lists_and_stop_at_their_ends(phone: Phone, two: FakeAdb) -> None:
+def test_swipes_scroll_and_stop_at_ends(phone: Phone, two: FakeAdb) -> None:
     screen = two.phone(ONE).screen
     phone.shell("input swipe 360 1300 360 500 300")
     assert screen.page == "drawer" and "Calculator" in phone.tree()
@@ -134,12 +134,12 @@ def test_swipes_open_the_drawer_and_scroll_lists_and_stop_at_their_ends(phone: P
     assert "Wi-Fi" in phone.tree()
 
 
-def test_a_tiny_swipe_is_a_tap(phone: Phone, two: FakeAdb) -> None:
+def test_tiny_swipe_counts_as_tap(phone: Phone, two: FakeAdb) -> None:
     phone.shell("input swipe 360 300 365 305 100")
     assert two.phone(ONE).screen.page == "search"
 
 
-def test_typing_and_keys_search_and_lead_back(phone: Phone, two: FakeAdb) -> None:
+def test_typing_and_keys_search_and_back(phone: Phone, two: FakeAdb) -> None:
     screen = two.phone(ONE).screen
     phone.tap(SEARCH)
     phone.shell("input text lost")
@@ -156,7 +156,7 @@ def test_typing_and_keys_search_and_lead_back(phone: Phone, two: FakeAdb) -> Non
     assert screen.page == "home"
 
 
-def test_control_a_selects_what_the_next_key_replaces(phone: Phone, two: FakeAdb) -> None:
+def test_control_a_selects_for_next_key(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
     phone.shell("input text cats")
@@ -165,7 +165,7 @@ def test_control_a_selects_what_the_next_key_replaces(phone: Phone, two: FakeAdb
     assert two.phone(ONE).screen.texts["query"] == "dogs"
 
 
-def test_notes_are_added_by_button_and_by_enter(phone: Phone, two: FakeAdb) -> None:
+def test_notes_added_by_button_and_enter(phone: Phone, two: FakeAdb) -> None:
     phone.tap(NOTES)
     phone.tap(FIELD)
     phone.shell("input text milk; input keyevent 66")
@@ -173,7 +173,7 @@ def test_notes_are_added_by_button_and_by_enter(phone: Phone, two: FakeAdb) -> N
     assert two.phone(ONE).screen.notes == ["milk", "eggs"]
 
 
-def test_text_that_is_not_quoted_runs_as_a_command(phone: Phone, two: FakeAdb) -> None:
+def test_unquoted_text_runs_as_a_command(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
     done = phone.run("shell", "input text fish;chips")
@@ -181,7 +181,7 @@ def test_text_that_is_not_quoted_runs_as_a_command(phone: Phone, two: FakeAdb) -
     assert two.phone(ONE).screen.texts["query"] == "fish"
 
 
-def test_input_text_refuses_what_is_not_ascii(phone: Phone, two: FakeAdb) -> None:
+def test_input_text_refuses_non_ascii(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
     done = phone.run("shell", "input text 'größe'")
@@ -189,7 +189,7 @@ def test_input_text_refuses_what_is_not_ascii(phone: Phone, two: FakeAdb) -> Non
     assert two.phone(ONE).screen.texts["query"] == ""
 
 
-def test_the_adb_keyboard_types_any_text_once_it_is_the_input_method(phone: Phone, two: FakeAdb) -> None:
+def test_adb_keyboard_types_any_text(phone: Phone, two: FakeAdb) -> None:
     phone.tap(SEARCH)
     phone.tap(FIELD)
     send = "am broadcast -a ADB_INPUT_B64 --es msg " + base64.b64encode("größe 日本 😀".encode()).decode()
@@ -205,13 +205,13 @@ def test_the_adb_keyboard_types_any_text_once_it_is_the_input_method(phone: Phon
     assert "größe 日本 😀" in phone.tree()
 
 
-def test_without_the_switch_there_is_no_adb_keyboard(adb_path: str, fake_adb: FakeAdb) -> None:
+def test_adb_keyboard_needs_its_switch(adb_path: str, fake_adb: FakeAdb) -> None:
     phone = Phone(adb_path, fake_adb.port, "")
     assert ADB_KEYBOARD not in phone.shell("ime list -s -a")
     assert phone.run("shell", f"ime enable {ADB_KEYBOARD}").returncode != 0
 
 
-def test_so_many_screenshots_after_a_change_differ(adb_path: str, adb_ports: list[int]) -> None:
+def test_screenshots_differ_for_set_frames(adb_path: str, adb_ports: list[int]) -> None:
     with FakeAdb(frames=3) as adb:
         adb_ports.append(adb.port)
         phone = Phone(adb_path, adb.port, "")
@@ -221,7 +221,7 @@ def test_so_many_screenshots_after_a_change_differ(adb_path: str, adb_ports: lis
         assert len(set(seen)) == 4 and len(set(seen[3:])) == 1
 
 
-def test_screenshot_and_wm_size_agree_also_in_files(phone: Phone, tmp_path: Path) -> None:
+def test_screenshot_size_matches_wm_size(phone: Phone, tmp_path: Path) -> None:
     assert phone.shell("wm size") == "Physical size: 720x1600\n"
     assert Image.open(io.BytesIO(phone.screenshot())).size == (720, 1600)
     phone.shell("screencap -p /sdcard/s.png")
@@ -232,7 +232,7 @@ def test_screenshot_and_wm_size_agree_also_in_files(phone: Phone, tmp_path: Path
     assert phone.run("pull", "/sdcard/none", str(tmp_path / "none")).returncode != 0
 
 
-def test_files_can_be_pushed_and_pulled(phone: Phone, tmp_path: Path) -> None:
+def test_files_are_pushed_and_pulled(phone: Phone, tmp_path: Path) -> None:
     content = os.urandom(200_000)
     (tmp_path / "a").write_bytes(content)
     assert phone.run("push", str(tmp_path / "a"), "/sdcard/a").returncode == 0
@@ -240,7 +240,7 @@ def test_files_can_be_pushed_and_pulled(phone: Phone, tmp_path: Path) -> None:
     assert (tmp_path / "b").read_bytes() == content
 
 
-def test_apps_are_opened_and_cleared_by_package_and_addresses_by_intent(phone: Phone, two: FakeAdb) -> None:
+def test_apps_open_by_package_and_intent(phone: Phone, two: FakeAdb) -> None:
     screen = two.phone(ONE).screen
     screen.notes.append("old")
     phone.shell("monkey -p com.example.notes 1")
@@ -265,12 +265,12 @@ def test_apps_are_opened_and_cleared_by_package_and_addresses_by_intent(phone: P
         ("", []),
     ],
 )
-def test_a_line_is_read_as_a_shell_reads_it(line: str, words: list[list[str]]) -> None:
+def test_shell_splits_lines_as_a_shell(line: str, words: list[list[str]]) -> None:
     assert [command.words for command in commands(line)] == words
 
 
 @pytest.mark.parametrize("line", ["echo 'a", 'echo "a', "echo (a)", "echo `id`"])
-def test_a_line_that_no_shell_would_run_is_refused(line: str) -> None:
+def test_shell_refuses_unrunnable_lines(line: str) -> None:
     with pytest.raises(Unreadable):
         commands(line)
 
@@ -278,9 +278,7 @@ def test_a_line_that_no_shell_would_run_is_refused(line: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "complaint"), [("offline", b"device offline"), ("lost", b"device 'emulator-5554' not found")]
 )
-def test_a_phone_that_went_away_fails_every_command_and_the_other_none(
-    phone: Phone, two: FakeAdb, fault: str, complaint: bytes
-) -> None:
+def test_gone_phone_fails_commands_alone(phone: Phone, two: FakeAdb, fault: str, complaint: bytes) -> None:
     two.fault(fault, ONE)
     done = phone.run("shell", "wm size")
     assert (done.returncode, done.stderr) == (1, b"error: " + complaint + b"\n")
@@ -291,7 +289,7 @@ def test_a_phone_that_went_away_fails_every_command_and_the_other_none(
     assert phone.shell("echo back") == "back\n"
 
 
-def test_a_command_that_runs_ends_when_the_phone_goes(phone: Phone, two: FakeAdb) -> None:
+def test_gone_phone_ends_running_command(phone: Phone, two: FakeAdb) -> None:
     command = [phone.program, "-P", str(phone.port), "-s", ONE, "shell", "sleep 600"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
         assert eventually(lambda: "sleep 600" in two.phone(ONE).shells)
@@ -299,33 +297,33 @@ def test_a_command_that_runs_ends_when_the_phone_goes(phone: Phone, two: FakeAdb
         running.wait(60)  # adb 29 then says 0, as if all were well
 
 
-def test_a_hanging_screenshot_hangs_and_nothing_else_does(phone: Phone, two: FakeAdb) -> None:
+def test_hanging_screenshot_hangs_alone(phone: Phone, two: FakeAdb) -> None:
     two.fault("hang", ONE)
     with pytest.raises(subprocess.TimeoutExpired):
         phone.run("exec-out", "screencap", "-p", seconds=1)
     assert phone.shell("echo alive") == "alive\n"
 
 
-def test_a_frozen_phone_answers_nothing(phone: Phone, two: FakeAdb) -> None:
+def test_frozen_phone_answers_nothing(phone: Phone, two: FakeAdb) -> None:
     two.fault("freeze", ONE)
     with pytest.raises(subprocess.TimeoutExpired):
         phone.run("shell", "echo", seconds=1)
     assert Phone(phone.program, phone.port, TWO).shell("echo here") == "here\n"
 
 
-def test_a_restless_screen_is_never_still(phone: Phone, two: FakeAdb) -> None:
+def test_restless_screen_never_rests(phone: Phone, two: FakeAdb) -> None:
     two.fault("restless", ONE)
     assert len({phone.screenshot() for _ in range(5)}) == 5
     assert b"could not get idle state" in phone.run("shell", "uiautomator dump").stderr
 
 
-def test_the_wrong_size_is_half_the_right_one(phone: Phone, two: FakeAdb) -> None:
+def test_wrong_size_is_half_the_right_one(phone: Phone, two: FakeAdb) -> None:
     two.fault("wrong-size", ONE)
     assert Image.open(io.BytesIO(phone.screenshot())).size == (360, 800)
     assert phone.shell("wm size") == "Physical size: 720x1600\n"
 
 
-def test_a_slow_boot_is_done_after_some_questions_and_one_that_never_is_stays(phone: Phone, two: FakeAdb) -> None:
+def test_slow_boot_ends_and_endless_stays(phone: Phone, two: FakeAdb) -> None:
     two.fault("slow-boot", ONE)
     two.fault("never-boots", TWO)
     assert phone.run("shell", "input tap 1 1").returncode == 20
@@ -336,7 +334,7 @@ def test_a_slow_boot_is_done_after_some_questions_and_one_that_never_is_stays(ph
     assert {late.shell("getprop sys.boot_completed").strip() for _ in range(10)} == {""}
 
 
-def test_a_server_that_drops_connections_fails_every_command_until_it_is_well_again(phone: Phone, two: FakeAdb) -> None:
+def test_dropped_connections_until_healed(phone: Phone, two: FakeAdb) -> None:
     two.fault("adb-down")
     done = phone.run("devices")
     assert done.returncode == 1 and b"protocol fault" in done.stderr
@@ -344,7 +342,7 @@ def test_a_server_that_drops_connections_fails_every_command_until_it_is_well_ag
     assert phone.shell("echo back") == "back\n"
 
 
-def test_waiting_for_a_phone_takes_until_it_comes(phone: Phone, two: FakeAdb) -> None:
+def test_wait_for_device_until_it_comes(phone: Phone, two: FakeAdb) -> None:
     command = [phone.program, "-P", str(phone.port), "-s", "emulator-5558", "wait-for-device"]
     with subprocess.Popen(command) as waiting:
         with pytest.raises(subprocess.TimeoutExpired):
@@ -353,7 +351,7 @@ def test_waiting_for_a_phone_takes_until_it_comes(phone: Phone, two: FakeAdb) ->
         assert waiting.wait(60) == 0
 
 
-def test_the_control_port_tells_the_state_and_sets_faults(two: FakeAdb) -> None:
+def test_control_port_sets_faults(two: FakeAdb) -> None:
     def ask(method: str, path: str) -> dict[str, dict[str, dict[str, object]]]:
         request = urllib.request.Request(two.control_url + path, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -373,7 +371,7 @@ def test_the_control_port_tells_the_state_and_sets_faults(two: FakeAdb) -> None:
         refused.value.close()
 
 
-def test_what_cannot_be_asked_for_is_said_at_once(two: FakeAdb) -> None:
+def test_impossible_request_refused_at_once(two: FakeAdb) -> None:
     with pytest.raises(UsageError, match="emulator-5554"):
         FakeAdb(("phone",))
     with pytest.raises(UsageError, match="already"):
@@ -384,31 +382,31 @@ def test_what_cannot_be_asked_for_is_said_at_once(two: FakeAdb) -> None:
         pass
 
 
-def test_nothing_is_left_behind_by_fifty_servers(adb_path: str) -> None:
+def test_fifty_servers_leave_nothing_behind(adb_path: str) -> None:
     def handles() -> int:
         return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
-    ports = []
     for number in range(50):
         with FakeAdb((ONE, TWO)) as adb:
-            ports += [adb.port, adb.control_port]
+            ports = [adb.port, adb.control_port]
             if number < 3:
                 phone = Phone(adb_path, adb.port, ONE)
                 ports.append(int(phone.run("forward", "tcp:0", "tcp:6790").stdout))
                 phone.screenshot()
             with socket.create_connection(("127.0.0.1", adb.port)) as idle:
                 idle.sendall(b"000c")
+        # At once: later, a port may be another process's.
+        for port in ports:
+            with socket.socket() as probe:
+                assert probe.connect_ex(("127.0.0.1", port)) != 0
         if number == 3:
             before = handles()
     adb.close()
     assert handles() <= before
     assert "prill-fake-adb" not in {thread.name for thread in threading.enumerate()}
-    for port in ports:
-        with socket.socket() as probe:
-            assert probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def test_the_program_serves_until_its_parent_is_gone(adb_path: str, adb_ports: list[int]) -> None:
+def test_program_ends_with_its_parent(adb_path: str, adb_ports: list[int]) -> None:
     command = [sys.executable, "-m", "prill.testing.android", "--until-eof", "--frames", "0", ONE, TWO]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None and program.stdout is not None
@@ -427,7 +425,7 @@ def free_even_port() -> int:
             return port
 
 
-def test_a_phone_with_a_console_is_ended_through_it(adb_path: str, adb_ports: list[int]) -> None:
+def test_console_ends_its_phone(adb_path: str, adb_ports: list[int]) -> None:
     serial = f"emulator-{free_even_port()}"
     with FakeAdb((serial,), consoles=True) as adb:
         adb_ports.append(adb.port)
@@ -479,7 +477,7 @@ def sdk(adb_path: str, adb_ports: list[int], tmp_path: Path) -> Iterator[Sdk]:
         assert program.wait(60) is not None, "emulators end with their server"
 
 
-def test_the_emulator_brings_a_phone_that_goes_when_it_is_killed_through_its_console(sdk: Sdk) -> None:
+def test_emulator_brings_and_takes_its_phone(sdk: Sdk) -> None:
     program, phone = sdk.start("-avd", "base")
     assert phone.shell("wm size") == "Physical size: 540x1200\n"
     assert phone.run("emu", "avd", "name").stdout == b"base\r\nOK\r\n"
@@ -490,14 +488,14 @@ def test_the_emulator_brings_a_phone_that_goes_when_it_is_killed_through_its_con
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_the_phone_goes_however_its_emulator_ends(sdk: Sdk, number: signal.Signals) -> None:
+def test_phone_goes_when_emulator_ends(sdk: Sdk, number: signal.Signals) -> None:
     program, _ = sdk.start("-avd", "base")
     program.send_signal(number)
     assert program.wait(60) == (0 if number == signal.SIGTERM else -number)
     assert eventually(lambda: sdk.adb.phones == ())
 
 
-def test_an_emulator_refuses_what_the_real_one_refuses(sdk: Sdk) -> None:
+def test_emulator_refuses_like_the_real_one(sdk: Sdk) -> None:
     assert sdk.run("-list-avds").stdout == "base\n"
     unknown = sdk.run("-avd", "nope", "-no-window")
     assert unknown.returncode == 1 and "Unknown AVD name [nope], use -list-avds" in unknown.stderr
@@ -510,7 +508,7 @@ def test_an_emulator_refuses_what_the_real_one_refuses(sdk: Sdk) -> None:
     assert taken.returncode == 1 and "is taken" in taken.stderr
 
 
-def test_what_one_clone_keeps_does_not_appear_in_the_next(sdk: Sdk) -> None:
+def test_clones_keep_nothing_in_common(sdk: Sdk) -> None:
     first, phone = sdk.start("-avd", sdk.clone("first"))
     phone.shell("am start -n com.example.notes/.NotesActivity")
     phone.shell("input tap 100 200; input text milk; input keyevent 66")
@@ -528,7 +526,7 @@ def test_what_one_clone_keeps_does_not_appear_in_the_next(sdk: Sdk) -> None:
     assert sdk.adb.phone(wiped.serial).screen.notes == []
 
 
-def test_a_read_only_emulator_keeps_nothing_and_may_run_twice(sdk: Sdk) -> None:
+def test_read_only_emulator_keeps_nothing(sdk: Sdk) -> None:
     one, phone = sdk.start("-avd", "base", "-read-only")
     _, other = sdk.start("-avd", "base", "-read-only")
     phone.shell("am start -n com.android.settings/.Settings")
@@ -540,7 +538,7 @@ def test_a_read_only_emulator_keeps_nothing_and_may_run_twice(sdk: Sdk) -> None:
     assert sdk.adb.phone(after.serial).screen.toggles == sdk.adb.phone(other.serial).screen.toggles
 
 
-def test_an_emulator_s_phone_starts_with_the_fault_that_the_server_was_told(sdk: Sdk) -> None:
+def test_emulator_phone_gets_preset_fault(sdk: Sdk) -> None:
     sdk.adb.start_fault = "never-boots"
     _, phone = sdk.start("-avd", "base")
     assert phone.shell("getprop sys.boot_completed").strip() == ""

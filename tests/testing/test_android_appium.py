@@ -80,7 +80,7 @@ def until_it_fails_with(action: Callable[[], object], words: str) -> None:
     assert words in fails(action)
 
 
-def test_taps_typing_and_keys_change_state_screen_and_page_source(driver: WebDriver, two: FakeAdb) -> None:
+def test_taps_and_keys_change_page_source(driver: WebDriver, two: FakeAdb) -> None:
     screen = two.phone(ONE).screen
     home = driver.get_screenshot_as_png()
     assert driver.get_window_size() == {"width": 720, "height": 1600}
@@ -104,7 +104,7 @@ def test_taps_typing_and_keys_change_state_screen_and_page_source(driver: WebDri
     assert screen.page == "drawer"
 
 
-def test_any_text_can_be_typed_by_element_by_keyboard_and_by_clipboard(driver: WebDriver, two: FakeAdb) -> None:
+def test_any_text_typed_in_three_ways(driver: WebDriver, two: FakeAdb) -> None:
     texts = two.phone(ONE).screen.texts
     driver.tap([SEARCH])
     assert "could not be located" in fails(lambda: driver.switch_to.active_element), "nothing has the focus"
@@ -125,9 +125,7 @@ def test_any_text_can_be_typed_by_element_by_keyboard_and_by_clipboard(driver: W
     assert texts["query"] == ""
 
 
-def test_two_phones_have_two_sessions_that_share_nothing(
-    driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb
-) -> None:
+def test_two_phones_share_no_session(driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb) -> None:
     other = session(TWO)
     driver.tap([SETTINGS])
     other.tap([SEARCH])
@@ -135,7 +133,7 @@ def test_two_phones_have_two_sessions_that_share_nothing(
     assert (two.phone(ONE).screen.page, two.phone(TWO).screen.page) == ("settings", "search")
 
 
-def test_quitting_ends_the_instrumentation_and_frees_its_port(driver: WebDriver, two: FakeAdb) -> None:
+def test_quitting_frees_the_port(driver: WebDriver, two: FakeAdb) -> None:
     from selenium.common.exceptions import InvalidSessionIdException
 
     assert two.phone(ONE).running and two.server.forwards
@@ -146,15 +144,13 @@ def test_quitting_ends_the_instrumentation_and_frees_its_port(driver: WebDriver,
         driver.get_screenshot_as_base64()
 
 
-def test_the_tree_cannot_be_dumped_by_adb_while_a_session_is_open(driver: WebDriver, adb_path: str, two: FakeAdb) -> None:
+def test_open_session_blocks_adb_dump(driver: WebDriver, adb_path: str, two: FakeAdb) -> None:
     command = [adb_path, "-P", str(two.port), "-s", ONE, "shell", "uiautomator dump"]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 137
 
 
 @pytest.mark.parametrize("fault", ["hang", "freeze"])
-def test_a_hanging_screenshot_ends_with_the_driver_s_read_timeout_and_the_session_lives_on(
-    driver: WebDriver, two: FakeAdb, fault: str
-) -> None:
+def test_hanging_screenshot_times_out(driver: WebDriver, two: FakeAdb, fault: str) -> None:
     two.fault(fault, ONE)
     start = time.monotonic()
     assert "timeout of 2000ms exceeded" in fails(driver.get_screenshot_as_base64)
@@ -164,7 +160,7 @@ def test_a_hanging_screenshot_ends_with_the_driver_s_read_timeout_and_the_sessio
 
 
 @pytest.mark.parametrize("fault", ["crash", "crash-always"])
-def test_a_crashed_instrumentation_stays_dead_until_the_next_session(
+def test_crashed_instrumentation_stays_dead(
     driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str
 ) -> None:
     two.fault(fault, ONE)
@@ -179,9 +175,7 @@ def test_a_crashed_instrumentation_stays_dead_until_the_next_session(
 
 
 @pytest.mark.parametrize("fault", ["lost", "offline"])
-def test_a_phone_that_went_away_ends_the_session_and_allows_no_new_one(
-    driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str
-) -> None:
+def test_gone_phone_ends_the_session(driver: WebDriver, session: Callable[[str], WebDriver], two: FakeAdb, fault: str) -> None:
     two.fault(fault, ONE)
     assert "socket hang up" in fails(driver.get_screenshot_as_base64)
     until_it_fails_with(driver.get_screenshot_as_base64, "instrumentation process is not running")
@@ -190,6 +184,6 @@ def test_a_phone_that_went_away_ends_the_session_and_allows_no_new_one(
     assert session(TWO).get_screenshot_as_base64()
 
 
-def test_a_phone_that_has_not_booted_gets_no_session(session: Callable[[str], WebDriver], two: FakeAdb) -> None:
+def test_unbooted_phone_gets_no_session(session: Callable[[str], WebDriver], two: FakeAdb) -> None:
     two.fault("never-boots", ONE)
     assert "Can't find service" in fails(lambda: session(ONE))

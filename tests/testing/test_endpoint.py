@@ -59,7 +59,7 @@ async def error_of(server: MockServer, body: dict[str, Any]) -> tuple[int, dict[
 
 
 @pytest.mark.parametrize("word", ["success", "failure"])
-async def test_the_verdict_is_the_one_that_the_text_asks_for_in_every_form_of_reply(word: str) -> None:
+async def test_marked_verdict_in_every_form(word: str) -> None:
     forms: list[dict[str, Any]] = [{}, {"response_format": SCHEMA}, {"response_format": {"type": "json_object"}}]
     with MockServer() as server:
         for form in forms:
@@ -69,7 +69,7 @@ async def test_the_verdict_is_the_one_that_the_text_asks_for_in_every_form_of_re
     assert json.loads(choice["message"]["content"])["status"] == word
 
 
-async def test_without_a_mark_the_verdict_is_the_one_that_python_can_work_out() -> None:
+async def test_unmarked_verdict_is_computed() -> None:
     texts = [f"task {i}" for i in range(40)]
     with MockServer() as server:
         found = [STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"] for t in texts]
@@ -77,7 +77,7 @@ async def test_without_a_mark_the_verdict_is_the_one_that_python_can_work_out() 
     assert {"success", "failure"} == set(found)
 
 
-async def test_log_probabilities_spell_the_reply_and_give_the_verdict_its_known_certainty() -> None:
+async def test_logprobs_spell_the_reply() -> None:
     text = "truth=failure 7"
     with MockServer() as server:
         choice = await ask_one(server, asking(text, response_format=SCHEMA, logprobs=True, top_logprobs=10))
@@ -90,7 +90,7 @@ async def test_log_probabilities_spell_the_reply_and_give_the_verdict_its_known_
     assert sum(p.values()) == pytest.approx(1) and p["success"] == pytest.approx(0.999 - certainty(text))
 
 
-async def test_usage_counts_text_and_images_and_the_statistics_add_it_up() -> None:
+async def test_usage_counts_text_and_images() -> None:
     text = "x" * 400
     with MockServer() as server:
         bodies = [asking(text), asking([{"type": "text", "text": text}, PIXEL])]
@@ -101,7 +101,7 @@ async def test_usage_counts_text_and_images_and_the_statistics_add_it_up() -> No
     assert stats.completion_tokens == sum(a["completion_tokens"] for a in answers) > 0
 
 
-async def test_a_reply_longer_than_the_limit_is_cut_and_twice_the_limit_holds_it() -> None:
+async def test_reply_cut_at_the_token_limit() -> None:
     with MockServer(thought_tokens=150) as server:
         short = await ask_one(server, asking("truth=success", max_tokens=100))
         long = await ask_one(server, asking("truth=success", max_completion_tokens=200))
@@ -111,7 +111,7 @@ async def test_a_reply_longer_than_the_limit_is_cut_and_twice_the_limit_holds_it
     assert STATUS.parse(long["message"]["content"])["status"] == "success"
 
 
-async def test_faults_come_at_their_rates_and_are_what_they_are_called() -> None:
+async def test_faults_come_at_their_rates() -> None:
     rates: dict[str, Any] = dict.fromkeys(FAULTS, 0.08) | {"stall": 0.01}
     bodies = [asking(f"{i} truth=success", response_format=SCHEMA if i % 2 else None) for i in range(600)]
     with MockServer(seed=3, retry_after=0.05, stall_seconds=0.3, **rates) as server:
@@ -145,7 +145,7 @@ def _verdict(text: str) -> str:
         return ""
 
 
-async def test_a_request_meets_the_same_fate_in_any_order_and_another_one_when_it_is_sent_again() -> None:
+async def test_request_fate_ignores_order() -> None:
     rates: dict[str, Any] = {"garbage": 0.3, "server_error": 0.3, "cut": 0.2}
     bodies = [asking(f"task {i}") for i in range(60)]
     with MockServer(seed=1, **rates) as server:
@@ -159,7 +159,7 @@ async def test_a_request_meets_the_same_fate_in_any_order_and_another_one_when_i
     assert again != first and other != first
 
 
-async def test_statistics_tell_which_prompts_were_sent_more_than_once_and_how_many_at_a_time() -> None:
+async def test_statistics_count_repeated_prompts() -> None:
     with MockServer(latency=0.2) as server:
         await ask_all(server, [asking("a"), asking("b"), asking("a"), asking("c")])
         stats = server.stats()
@@ -167,7 +167,7 @@ async def test_statistics_tell_which_prompts_were_sent_more_than_once_and_how_ma
     assert (stats.requests, stats.in_flight, stats.peak_in_flight) == (4, 0, 4)
 
 
-async def test_a_stall_outlasts_its_client_but_no_longer_counts_as_in_flight() -> None:
+async def test_stall_outlasts_its_client() -> None:
     with MockServer(stall=1.0, stall_seconds=60) as server:
         assert (await ask_all(server, [asking("a")], patience=0.3))[0][0] == -1
         for _ in range(200):
@@ -177,7 +177,7 @@ async def test_a_stall_outlasts_its_client_but_no_longer_counts_as_in_flight() -
     assert stats.in_flight == 0 and stats.outcomes == {"stall": 1}
 
 
-async def test_requests_beyond_the_slots_are_turned_away() -> None:
+async def test_requests_beyond_slots_are_refused() -> None:
     with MockServer(slots=3, latency=0.5) as server:
         statuses = Counter(status for status, _, _ in await ask_all(server, [asking(f"{i}") for i in range(8)]))
     assert statuses == {200: 3, 429: 5}
@@ -196,9 +196,7 @@ async def test_requests_beyond_the_slots_are_turned_away() -> None:
         ("no_logprobs", asking("a", logprobs=True, top_logprobs=5), 400, "logprobs"),
     ],
 )
-async def test_what_a_server_does_not_take_is_refused_and_all_else_is_served(
-    setting: str, body: dict[str, Any], status: int, words: str
-) -> None:
+async def test_unsupported_options_refused(setting: str, body: dict[str, Any], status: int, words: str) -> None:
     chosen: dict[str, Any] = {setting: True}
     with MockServer(**chosen) as server:
         found, error = await error_of(server, body)
@@ -208,7 +206,7 @@ async def test_what_a_server_does_not_take_is_refused_and_all_else_is_served(
     assert plain == (status if setting in ("refuse_key", "unknown_model") else 200)
 
 
-async def test_a_prompt_over_the_window_is_refused_in_the_words_of_openai() -> None:
+async def test_prompt_over_window_is_refused() -> None:
     with MockServer(context=100) as server:
         status, error = await error_of(server, asking("x" * 800))
         assert (await ask_all(server, [asking("x" * 300)]))[0][0] == 200
@@ -216,25 +214,25 @@ async def test_a_prompt_over_the_window_is_refused_in_the_words_of_openai() -> N
     assert "100 tokens" in error["message"] and "201 tokens" in error["message"]
 
 
-async def test_a_server_that_ignores_the_format_answers_in_tagged_lines() -> None:
+async def test_format_ignored_gives_tagged_lines() -> None:
     with MockServer(ignore_format=True) as server:
         text = (await ask_one(server, asking("truth=failure", response_format=SCHEMA)))["message"]["content"]
     assert text.startswith("Thoughts: ") and text.endswith("\nStatus: failure")
 
 
-async def test_a_body_that_is_no_request_is_refused_and_counted() -> None:
+async def test_wrong_body_is_refused_and_counted() -> None:
     with MockServer() as server:
         assert (await ask_all(server, [{"model": "mock"}]))[0][0] == 400
         assert server.stats().outcomes == {"malformed": 1}
 
 
-async def test_the_truth_may_be_any_function_that_can_be_imported() -> None:
+async def test_truth_may_be_imported_function() -> None:
     with MockServer(truth="prill.testing.endpoint.faults:certainty") as server:
         text = (await ask_one(server, asking("a")))["message"]["content"]
     assert text.endswith(f"Status: {certainty('a')}")
 
 
-def test_the_server_ends_with_the_process_that_started_it() -> None:
+def test_server_ends_with_its_parent() -> None:
     code = (
         "import os, signal; from prill.testing import MockServer; s = MockServer().__enter__();"
         "print(s._process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
@@ -264,7 +262,7 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-def test_settings_that_make_no_sense_are_refused_before_a_server_is_started() -> None:
+def test_senseless_settings_refused() -> None:
     with pytest.raises(UsageError, match="between 0 and 1"):
         Faults(drop=1.5)
     with pytest.raises(UsageError, match=r"sum to 1\.2"):
@@ -273,7 +271,7 @@ def test_settings_that_make_no_sense_are_refused_before_a_server_is_started() ->
         MockServer(dorp=0.1)
 
 
-def test_a_server_that_cannot_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+def test_failed_server_start_says_why(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EnvironmentFailure, match="did not start"), MockServer(truth="prill.testing:nothing"):
         pass
     assert "not a module:function" in capfd.readouterr().err

@@ -58,9 +58,7 @@ def fakes(tmp_path: Path) -> FakeSimulators:
     return FakeSimulators(tmp_path / "fake", ["iPhone 14", "iPhone SE"])
 
 
-async def test_idb_s_own_commands_list_boot_shut_down_erase_clone_and_delete_simulators(
-    fakes: FakeSimulators, tmp_path: Path
-) -> None:
+async def test_idb_commands_manage_simulators(fakes: FakeSimulators, tmp_path: Path) -> None:
     from idb.common.types import IdbException
 
     idb, (first, second) = commands(fakes), fakes.udids
@@ -90,7 +88,7 @@ async def test_idb_s_own_commands_list_boot_shut_down_erase_clone_and_delete_sim
         await idb.boot("no-such-udid")
 
 
-async def test_idb_s_own_client_drives_the_screens(fakes: FakeSimulators) -> None:
+async def test_idb_client_drives_the_screens(fakes: FakeSimulators) -> None:
     from idb.common.types import AccessibilityInfoOptions, HIDButtonType, IdbException
 
     udid = fakes.udids[0]
@@ -127,7 +125,7 @@ async def test_idb_s_own_client_drives_the_screens(fakes: FakeSimulators) -> Non
     assert not Path("/tmp/idb").exists() or not list(Path("/tmp/idb").rglob(f"*{udid}*"))
 
 
-async def test_simulators_keep_their_state_apart_and_across_companions(fakes: FakeSimulators) -> None:
+async def test_simulators_keep_their_state_apart(fakes: FakeSimulators) -> None:
     for udid in fakes.udids:
         await commands(fakes).boot(udid)
     async with connected(fakes, fakes.udids[0]) as first, connected(fakes, fakes.udids[1]) as second:
@@ -138,7 +136,7 @@ async def test_simulators_keep_their_state_apart_and_across_companions(fakes: Fa
     assert [(one.app, one.focused) for one in states] == [("com.apple.MobileSMS", True), ("com.apple.Preferences", False)]
 
 
-async def test_each_fault_happens_as_often_as_it_is_planned(fakes: FakeSimulators) -> None:
+async def test_faults_happen_as_often_as_planned(fakes: FakeSimulators) -> None:
     from idb.common.types import IdbException
 
     udid = fakes.udids[0]
@@ -156,7 +154,7 @@ async def test_each_fault_happens_as_often_as_it_is_planned(fakes: FakeSimulator
         assert (await client.describe()).state == "Booted"
 
 
-def test_the_folder_is_made_and_explained_by_a_command(tmp_path: Path) -> None:
+def test_folder_made_by_a_command(tmp_path: Path) -> None:
     make = [sys.executable, "-m", "prill.testing.ios", "--make", str(tmp_path / "fake"), "--names", "A,B"]
     done = subprocess.run(make, capture_output=True, text=True, check=True)
     assert [json.loads(line)["name"] for line in done.stdout.splitlines()[:2]] == ["A", "B"]

@@ -28,7 +28,7 @@ RECORD = Trajectory(
 )
 
 
-async def test_a_scripted_model_plays_its_lines_in_order_and_keeps_the_questions() -> None:
+async def test_model_replies_in_order_and_records() -> None:
     model = ScriptedModel(["Thoughts: hm\nStatus: failure", Reply("as it is", Usage(calls=1, prompt_tokens=9), {"a": "b"})])
     first = await model.complete(ASK, form=STATUS)
     second = await model.complete(ASK, form=STATUS)
@@ -37,54 +37,54 @@ async def test_a_scripted_model_plays_its_lines_in_order_and_keeps_the_questions
     assert model.seen == [ASK, ASK]
 
 
-async def test_a_scripted_model_raises_the_exceptions_of_its_script_and_goes_on() -> None:
+async def test_model_raises_scripted_exceptions() -> None:
     model = ScriptedModel([CallTimeout("slow"), "Status: success"])
     with pytest.raises(CallTimeout, match="slow"):
         await model.complete(ASK)
     assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
 
 
-async def test_a_reply_without_a_verdict_is_as_unparsable_as_that_of_a_real_model() -> None:
+async def test_model_reply_unparsable() -> None:
     with pytest.raises(Unparsable):
         await ScriptedModel(["Status: unsuccessful"]).complete(ASK, form=STATUS)
 
 
-async def test_a_script_that_is_over_is_an_error_of_the_caller() -> None:
+async def test_model_ended_script_is_an_error() -> None:
     model = ScriptedModel(["one"])
     await model.complete(ASK)
     with pytest.raises(UsageError, match="1 lines"):
         await model.complete(ASK)
 
 
-async def test_a_function_can_answer_by_what_it_is_asked() -> None:
+async def test_model_function_answers_the_prompt() -> None:
     model = ScriptedModel(lambda messages: f"Status: {'success' if 'did' in str(messages[-1].parts[0]) else 'failure'}")
     assert (await model.complete(ASK, form=STATUS)).fields["status"] == "success"
 
 
-async def test_replaying_the_policy_in_the_replayed_environment_gives_the_record_again() -> None:
+async def test_replay_gives_the_record_again() -> None:
     environment = ReplayEnvironment(RECORD)
     again = await rollout(ReplayPolicy(RECORD.steps), environment, TASK, id="t1")
     assert again.steps == RECORD.steps and again.answer == "done"
     assert environment.actions == [CLICK]
 
 
-async def test_a_replayed_episode_ends_when_its_states_run_out() -> None:
+async def test_replay_ends_with_its_states() -> None:
     again = await rollout(ReplayPolicy([CLICK] * 9), ReplayEnvironment(RECORD), TASK, id="t2")
     assert again.metadata["ended_by"] == "environment"
     assert [state.text for state in again.observations] == ["list", "cart", "bought"]
 
 
-async def test_a_policy_whose_moves_are_over_stops_without_an_answer() -> None:
+async def test_replay_policy_stops_with_no_answer() -> None:
     again = await rollout(ReplayPolicy([]), ReplayEnvironment(RECORD), TASK, id="t3")
     assert [step.action.kind for step in again.steps] == ["stop"] and again.answer is None
 
 
-async def test_an_episode_without_states_breaks_off_in_the_environment() -> None:
+async def test_replay_without_states_breaks_off() -> None:
     with pytest.raises(EnvironmentFailure, match="no state"):
         await ReplayEnvironment(Trajectory(id="empty", task=TASK)).reset(TASK)
 
 
-def test_every_exported_name_exists_and_the_package_loads_none_of_them() -> None:
+def test_exported_names_exist_unloaded() -> None:
     for name in prill.testing.__all__:
         assert getattr(prill.testing, name).__name__ == name
     with pytest.raises(AttributeError, match="Nothing"):

@@ -88,7 +88,7 @@ def pages(visitor: Visitor) -> dict[str, str]:
     return seen
 
 
-def test_nothing_is_left_behind_when_the_block_ends() -> None:
+def test_closed_shop_leaves_nothing() -> None:
     with Shop() as shop:
         address = shop.url
         assert Visitor(address)("/")[0] == 200
@@ -100,14 +100,14 @@ def test_nothing_is_left_behind_when_the_block_ends() -> None:
     shop.close()
 
 
-async def test_it_opens_in_async_code_too_and_again_after_it_was_closed() -> None:
+async def test_shop_opens_in_async_code_and_again() -> None:
     shop = Shop()
     for _ in range(2):
         async with shop:
             assert Visitor(shop.url)("/")[0] == 200
 
 
-def test_a_taken_port_is_named_and_leaves_nothing_open(shop: Shop) -> None:
+def test_taken_port_leaves_nothing_open(shop: Shop) -> None:
     port = int(shop.url.rpartition(":")[2])
     with pytest.raises(EnvironmentFailure, match=str(port)), Shop(port=port):
         pass
@@ -116,7 +116,7 @@ def test_a_taken_port_is_named_and_leaves_nothing_open(shop: Shop) -> None:
         Shop(port=70000)
 
 
-def test_two_shops_show_the_same_pages_and_every_link_leads_somewhere(emma: Visitor) -> None:
+def test_two_shops_have_the_same_pages(emma: Visitor) -> None:
     found = pages(emma)
     assert len(found) > 40
     assert all("Whoops" not in text for text in found.values())
@@ -126,7 +126,7 @@ def test_two_shops_show_the_same_pages_and_every_link_leads_somewhere(emma: Visi
         assert pages(visitor) == found
 
 
-def test_a_reset_brings_the_start_back_and_signs_everybody_out(shop: Shop, emma: Visitor) -> None:
+def test_reset_brings_the_start_back(shop: Shop, emma: Visitor) -> None:
     before = pages(emma)
     emma("/checkout/cart/add/LL-202", {"qty": "2"})
     emma("/checkout/", {})
@@ -140,21 +140,21 @@ def test_a_reset_brings_the_start_back_and_signs_everybody_out(shop: Shop, emma:
 
 
 @pytest.mark.parametrize("query", ["", "?token=", "?token=wrong", "?token=%C3%A9"])
-def test_a_reset_without_its_token_is_refused(shop: Shop, emma: Visitor, query: str) -> None:
+def test_reset_without_token_is_refused(shop: Shop, emma: Visitor, query: str) -> None:
     emma("/wishlist/add/LL-205", {})
     assert emma(f"/reset{query}")[0] == 403
     assert shop.store.customers["emma.lopez@gmail.com"].wishes == ["LL-205"]
 
 
 @pytest.mark.parametrize("password", ["", "wrong", "password.123"])
-def test_a_wrong_password_opens_nothing(shop: Shop, password: str) -> None:
+def test_wrong_password_opens_nothing(shop: Shop, password: str) -> None:
     visitor = Visitor(shop.url)
     assert "sign-in was incorrect" in visitor("/customer/account/login/", EMMA | {"login[password]": password})[2]
     assert visitor("/wishlist/")[1] == "/customer/account/login/"
     assert shop.store.logins == 0
 
 
-def test_a_customer_is_nobody_on_the_other_sites(shop: Shop, emma: Visitor) -> None:
+def test_customer_is_nobody_elsewhere(shop: Shop, emma: Visitor) -> None:
     assert "Dashboard" not in emma("/admin/dashboard")[2]
     token = json.loads(Visitor(shop.url)("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2])
     assert emma("/rest/V1/orders")[0] == 401
@@ -165,7 +165,7 @@ def test_a_customer_is_nobody_on_the_other_sites(shop: Shop, emma: Visitor) -> N
         assert visitor(private)[1] == _LOGINS["reddit" if site == "REDDIT" else "gitlab"]
 
 
-def test_an_order_lowers_the_stock_and_is_the_latest_one(shop: Shop, emma: Visitor, admin: Visitor) -> None:
+def test_order_lowers_the_stock(shop: Shop, emma: Visitor, admin: Visitor) -> None:
     emma("/checkout/cart/add/LL-202", {"qty": "2"})
     assert "Order Total: $33.00" in emma("/checkout/")[2]
     assert "000000179" in emma("/checkout/", {})[2]
@@ -176,19 +176,19 @@ def test_an_order_lowers_the_stock_and_is_the_latest_one(shop: Shop, emma: Visit
 
 
 @pytest.mark.parametrize("quantity", ["0", "-1", "two", "1.5", "76", "99999999999"])
-def test_no_more_can_be_bought_than_there_is(shop: Shop, emma: Visitor, quantity: str) -> None:
+def test_no_more_bought_than_there_is(shop: Shop, emma: Visitor, quantity: str) -> None:
     assert emma("/checkout/cart/add/LL-202", {"qty": quantity})[0] == 400
     assert shop.store.customers["emma.lopez@gmail.com"].cart == {}
 
 
-def test_what_sold_out_in_the_meantime_is_not_sold(shop: Shop, emma: Visitor) -> None:
+def test_sold_out_meanwhile_is_not_sold(shop: Shop, emma: Visitor) -> None:
     emma("/checkout/cart/add/LL-202", {"qty": "2"})
     shop.store.products["LL-202"].stock = 1
     assert emma("/checkout/", {})[0] == 400
     assert len(shop.store.orders) == 8
 
 
-def test_orders_of_others_are_not_shown(emma: Visitor) -> None:
+def test_orders_of_others_are_hidden(emma: Visitor) -> None:
     assert emma("/sales/order/view/order_id/172/")[0] == 404
     assert emma("/checkout/success/?order=172")[0] == 404
 
@@ -200,7 +200,7 @@ def test_search_finds_every_word_and_sorts(emma: Visitor) -> None:
     assert "no results" in emma("/catalogsearch/result/?q=lamp+teapot")[2]
 
 
-def test_an_administrator_changes_products_and_orders_and_reads_reports(shop: Shop, admin: Visitor) -> None:
+def test_admin_changes_and_reads_reports(shop: Shop, admin: Visitor) -> None:
     admin("/admin/catalog/product/edit/id/301/", {"product[name]": "Mug", "product[price]": "9.75", "product[quantity]": "40"})
     mug = shop.store.products["LL-301"]
     assert (mug.name, mug.price, mug.stock) == ("Mug", 975, 40)
@@ -214,7 +214,7 @@ def test_an_administrator_changes_products_and_orders_and_reads_reports(shop: Sh
     assert re.findall(r"<td>(\d+)</td></tr>", report) == ["6", "2", "1", "1", "1"]
 
 
-def test_what_people_write_is_shown_as_text(emma: Visitor) -> None:
+def test_written_markup_is_shown_as_text(emma: Visitor) -> None:
     evil = "<script>alert(1)</script>"
     emma("/review/alder-desk-lamp", {"nickname": evil, "title": evil, "detail": evil, "rating": "1"})
     address = {name: evil for name in ("street", "street2", "city", "state", "zip", "country")}
@@ -227,7 +227,7 @@ def test_what_people_write_is_shown_as_text(emma: Visitor) -> None:
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/nothing.html", "/lighting/nothing.html", "/admin/nothing", "/alder-desk-lamp"])
-def test_an_unknown_page_is_an_error_page(shop: Shop, path: str) -> None:
+def test_unknown_page_is_an_error_page(shop: Shop, path: str) -> None:
     status, _, text = Visitor(shop.url)(path)
     assert (status, "There is no such" in text) == (404, True)
 
@@ -235,7 +235,7 @@ def test_an_unknown_page_is_an_error_page(shop: Shop, path: str) -> None:
 TOKEN = {"username": "admin", "password": "admin1234"}
 
 
-def test_graders_get_orders_newest_first_by_customer(shop: Shop, emma: Visitor) -> None:
+def test_grader_orders_newest_first(shop: Shop, emma: Visitor) -> None:
     visitor = Visitor(shop.url)
     assert visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN | {"password": "x"}))[0] == 401
     assert visitor("/rest/default/V1/integration/admin/token", body="nonsense")[0] == 401
@@ -253,7 +253,7 @@ def test_graders_get_orders_newest_first_by_customer(shop: Shop, emma: Visitor) 
     assert (found["items"][0]["increment_id"], found["total_count"]) == ("000000175", 2)
 
 
-def test_graders_find_the_newest_review_last(shop: Shop, emma: Visitor) -> None:
+def test_grader_finds_the_newest_review(shop: Shop, emma: Visitor) -> None:
     emma("/review/kettle-stone-teapot", {"nickname": "Emma", "title": "t", "detail": "d", "rating": "4"})
     visitor = Visitor(shop.url)
     token = json.loads(visitor("/rest/default/V1/integration/admin/token", body=json.dumps(TOKEN))[2])
@@ -263,7 +263,7 @@ def test_graders_find_the_newest_review_last(shop: Shop, emma: Visitor) -> None:
     assert visitor("/rest/V1/products/none/reviews", token=token)[0] == 404
 
 
-def test_the_forum_counts_one_vote_a_person(shop: Shop) -> None:
+def test_forum_counts_one_vote_a_person(shop: Shop) -> None:
     visitor = Visitor(shop.environ["REDDIT"])
     visitor("/login", {"_username": "MarvelsGrantMan136", "_password": "test1234"})
     assert 'class="vote vote--user-upvoted' in visitor("/sv/11", {"choice": "1"})[2]
@@ -275,7 +275,7 @@ def test_the_forum_counts_one_vote_a_person(shop: Shop) -> None:
     assert "Well said" in visitor("/f/desks/11/comment", {"text": "Well said"})[2]
 
 
-def test_inviting_somebody_again_changes_the_role(shop: Shop) -> None:
+def test_second_invitation_changes_the_role(shop: Shop) -> None:
     visitor = Visitor(shop.environ["GITLAB"])
     visitor("/users/sign_in", {"user[login]": "byteblaze", "user[password]": "hello1234"})
     for role in ("Guest", "Reporter"):
@@ -285,7 +285,7 @@ def test_inviting_somebody_again_changes_the_role(shop: Shop) -> None:
         assert visitor("/byteblaze/lantern-theme/-/project_members", wrong)[0] == 400
 
 
-def test_the_tasks_are_read_like_webarena_s_and_cover_every_kind_of_check(shop: Shop) -> None:
+def test_tasks_cover_every_kind_of_check(shop: Shop) -> None:
     configs = read_configs(shop_configs(), shop.environ)
     assert len({config.task_id for config in configs} - set(range(812))) == len(configs) >= 10
     assert not any(f"__{site}__" in config.start_url for config, site in product(configs, SITES))
@@ -302,7 +302,7 @@ def test_the_tasks_are_read_like_webarena_s_and_cover_every_kind_of_check(shop: 
 
 
 @pytest.mark.parametrize("config", read_configs(shop_configs(), {}), ids=lambda config: str(config.task_id))
-def test_each_task_has_plays_in_webarena_s_grammar(config: TaskConfig) -> None:
+def test_plays_are_in_webarena_grammar(config: TaskConfig) -> None:
     solution = shop_solutions()[config.task_id]
     for lines in (solution.right, solution.wrong):
         actions = [parse_action(line) for line in lines]
@@ -311,7 +311,7 @@ def test_each_task_has_plays_in_webarena_s_grammar(config: TaskConfig) -> None:
     assert solution.right != solution.wrong
 
 
-async def test_a_play_names_elements_scrolls_to_them_and_says_what_is_missing() -> None:
+async def test_play_scrolls_and_names_the_missing() -> None:
     play = Play(["click [link 'Cart']", "type [textbox 'Qty'] [2] [0]"])
     play.reset(Task(goal=""))
     here = Observation(
@@ -329,7 +329,7 @@ async def test_a_play_names_elements_scrolls_to_them_and_says_what_is_missing() 
             await play.act(Observation(text="[1] RootWebArea ''"))
 
 
-def test_the_command_prints_the_variables_and_ends_when_it_is_told() -> None:
+def test_command_prints_its_variables() -> None:
     command = [sys.executable, "-m", "prill.testing.shop", "--reset-token", "t"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of, write
+from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of
 from prill.errors import UsageError
 from prill.store import BadLine
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, LabelRecord, Trajectory
 
 
 def folder(root: Path, records: list[Any], **meta: str) -> Path:
@@ -51,7 +51,7 @@ def only(root: Path, **options: Any) -> Trajectory:
     return found
 
 
-def test_every_annotator_has_a_label_void_lines_none_and_the_last_line_counts(tmp_path: Path) -> None:
+def test_labels_last_line_per_annotator(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record("24", "stop [yes]")])
     judgements(
         root,
@@ -70,14 +70,14 @@ def test_every_annotator_has_a_label_void_lines_none_and_the_last_line_counts(tm
     ]
 
 
-def test_an_oracles_judgements_are_told_from_peoples(tmp_path: Path) -> None:
+def test_labels_oracle_told_from_people(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [])
     judgements(root, "oracle_eval", judged("1", "webarena", "Success"))
     judgements(root, "people", judged("1", "ann", "Failure"))
     assert [(label.source, label.success) for label in load_labels(root)] == [("oracle", True), ("human", False)]
 
 
-def test_an_unknown_annotation_is_named_with_its_place(tmp_path: Path) -> None:
+def test_labels_unknown_annotation_placed(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [])
     judgements(root, "x", judged("1", "ann", "Success"), judged("2", "ann", "perhaps"), {"task_uid": []})
     good, *bad = sorted(load_labels(root), key=lambda item: isinstance(item, BadLine))
@@ -88,7 +88,7 @@ def test_an_unknown_annotation_is_named_with_its_place(tmp_path: Path) -> None:
     ]
 
 
-def test_without_captions_nothing_fails(tmp_path: Path) -> None:
+def test_captions_may_be_missing(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")])
     found = only(root)
     assert [o.caption for o in found.observations] == [None, None]
@@ -96,7 +96,7 @@ def test_without_captions_nothing_fails(tmp_path: Path) -> None:
     assert found.steps[0].observation.screenshot == str((root / "images" / "7_0.png").resolve())
 
 
-def test_a_picture_without_a_caption_has_none_and_the_file_can_be_chosen(tmp_path: Path) -> None:
+def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record("a", "scroll [down]", "stop []")])
     (root / "captions").mkdir()
     for name, texts in (("ours", {"a_0": "A shop"}), ("theirs", {"a_1": "A basket"})):
@@ -112,27 +112,27 @@ def test_a_picture_without_a_caption_has_none_and_the_file_can_be_chosen(tmp_pat
     ("path", "platform"),
     [("webarena_gpt4", "web"), ("website/android_runs", "android"), ("ios/run-3", "ios"), ("android/scenarios", "android")],
 )
-def test_the_deepest_folder_that_names_a_platform_says_it(tmp_path: Path, path: str, platform: str) -> None:
+def test_platform_from_deepest_folder(tmp_path: Path, path: str, platform: str) -> None:
     assert platform_of(tmp_path / path) == platform
 
 
-def test_meta_json_goes_before_the_path(tmp_path: Path) -> None:
+def test_platform_meta_json_before_path(tmp_path: Path) -> None:
     assert platform_of(folder(tmp_path / "web", [], platform="android")) == "android"
     assert platform_of(folder(tmp_path / "web2", [], domain="ios")) == "ios"
 
 
 @pytest.mark.parametrize(("path", "problem"), [("runs", "names no platform"), ("web_and_ios", "names web and ios")])
-def test_an_unknown_platform_is_one_clear_error(tmp_path: Path, path: str, problem: str) -> None:
+def test_platform_unknown_is_one_error(tmp_path: Path, path: str, problem: str) -> None:
     with pytest.raises(UsageError, match=rf"{problem}; write the platform to .*meta\.json"):
         list(load(folder(tmp_path / path, [record("1", "stop []")])))
 
 
-def test_a_platform_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_platform_of_no_such_name_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'symbian' is none of web, android"):
         list(load(folder(tmp_path / "x", [], platform="symbian")))
 
 
-def test_each_platforms_actions_become_kinds_and_places(tmp_path: Path) -> None:
+def test_actions_of_each_platform(tmp_path: Path) -> None:
     def actions(platform: str, key: str, *said: str) -> list[Action]:
         return [step.action for step in only(folder(tmp_path / platform, [record(1, *said, key=key)])).steps]
 
@@ -157,7 +157,7 @@ def test_each_platforms_actions_become_kinds_and_places(tmp_path: Path) -> None:
     ]
 
 
-def test_a_point_outside_the_screen_costs_only_the_point(tmp_path: Path) -> None:
+def test_point_off_screen_costs_only_itself(tmp_path: Path) -> None:
     said = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
     found = only(folder(tmp_path / "android", [record(1, said, key="action")]))
     assert found.task.id == "", "a uid is of a run: two agents' runs of one goal are of one task"
@@ -165,19 +165,19 @@ def test_a_point_outside_the_screen_costs_only_the_point(tmp_path: Path) -> None
     assert (action.kind, action.point, action.end_point, action.text) == ("swipe", None, (0.5, 0.2), said)
 
 
-def test_the_reference_answers_of_a_configuration_stay_out(tmp_path: Path) -> None:
+def test_reference_answers_stay_out(tmp_path: Path) -> None:
     config = {"task_id": 24, "sites": ["shopping"], "start_url": "http://shop", "eval": {"reference_answers": "SECRET"}}
     found = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]))
     assert (found.task.id, found.task.site, found.task.start_url) == ("webarena.24", "shopping", "http://shop")
     assert "SECRET" not in repr(found)
 
 
-def test_what_the_harness_said_is_no_answer(tmp_path: Path) -> None:
+def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
     found = only(folder(tmp_path / "web", [record("1", "stop [x]", response="Early stop: Reach max steps 30")]))
     assert (found.answer, found.metadata["ended_by"]) == (None, "Early stop: Reach max steps 30")
 
 
-def test_a_broken_record_costs_only_itself(tmp_path: Path) -> None:
+def test_broken_record_costs_itself(tmp_path: Path) -> None:
     leaving = record("2", "stop []")
     leaving["steps"][0]["img"] = "../../secret.png"
     root = folder(tmp_path / "web", [record("1", "stop []"), {"uid": "x"}, leaving, record("3", "stop []")])
@@ -191,14 +191,14 @@ def test_a_broken_record_costs_only_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"uid": 1}'])
-def test_a_log_that_is_no_list_is_one_error(tmp_path: Path, text: str) -> None:
+def test_log_that_is_no_list_is_one_error(tmp_path: Path, text: str) -> None:
     root = folder(tmp_path / "web", [])
     (root / "trajectory_log.json").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match="trajectory_log.json: "):
         list(load(root))
 
 
-def test_reflexion_trials_are_trajectories_and_their_scores_are_labels(tmp_path: Path) -> None:
+def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     for trial, score in ((0, 0.0), (10, 1.0), (2, None)):
         more = {"trail_idx": trial, "memory": ["LESSON"], "status": "VERDICT", "score": 1, "captions": ["Only the last"]}
@@ -217,7 +217,7 @@ def test_reflexion_trials_are_trajectories_and_their_scores_are_labels(tmp_path:
     ]
 
 
-def test_a_trial_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+def test_broken_trial_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "records" / "1_0.json").mkdir(parents=True)
     (tmp_path / "records" / "2_0.json").write_text(json.dumps(record("2", "stop []")), encoding="utf-8")
     broken, good = load(tmp_path)
@@ -226,45 +226,7 @@ def test_a_trial_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
     assert good.id == "2_0"
 
 
-def trajectory(image: Path) -> Trajectory:
-    action = Action("click", "click [7] where [7] is [7] link 'Cart'", target="link 'Cart'")
-    return Trajectory(
-        id="t1",
-        task=Task(id="t1", goal="Buy tea", platform="web", site="shop", start_url="http://shop"),
-        agent="a",
-        steps=(Step(Observation(str(image), "tree", "http://shop", "A shop"), action, "buy"),),
-        final=Observation(text="the end"),
-        answer="done",
-    )
-
-
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    image = tmp_path / "x.PNG"
-    image.write_bytes(b"a picture")
-    given = trajectory(image)
-    labels = [
-        LabelRecord(id="t1", success=True, annotator="ann", note="fine"),
-        LabelRecord(id="t1", success=False, source="oracle"),
-    ]
-    assert write([given], labels, tmp_path / "out") == 1
-    found = only(tmp_path / "out")
-    shot = found.steps[0].observation.screenshot
-    assert shot is not None
-    assert Path(shot).read_bytes() == b"a picture"
-    assert repr(found).replace(shot, str(image)).replace("{'captions': 'prill'}", "{}") == repr(given)
-    assert list(load_labels(tmp_path / "out")) == labels
-
-
-def test_writing_refuses_a_folder_in_use_and_mixed_platforms(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(UsageError, match="not empty"):
-        write([], [], tmp_path)
-    mixed = [Trajectory(id=p, task=Task(goal="g", platform=p)) for p in ("web", "ios")]  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="not: ios, web"):
-        write(mixed, [], tmp_path / "out")
-
-
-def test_the_command_converts_a_folder(tmp_path: Path) -> None:
+def test_command_converts_a_folder(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record("1", "stop []")])
     (root / "images").mkdir()
     (root / "images" / "1_0.png").write_bytes(b"a picture")

@@ -108,7 +108,7 @@ def vanish(foreign: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_a_run_is_read_without_the_classes_that_wrote_it(tmp_path: Path, foreign: pytest.MonkeyPatch, protocol: int) -> None:
+def test_run_read_without_its_classes(tmp_path: Path, foreign: pytest.MonkeyPatch, protocol: int) -> None:
     folder = run(tmp_path / "study" / "run1", "click('4')", "send_msg_to_user('done')", None, protocol=protocol)
     packed(folder / "goal_object.pkl.gz", [{"type": "text", "text": "Buy"}, {"type": "image_url", "image_url": {}}])
     vanish(foreign)
@@ -126,7 +126,7 @@ def test_a_run_is_read_without_the_classes_that_wrote_it(tmp_path: Path, foreign
     assert "vanished" not in sys.modules
 
 
-def test_the_goal_of_the_first_observation_stands_in_for_a_missing_file(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+def test_goal_from_first_observation(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path, "click('4')")
     vanish(foreign)
     (found,) = load(tmp_path)
@@ -134,9 +134,7 @@ def test_the_goal_of_the_first_observation_stands_in_for_a_missing_file(tmp_path
     assert (found.task.goal, found.id) == ("Buy tea", tmp_path.name)
 
 
-def test_a_run_that_an_error_ended_is_undecided_and_one_in_which_the_agent_erred_is_not(
-    tmp_path: Path, foreign: pytest.MonkeyPatch
-) -> None:
+def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path / "a", "click('4')")
     run(tmp_path / "b", "click('4')", cum_reward=0)
     run(tmp_path / "c", "click('4')", cum_reward=0, err_msg="Timeout", terminated=None)
@@ -183,21 +181,21 @@ def hostile(mark: Path) -> list[bytes]:
     ]
 
 
-def test_the_hostile_pickles_are_dangerous_to_a_normal_reader(tmp_path: Path) -> None:
+def test_hostile_pickles_are_real(tmp_path: Path) -> None:
     mark = tmp_path / "executed"
     pickle.loads(hostile(mark)[0])
     assert mark.exists()
 
 
 @pytest.mark.parametrize("number", range(7))
-def test_a_hostile_pickle_runs_nothing(tmp_path: Path, number: int) -> None:
+def test_hostile_pickle_runs_nothing(tmp_path: Path, number: int) -> None:
     mark, path = tmp_path / "executed", tmp_path / "x.pkl"
     path.write_bytes(hostile(mark)[number])
     assert isinstance(load_pickle(path), StandIn)
     assert not mark.exists()
 
 
-def test_a_hostile_step_costs_its_run_and_runs_nothing(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+def test_hostile_step_costs_its_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path / "good", "click('4')")
     bad = run(tmp_path / "bad", "click('4')", "click('5')")
     (bad / "step_1.pkl.gz").write_bytes(gzip.compress(b"cos\nsystem\nS'x'\nb."))
@@ -224,13 +222,13 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("data", BROKEN)
-def test_broken_pickles_are_one_kind_of_error(tmp_path: Path, data: bytes) -> None:
+def test_broken_pickles_are_one_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.pkl").write_bytes(data)
     with pytest.raises(InputError, match=r"x.pkl: no readable pickle"):
         load_pickle(tmp_path / "x.pkl")
 
 
-def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path: Path) -> None:
+def test_pickle_cannot_demand_memory(tmp_path: Path) -> None:
     """The normal reader makes room for as many objects as the number says: 512 MiB here, 64 GiB with a larger one."""
     (tmp_path / "x.pkl").write_bytes(b"\x80\x03Nr\x00\x00\x00\x02.")
     tracemalloc.start()
@@ -241,7 +239,7 @@ def test_a_pickle_cannot_ask_for_memory_by_a_number(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_halves_of_characters_in_page_texts_do_not_cost_the_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+def test_lone_surrogates_do_not_cost_the_run(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path / "in", "fill('4', '\\ud83d\\ude00')", "noop() # \ud800")
     vanish(foreign)
     assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
@@ -250,7 +248,7 @@ def test_halves_of_characters_in_page_texts_do_not_cost_the_run(tmp_path: Path, 
     assert [(s.action.value, s.action.text[-1]) for s in found.steps] == [("\N{GRINNING FACE}", ")"), (None, "\ufffd")]
 
 
-def test_a_cut_archive_is_an_error(tmp_path: Path) -> None:
+def test_cut_archive_is_an_error(tmp_path: Path) -> None:
     packed(tmp_path / "x.pkl.gz", list(range(1000)))
     whole = (tmp_path / "x.pkl.gz").read_bytes()
     for broken in (whole[:-9], whole[:30] + b"\xff\xff" + whole[32:]):
@@ -259,13 +257,13 @@ def test_a_cut_archive_is_an_error(tmp_path: Path) -> None:
             load_pickle(tmp_path / "x.pkl.gz")
 
 
-def test_stand_ins_keep_items_and_attributes(tmp_path: Path) -> None:
+def test_stand_in_keeps_items_and_attributes(tmp_path: Path) -> None:
     (tmp_path / "x.pkl").write_bytes(pickle.dumps(collections.defaultdict(list, a=1)))
     assert fields(load_pickle(tmp_path / "x.pkl")) == {"a": 1}
     assert fields("text") == {}
 
 
-def test_what_is_missing_is_named(tmp_path: Path, foreign: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_parts_are_named(tmp_path: Path, foreign: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path / "in" / "good", "click('4')")
     (run(tmp_path / "in" / "gap", "click('4')", "click('5')", None) / "step_1.pkl.gz").unlink()
     run(tmp_path / "in" / "none", "x")

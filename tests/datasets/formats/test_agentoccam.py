@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
-def test_each_person_gives_a_label_and_only_full_marks_are_success(table: Callable[..., Path]) -> None:
+def test_labels_only_full_marks_succeed(table: Callable[..., Path]) -> None:
     path = table('0,1,,0.50,"near, but no",0.00,,0.5', "Win Rate,0.6,,0.5,,0.7,,0.6")
     assert list(load_labels(path)) == [
         LabelRecord(id="0", success=True, annotator="Ann"),
@@ -36,13 +36,13 @@ def test_each_person_gives_a_label_and_only_full_marks_are_success(table: Callab
     assert load_grades(path) == {"0": {"Ann": 1.0, "Ben": 0.5, "Cy": 0.0}}
 
 
-def test_a_grade_that_was_not_given_is_no_label(table: Callable[..., Path]) -> None:
+def test_missing_grade_is_no_label(table: Callable[..., Path]) -> None:
     path = table("7,1,,,,1,,1")
     assert [label.annotator for label in load_labels(path) if isinstance(label, LabelRecord)] == ["Ann", "Cy"]
     assert load_grades(path) == {"7": {"Ann": 1.0, "Cy": 1.0}}
 
 
-def test_an_unknown_grade_is_named_with_its_line_and_the_rest_goes_on(table: Callable[..., Path]) -> None:
+def test_unknown_grade_named_with_line(table: Callable[..., Path]) -> None:
     path = table("0,2,,1,,1,,1", "1,1,,1,,1,,1")
     bad, *good = load_labels(path)
     assert isinstance(bad, BadLine)
@@ -60,7 +60,7 @@ def test_another_table_is_refused(table: Callable[..., Path], tmp_path: Path) ->
 
 
 @pytest.mark.labelled
-def test_three_people_agree_exactly_on_444_of_812_tasks(real: Callable[[str], Path]) -> None:
+def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
     grades = load_grades(real("annotations") / "agentoccam_webarena_human.csv")
     items = [list(given.values()) for given in grades.values()]
     assert (len(items), {len(given) for given in items}, min(grades, key=int), max(grades, key=int)) == (812, {3}, "0", "811")
@@ -72,7 +72,7 @@ def test_three_people_agree_exactly_on_444_of_812_tasks(real: Callable[[str], Pa
 
 
 @pytest.mark.labelled
-def test_with_partly_correct_counted_as_failure_more_of_the_tasks_are_agreed_on(real: Callable[[str], Path]) -> None:
+def test_partly_correct_as_failure_agrees(real: Callable[[str], Path]) -> None:
     labels = [
         label for label in load_labels(real("annotations") / "agentoccam_webarena_human.csv") if isinstance(label, LabelRecord)
     ]

@@ -60,7 +60,7 @@ def only(folder: Path) -> Trajectory:
     return found
 
 
-def test_a_run_becomes_a_trajectory_without_its_reward(tmp_path: Path) -> None:
+def test_run_read_without_its_reward(tmp_path: Path) -> None:
     run(tmp_path, "webarena.resized.24", step(0, "click('4')"), step(1, "send_msg_to_user('done')"), step(2, None))
     found = only(tmp_path)
     assert (found.id, found.task.id) == ("webarena/gpt/webarena.resized.24", "webarena.24")
@@ -74,7 +74,7 @@ def test_a_run_becomes_a_trajectory_without_its_reward(tmp_path: Path) -> None:
     assert "reward" not in repr(found)
 
 
-def test_a_message_before_the_end_does_not_end_the_run(tmp_path: Path) -> None:
+def test_early_message_does_not_end_run(tmp_path: Path) -> None:
     run(tmp_path, "a", step(0, "send_msg_to_user('which?')"), step(1, "click('4')"))
     assert [s.action.kind for s in only(tmp_path).steps] == ["message", "click"]
 
@@ -90,26 +90,24 @@ def test_a_message_before_the_end_does_not_end_the_run(tmp_path: Path) -> None:
         ({"cum_reward": 1, "err_msg": "Timeout", "terminated": False}, True, None),
     ],
 )
-def test_the_reward_is_the_oracles_label(
-    tmp_path: Path, summary: dict[str, Any], success: bool | None, note: str | None
-) -> None:
+def test_reward_is_the_oracle_label(tmp_path: Path, summary: dict[str, Any], success: bool | None, note: str | None) -> None:
     run(tmp_path, "a", step(0, "click('4')"), summary=summary)
     assert list(load_labels(tmp_path)) == [LabelRecord(id="webarena/gpt/a", success=success, source="oracle", note=note)]
     assert only(tmp_path).error == summary.get("err_msg")
 
 
-def test_what_the_agent_got_wrong_in_a_run_that_has_an_end_is_no_error_of_the_run(tmp_path: Path) -> None:
+def test_error_only_of_unfinished_runs(tmp_path: Path) -> None:
     run(tmp_path, "a", step(0, "click('4')"), summary={"cum_reward": 0, "err_msg": "ParseError", "terminated": True})
     assert [label.success for label in load_labels(tmp_path) if isinstance(label, LabelRecord)] == [False]
     assert only(tmp_path).error is None
 
 
-def test_a_run_without_a_reward_has_no_label(tmp_path: Path) -> None:
+def test_run_without_reward_has_no_label(tmp_path: Path) -> None:
     run(tmp_path, "a", step(0, "click('4')"), summary={"cum_reward": None})
     assert list(load_labels(tmp_path)) == []
 
 
-def test_screenshots_are_found_below_and_beside_the_folder(tmp_path: Path) -> None:
+def test_screenshots_below_and_beside(tmp_path: Path) -> None:
     run(tmp_path / "cleaned", "a", step(0, "click('4')"), step(1, "click('5')"), step(2, None, screenshot_path="None"))
     shot = tmp_path / "shots" / "webarena" / "exp" / "2024_run" / "screenshot_step_0.png"
     shot.parent.mkdir(parents=True)
@@ -120,13 +118,13 @@ def test_screenshots_are_found_below_and_beside_the_folder(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "../secret.png", "../../../../secret.png", "secret.png", "a\0b/secret.png"])
-def test_screenshot_paths_lead_nowhere_else(tmp_path: Path, path: str) -> None:
+def test_screenshot_paths_stay_inside(tmp_path: Path, path: str) -> None:
     (tmp_path / "secret.png").write_bytes(b"x")
     run(tmp_path / "data" / "cleaned", "a", step(0, "click('4')", screenshot_path=path))
     assert only(tmp_path / "data" / "cleaned").observations[0].screenshot is None
 
 
-def test_a_goal_in_parts_and_packed_files_are_read(tmp_path: Path) -> None:
+def test_goal_in_parts_and_gzip_are_read(tmp_path: Path) -> None:
     goal = [
         {"type": "text", "text": "Buy"},
         {"type": "image_url", "image_url": {"url": "data:"}},

@@ -40,7 +40,7 @@ def row(steps: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     }
 
 
-def test_a_run_becomes_a_trajectory(recording: Recording) -> None:
+def test_run_becomes_a_trajectory(recording: Recording) -> None:
     caption = "### Reasoning:\nA tea shop.\n\n### Score: 2"
     steps = [
         step("fill('3', 'tea')", reasoning="I type", caption=caption, screenshot="images/a.jpg", caption_score=2),
@@ -59,18 +59,18 @@ def test_a_run_becomes_a_trajectory(recording: Recording) -> None:
     assert found.metadata == {"benchmark_task_id": "shop.improved.7", "terminated": True, "agent_cost_usd": 0.25}
 
 
-def test_what_the_reference_judge_thought_is_not_carried_over(recording: Recording) -> None:
+def test_judge_thoughts_stay_out(recording: Recording) -> None:
     (found,) = load(recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], []))
     assert not re.search(r"secret|score|4", repr(found), re.IGNORECASE)
 
 
-def test_only_the_last_message_ends_the_run(recording: Recording) -> None:
+def test_only_last_message_ends_the_run(recording: Recording) -> None:
     (found,) = load(recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], []))
     assert [s.action.kind for s in found.steps] == ["message", "click"]
     assert found.answer == "wait"
 
 
-def test_a_run_that_ends_with_an_action_has_no_final_state(recording: Recording) -> None:
+def test_run_ending_in_action_has_no_final(recording: Recording) -> None:
     (found,) = load(recording([row([step("click('1')")])], []))
     assert (len(found.steps), found.final) == (1, None)
 
@@ -88,16 +88,16 @@ def test_a_run_that_ends_with_an_action_has_no_final_state(recording: Recording)
         "A page.\n\n### Score:",
     ],
 )
-def test_the_grade_is_cut_off_the_description(caption: str) -> None:
+def test_description_loses_the_grade(caption: str) -> None:
     assert description(caption) == ("" if caption.startswith("Score") else "A page.")
 
 
-def test_scores_that_belong_to_the_page_stay() -> None:
+def test_description_keeps_page_scores() -> None:
     text = "The board reads\n- Score: 12 to 7\nand a comment has a score of 3."
     assert description(text) == text
 
 
-def test_each_annotator_and_the_oracle_give_a_label_of_their_own(recording: Recording) -> None:
+def test_labels_per_annotator_and_oracle(recording: Recording) -> None:
     human = [{"annotator": "A", "success": "Successful"}, {"annotator": "B", "success": "Unsuccessful"}]
     folder = recording(
         [], [{"id": "r", "human": human, "oracle_reward": 0.4, "reference_judges": {"j": {"verdict": "success"}}}]
@@ -114,7 +114,7 @@ def judged(text: str | None, verdict: str | None = "failure") -> dict[str, Any]:
     return {"id": "r", "reference_judges": {"j": {"verdict": verdict, "text": text, "model": "m-1", "usage": usage}}}
 
 
-def test_a_recorded_reply_becomes_a_verdict_of_that_judge(recording: Recording) -> None:
+def test_reference_reply_becomes_verdict(recording: Recording) -> None:
     folder = recording([], [judged('Thoughts: Nothing was bought.\n\nStatus: "failure"')])
     (found,) = load_reference_verdicts(folder, "j")
     assert found == Verdict(
@@ -128,7 +128,7 @@ def test_a_recorded_reply_becomes_a_verdict_of_that_judge(recording: Recording) 
 
 
 @pytest.mark.parametrize("end", ["Status: success", 'Status: "success"', "Status: success.\n"])
-def test_a_status_behind_the_last_sentence_is_read(recording: Recording, end: str) -> None:
+def test_reference_status_after_sentence(recording: Recording, end: str) -> None:
     (found,) = load_reference_verdicts(recording([], [judged(f"Thoughts: All done. {end}")]), "j")
     assert isinstance(found, Verdict)
     assert (found.success, found.reason) == (True, "All done.")
@@ -137,7 +137,7 @@ def test_a_status_behind_the_last_sentence_is_read(recording: Recording, end: st
 @pytest.mark.parametrize(
     "text", [None, "", "Thoughts: it was cut", "Thoughts: x\nStatus: unsuccessful", "The page says Status: ok"]
 )
-def test_a_reply_without_a_verdict_is_unscored_whatever_was_recorded_beside_it(recording: Recording, text: str | None) -> None:
+def test_reference_without_verdict_unscored(recording: Recording, text: str | None) -> None:
     folder = recording([], [judged(text, "success")])
     (read,), (recorded,) = (list(load_reference_verdicts(folder, "j", as_recorded=flag)) for flag in (False, True))
     assert isinstance(read, Verdict)
@@ -145,12 +145,12 @@ def test_a_reply_without_a_verdict_is_unscored_whatever_was_recorded_beside_it(r
     assert (read.success, read.unscored, recorded.success) == (None, "parse", True)
 
 
-def test_a_judge_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
+def test_reference_unknown_judge_named(recording: Recording) -> None:
     with pytest.raises(UsageError, match="no judge is called 'x'; there are: j"):
         list(load_reference_verdicts(recording([], [judged("Status: success")]), "x"))
 
 
-def test_a_bad_row_is_named_with_file_line_and_field(recording: Recording) -> None:
+def test_bad_row_named_with_line_and_field(recording: Recording) -> None:
     folder = recording([row([]), row([step("noop()", caption=7)])], [])
     good, bad = load(folder)
     assert isinstance(good, Trajectory)
@@ -158,19 +158,19 @@ def test_a_bad_row_is_named_with_file_line_and_field(recording: Recording) -> No
     assert re.search(r"trajectories\.jsonl\.gz:2: .*steps\[0\]\.caption", bad.message)
 
 
-def test_a_screenshot_outside_the_folder_is_refused(recording: Recording) -> None:
+def test_screenshot_outside_is_refused(recording: Recording) -> None:
     (bad,) = load(recording([row([step("noop()", screenshot="../../secret.png")])], []))
     assert isinstance(bad, BadLine)
     assert "leaves the folder" in bad.message
 
 
-def test_a_folder_without_recordings_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_rows_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"expected a folder with trajectories\.jsonl"):
         list(load(tmp_path))
 
 
 @pytest.mark.labelled
-def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("arb_webjudge")
     found = list(load(folder))
     assert (len(found), len({t.task.id for t in found}), len({t.id for t in found})) == (619, 220, 619)
@@ -186,7 +186,7 @@ def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None
 
 
 @pytest.mark.labelled
-def test_the_real_labels_count_as_their_description_says(real: Callable[[str], Path]) -> None:
+def test_real_labels_have_stated_counts(real: Callable[[str], Path]) -> None:
     labels = list(load_labels(real("arb_webjudge")))
     first: dict[str, bool | None] = {}
     for label in labels:
@@ -197,7 +197,7 @@ def test_the_real_labels_count_as_their_description_says(real: Callable[[str], P
 
 
 @pytest.mark.labelled
-def test_the_known_agreement_of_the_oracle_with_people_comes_out(real: Callable[[str], Path]) -> None:
+def test_real_oracle_agreement_with_people(real: Callable[[str], Path]) -> None:
     labels = list(load_labels(real("arb_webjudge")))
     judge = EvaluatorInfo("oracle", "1")
     verdicts = [Verdict(id=label.id, success=label.success, evaluator=judge) for label in labels if label.source == "oracle"]
@@ -210,9 +210,7 @@ def test_the_known_agreement_of_the_oracle_with_people_comes_out(real: Callable[
 
 @pytest.mark.labelled
 @pytest.mark.parametrize("judge", ["webjudge_7B", "webjudge_o4_mini", "webjudge_gpt4o"])
-def test_replies_of_reference_judges_read_anew_give_the_counts_of_their_recorded_verdicts(
-    real: Callable[[str], Path], judge: str
-) -> None:
+def test_real_replies_give_recorded_counts(real: Callable[[str], Path], judge: str) -> None:
     labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
     for source in ("human", "oracle"):
         read, recorded = (
@@ -231,7 +229,7 @@ def test_replies_of_reference_judges_read_anew_give_the_counts_of_their_recorded
         ("webjudge_o4_mini", 323, (58, 8, 217, 40), (0.851, 0.879, 0.592, 0.707, 0.613)),
     ],
 )
-def test_the_known_bars_of_the_reference_judges_come_out(
+def test_real_reference_judges_figures(
     real: Callable[[str], Path], judge: str, judged: int, counts: tuple[int, ...], figures: tuple[float, ...]
 ) -> None:
     verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]

@@ -25,14 +25,14 @@ def acted(recording: Recording, action: str) -> Trajectory:
     return found
 
 
-def test_a_narrative_is_the_caption_of_its_only_step(recording: Recording) -> None:
+def test_narrative_is_caption_of_one_step(recording: Recording) -> None:
     (found,) = load(recording([row(narrative="I opened the settings.", run_time_s=3.5)], []))
     assert [o.caption for o in found.observations] == ["I opened the settings."]
     assert (found.task.id, found.task.platform, found.answer) == ("WifiOn", "android", None)
     assert found.metadata == {"evidence": "narrative", "run_time_s": 3.5}
 
 
-def test_elements_become_lines_with_places_in_fractions_of_the_screen(recording: Recording) -> None:
+def test_elements_become_lines_with_places(recording: Recording) -> None:
     action = 'Reason: it is off {now}\nAction: {"action_type": "click", "index": 4}'
     (found,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []))
     line = r'Switch "Wi-Fi \"5 GHz\"" (checked) at (0.50, 0.50)'
@@ -43,7 +43,7 @@ def test_elements_become_lines_with_places_in_fractions_of_the_screen(recording:
     assert found.steps[0].thought == "it is off {now}"
 
 
-def test_boxes_beyond_the_assumed_screen_enlarge_it(recording: Recording) -> None:
+def test_boxes_beyond_screen_enlarge_it(recording: Recording) -> None:
     wide = {**SWITCH, "b": [0, 0, 2160, 2400]}
     (found,) = load(recording([row(steps=[], final_ui=[SWITCH, wide])], []))
     assert found.final is not None
@@ -66,17 +66,17 @@ def test_commands_become_kinds_and_values(recording: Recording, command: str, ki
     assert (action.kind, action.value, action.text) == (kind, value, command)
 
 
-def test_the_answer_is_what_the_agent_said_at_the_end(recording: Recording) -> None:
+def test_answer_is_the_last_thing_said(recording: Recording) -> None:
     found = acted(recording, 'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is on."}')
     assert (found.steps[0].action.is_final, found.answer) == (True, "It is on.")
 
 
-def test_ending_without_words_is_no_answer(recording: Recording) -> None:
+def test_ending_without_words_no_answer(recording: Recording) -> None:
     assert acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer is None
 
 
 @pytest.mark.parametrize("said", ["no idea", "Action: tap here", '{"action_type"'])
-def test_what_is_no_command_is_kept(recording: Recording, said: str) -> None:
+def test_unknown_command_is_kept(recording: Recording, said: str) -> None:
     assert acted(recording, said).steps[0].action == Action("other", said.removeprefix("Action: "))
 
 
@@ -90,7 +90,7 @@ def test_success_is_a_reward_of_exactly_one(recording: Recording) -> None:
 
 
 @pytest.mark.labelled
-def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("androidworld")
     found = list(load(folder))
     assert Counter(t.metadata["evidence"] for t in found) == {"narrative": 73, "steps": 24}

@@ -61,7 +61,7 @@ def one(path: Path) -> Trajectory:
     return found
 
 
-def test_a_document_becomes_a_trajectory(tmp_path: Path) -> None:
+def test_document_becomes_a_trajectory(tmp_path: Path) -> None:
     found = one(write(tmp_path / "t.json", document()))
     assert (found.id, found.task.goal, found.agent, found.answer) == ("s1", "Buy tea", "browser (m)", "Bought.")
     first, last = found.steps
@@ -72,7 +72,7 @@ def test_a_document_becomes_a_trajectory(tmp_path: Path) -> None:
     assert found.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
 
 
-def test_what_the_writer_noted_does_not_come_along(tmp_path: Path) -> None:
+def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
     assert "reward" not in repr(one(write(tmp_path / "t.json", document())))
 
 
@@ -82,7 +82,7 @@ def test_stated_totals_go_before_sums(tmp_path: Path) -> None:
     assert found.metadata == {"prompt_tokens": 99, "completion_tokens": 2, "cost_usd": 0.0}
 
 
-def test_places_become_fractions_where_a_tool_states_its_screen(tmp_path: Path) -> None:
+def test_places_become_fractions_of_screen(tmp_path: Path) -> None:
     agent = {"name": "a", "version": "1", "tool_definitions": [{"display_width": 200, "display_height": 100}]}
     call = {"tool_call_id": "c", "function_name": "click", "arguments": {"x": 50, "y": 50}}
     steps = [
@@ -94,7 +94,7 @@ def test_places_become_fractions_where_a_tool_states_its_screen(tmp_path: Path) 
     assert one(write(tmp_path / "b.json", document(agent=unknown, steps=steps))).steps[0].action.point is None
 
 
-def test_a_folder_gives_every_document_and_passes_other_files_over(tmp_path: Path) -> None:
+def test_folder_passes_other_files_over(tmp_path: Path) -> None:
     write(tmp_path / "run1" / "trajectory.json", document())
     write(tmp_path / "run2" / "trajectory.json", document())
     write(tmp_path / "run3" / "trajectory.json", document(session_id=None, trajectory_id="own"))
@@ -121,7 +121,7 @@ def test_a_folder_gives_every_document_and_passes_other_files_over(tmp_path: Pat
         ),
     ],
 )
-def test_a_broken_document_is_named_and_the_others_are_read(tmp_path: Path, given: Any, problem: str) -> None:
+def test_broken_document_named_others_read(tmp_path: Path, given: Any, problem: str) -> None:
     write(tmp_path / "a.json", given)
     write(tmp_path / "b.json", document())
     bad, good = load(tmp_path)
@@ -131,20 +131,20 @@ def test_a_broken_document_is_named_and_the_others_are_read(tmp_path: Path, give
     assert good.id == "s1"
 
 
-def test_a_file_of_another_format_is_a_broken_record(tmp_path: Path) -> None:
+def test_other_format_is_a_broken_record(tmp_path: Path) -> None:
     (bad,) = load(write(tmp_path / "a.json", document(schema_version="other")))
     assert isinstance(bad, BadLine)
     assert "expected ATIF" in bad.problem
 
 
-def test_a_source_without_documents_is_an_error(tmp_path: Path) -> None:
+def test_no_documents_are_an_error(tmp_path: Path) -> None:
     write(tmp_path / "a.json", {"reward": 1})
     for source in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError):
             list(load(source))
 
 
-def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
+def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     write(tmp_path / "in" / "t.json", document())
     assert main(["convert", "atif", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")

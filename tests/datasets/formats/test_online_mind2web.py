@@ -46,7 +46,7 @@ def one(source: Path) -> Trajectory:
     return found
 
 
-def test_a_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Path) -> None:
+def test_picture_linked_elsewhere_costs_run(tmp_path: Path) -> None:
     (tmp_path / "private.png").write_bytes(b"a picture of something else")
     source = folder(tmp_path / "in", "SeeAct", result(), shots=1)
     (source / "SeeAct" / "t1" / "trajectory" / "1_full.png").symlink_to(tmp_path / "private.png")
@@ -55,7 +55,7 @@ def test_a_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Path) -> 
     assert "leaves the folder" in found.message
 
 
-def test_a_damaged_archive_costs_itself_only(tmp_path: Path) -> None:
+def test_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
     damaged = gzip.compress(json.dumps([result(str(i)) for i in range(300)]).encode())
     (tmp_path / "x.json.gz").write_bytes(damaged[:40] + b"\xff" * 9 + damaged[49:])
     (tmp_path / "y.json").write_text(json.dumps([result()]))
@@ -65,7 +65,7 @@ def test_a_damaged_archive_costs_itself_only(tmp_path: Path) -> None:
     assert second.id == "y/t1"
 
 
-def test_a_folder_becomes_a_trajectory(tmp_path: Path) -> None:
+def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
     found = one(folder(tmp_path, "SeeAct", result(), shots=3))
     assert (found.id, found.task.id, found.task.goal, found.agent) == ("SeeAct/t1", "t1", "Buy tea", "SeeAct")
     assert (found.task.platform, found.answer, found.metadata) == ("web", "Bought.", {})
@@ -77,13 +77,13 @@ def test_a_folder_becomes_a_trajectory(tmp_path: Path) -> None:
     assert names == ["0_full_screenshot.png", "1_full_screenshot.png", "2_full_screenshot.png"]
 
 
-def test_pictures_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_pictures_in_order_of_numbers(tmp_path: Path) -> None:
     found = one(folder(tmp_path, "a", result(action_history=["Press X"] * 11), shots=12))
     assert [int(Path(str(o.screenshot)).name.split("_")[0]) for o in found.observations] == list(range(12))
 
 
 @pytest.mark.parametrize(("shots", "seen", "metadata"), [(1, 1, {}), (2, 2, {}), (5, 3, {"screenshots_left_out": 2})])
-def test_pictures_may_be_too_few_or_too_many(tmp_path: Path, shots: int, seen: int, metadata: dict[str, int]) -> None:
+def test_pictures_too_few_or_too_many(tmp_path: Path, shots: int, seen: int, metadata: dict[str, int]) -> None:
     found = one(folder(tmp_path, "a", result(), shots=shots))
     assert (sum(o.screenshot is not None for o in found.observations), found.metadata) == (seen, metadata)
     if shots == 5:
@@ -91,7 +91,7 @@ def test_pictures_may_be_too_few_or_too_many(tmp_path: Path, shots: int, seen: i
 
 
 @pytest.mark.parametrize("name", ["runs.json", "runs.jsonl", "runs.jsonl.gz"])
-def test_rows_in_one_file_are_read_wherever_they_are(tmp_path: Path, name: str) -> None:
+def test_rows_in_one_file_are_read(tmp_path: Path, name: str) -> None:
     rows = [
         result("t1", action_history=["Click at (50, 50)"], result_status="success"),
         result("t2", result_status="error_max_turns"),
@@ -123,23 +123,23 @@ def test_rows_in_one_file_are_read_wherever_they_are(tmp_path: Path, name: str) 
         ("", "other", None, None, None),
     ],
 )
-def test_action_strings(text: str, kind: str, target: str | None, value: str | None, point: Point | None) -> None:
+def test_action_strings_are_parsed(text: str, kind: str, target: str | None, value: str | None, point: Point | None) -> None:
     found = parse_action(text, (200.0, 100.0))
     assert (found.kind, found.target, found.value, found.point, found.text) == (kind, target, value, point, text)
 
 
-def test_a_drag_has_two_places() -> None:
+def test_action_drag_has_two_places() -> None:
     found = parse_action("Drag from (50, 50) to (100, 100)", (200.0, 100.0))
     assert (found.point, found.end_point) == ((0.25, 0.5), (0.5, 1.0))
 
 
-def test_places_need_the_picture_they_were_read_from(tmp_path: Path) -> None:
+def test_action_places_need_their_picture(tmp_path: Path) -> None:
     given = result(action_history=["Click at (50, 25)", "Click at (50, 25)"])
     found = one(folder(tmp_path, "a", given, shots=1))
     assert [s.action.point for s in found.steps] == [(0.25, 0.25), None]
 
 
-def test_verdicts_are_labels_of_a_model_and_not_in_the_trajectory(tmp_path: Path) -> None:
+def test_labels_of_a_model_judge(tmp_path: Path) -> None:
     rows = [
         result("t1", judge={"score": 100, "reasoning": "SECRET"}),
         result("t2", judge={"score": 0}),
@@ -156,7 +156,7 @@ def test_verdicts_are_labels_of_a_model_and_not_in_the_trajectory(tmp_path: Path
     ]
 
 
-def test_peoples_labels_join_by_the_agents_folder(tmp_path: Path) -> None:
+def test_labels_of_people_join_by_agent(tmp_path: Path) -> None:
     for id in ("t1", "t2", "t3"):
         folder(tmp_path, "SeeAct", result(id), id=id)
     labels = [{"task_id": f"t{i + 1}", "SeeAct_human_label": str(i), "Operator_human_label": "1"} for i in range(3)]
@@ -171,7 +171,7 @@ def test_peoples_labels_join_by_the_agents_folder(tmp_path: Path) -> None:
     assert {item.id for item in load(tmp_path)} == {label.id for label in expected}
 
 
-def test_peoples_labels_of_other_agents_are_not_guessed_to_be_of_this_one(tmp_path: Path) -> None:
+def test_labels_of_other_agents_not_guessed(tmp_path: Path) -> None:
     folder(tmp_path, "mine", result())
     (tmp_path / "human_label.json").write_text('[{"task_id": "t1", "SeeAct_human_label": "1"}]')
     (bad,) = load_labels(tmp_path)
@@ -180,7 +180,7 @@ def test_peoples_labels_of_other_agents_are_not_guessed_to_be_of_this_one(tmp_pa
     assert list(load_labels(tmp_path / "mine")) == []
 
 
-def test_an_unknown_label_is_named(tmp_path: Path) -> None:
+def test_labels_unknown_value_is_named(tmp_path: Path) -> None:
     folder(tmp_path, "a", result())
     (tmp_path / "human_label.json").write_text(
         '[{"task_id": "t1", "a_human_label": "7"}, {"task_id": "t2", "a_human_label": 1}]'
@@ -200,7 +200,7 @@ def test_an_unknown_label_is_named(tmp_path: Path) -> None:
         (result(action_history=[5]), "action_history[0]"),
     ],
 )
-def test_a_broken_record_is_named_and_the_others_are_read(tmp_path: Path, bad: Any, problem: str) -> None:
+def test_broken_record_named_others_read(tmp_path: Path, bad: Any, problem: str) -> None:
     folder(tmp_path, "a", bad)
     folder(tmp_path, "a", result("t2"), id="t2")
     first, second = load(tmp_path)
@@ -210,14 +210,14 @@ def test_a_broken_record_is_named_and_the_others_are_read(tmp_path: Path, bad: A
     assert second.id == "a/t2"
 
 
-def test_a_source_without_results_is_an_error(tmp_path: Path) -> None:
+def test_no_results_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "human_label.json").write_text("[]")
     for source in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError):
             list(load(source))
 
 
-def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
+def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     folder(tmp_path / "in", "SeeAct", result(), shots=3)
     (tmp_path / "in" / "human_label.json").write_text('[{"task_id": "t1", "SeeAct_human_label": "1"}]')
     assert main(["convert", "online-mind2web", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
@@ -228,7 +228,7 @@ def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.labelled
-def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     source = real("om2w")
     found = [item for item in load(source) if isinstance(item, Trajectory)]
     assert set(Counter(t.agent for t in found).values()) == {300}

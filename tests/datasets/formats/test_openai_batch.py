@@ -43,7 +43,7 @@ def write(path: Path, *rows: dict[str, Any] | str) -> Path:
     return path
 
 
-def test_a_request_and_its_reply_are_one_trajectory(tmp_path: Path) -> None:
+def test_request_and_reply_are_one_run(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "out.jsonl", reply("other", "x"), reply("r1", "Bought."))
     (found,) = load(tmp_path)
@@ -55,7 +55,7 @@ def test_a_request_and_its_reply_are_one_trajectory(tmp_path: Path) -> None:
     assert found.metadata == {"finish_reason": "stop", "prompt_tokens": 9, "completion_tokens": 2}
 
 
-def test_a_reply_that_calls_a_tool_ends_with_that_action(tmp_path: Path) -> None:
+def test_reply_with_tool_call_ends_in_action(tmp_path: Path) -> None:
     given = reply("r1", "")
     given["response"]["body"]["choices"][0]["message"]["tool_calls"] = [CALL]
     write(tmp_path / "in.jsonl", request())
@@ -65,7 +65,7 @@ def test_a_reply_that_calls_a_tool_ends_with_that_action(tmp_path: Path) -> None
     assert ([s.action.kind for s in found.steps], found.final, found.answer) == (["goto", "goto"], None, None)
 
 
-def test_requests_and_choices_of_one_goal_are_runs_of_one_task(tmp_path: Path) -> None:
+def test_requests_of_one_goal_share_a_task(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request(), {**request(), "custom_id": "r2"})
     write(tmp_path / "out.jsonl", reply("r1", "yes", "no"), reply("r2", "well"))
     found = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
@@ -82,7 +82,7 @@ def test_requests_and_choices_of_one_goal_are_runs_of_one_task(tmp_path: Path) -
         ({"custom_id": "other"}, "no reply in the batch"),
     ],
 )
-def test_a_failed_request_is_what_happened_until_then(tmp_path: Path, given: dict[str, Any], error: str) -> None:
+def test_failed_request_keeps_what_happened(tmp_path: Path, given: dict[str, Any], error: str) -> None:
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "out.jsonl", reply("r1", "x", **given))
     (found,) = load(tmp_path)
@@ -92,7 +92,7 @@ def test_a_failed_request_is_what_happened_until_then(tmp_path: Path, given: dic
     assert found.final.screenshot is not None
 
 
-def test_a_good_reply_goes_before_a_failed_one(tmp_path: Path) -> None:
+def test_good_reply_before_a_failed_one(tmp_path: Path) -> None:
     failed = reply("r1", response=None, error={"message": "x"})
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "errors.jsonl", failed)
@@ -102,7 +102,7 @@ def test_a_good_reply_goes_before_a_failed_one(tmp_path: Path) -> None:
     assert (found.error, found.answer) == (None, "Bought.")
 
 
-def test_requests_without_any_reply_are_read_as_they_stand(tmp_path: Path) -> None:
+def test_requests_without_replies_are_read(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "in.jsonl.gz", "wt") as file:
         file.write(json.dumps(request()))
     (found,) = load(tmp_path)
@@ -125,7 +125,7 @@ def test_requests_without_any_reply_are_read_as_they_stand(tmp_path: Path) -> No
         (request("none"), "no choices"),
     ],
 )
-def test_a_broken_request_is_named_and_the_others_are_read(tmp_path: Path, bad: Any, problem: str) -> None:
+def test_broken_request_named_others_read(tmp_path: Path, bad: Any, problem: str) -> None:
     write(tmp_path / "in.jsonl", request("r1"), bad, request("r9"))
     write(tmp_path / "out.jsonl", reply("r1", "a"), reply("r9", "b"), reply("none"))
     first, broken, last = load(tmp_path)
@@ -135,7 +135,7 @@ def test_a_broken_request_is_named_and_the_others_are_read(tmp_path: Path, bad: 
     assert problem in broken.problem
 
 
-def test_a_broken_reply_is_named(tmp_path: Path) -> None:
+def test_broken_reply_is_named(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request("r1"))
     write(tmp_path / "out.jsonl", reply("r1", "a"), "{")
     broken, good = load(tmp_path)
@@ -144,14 +144,14 @@ def test_a_broken_reply_is_named(tmp_path: Path) -> None:
     assert isinstance(good, Trajectory)
 
 
-def test_a_source_without_requests_is_an_error(tmp_path: Path) -> None:
+def test_no_requests_are_an_error(tmp_path: Path) -> None:
     out = write(tmp_path / "out.jsonl", reply("r1", "a"))
     for source, problem in ((tmp_path, "expected"), (out, "give the file of requests"), (tmp_path / "x", "no such")):
         with pytest.raises(UsageError, match=problem):
             list(load(source))
 
 
-def test_the_converted_folder_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_converted_folder_stands_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "in").mkdir()
     write(tmp_path / "in" / "in.jsonl", request("r1"), "{")
     assert main(["convert", "openai-batch", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3

@@ -57,7 +57,7 @@ def one(source: Path) -> Trajectory:
     return found
 
 
-def test_a_first_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Path) -> None:
+def test_first_picture_linked_away_costs_run(tmp_path: Path) -> None:
     (tmp_path / "private.png").write_bytes(b"a picture of something else")
     source = run(tmp_path, [row(1, "DONE")])
     (source / "m" / "os" / "ex1" / "initial_state.png").symlink_to(tmp_path / "private.png")
@@ -66,7 +66,7 @@ def test_a_first_picture_that_is_a_link_to_elsewhere_costs_its_run(tmp_path: Pat
     assert "leaves the folder" in found.message
 
 
-def test_a_run_becomes_a_trajectory_and_pictures_stand_behind_their_action(tmp_path: Path) -> None:
+def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
     rows = [row(1, "pyautogui.click(50, 50)"), row(2, "DONE")]
     source = run(tmp_path, rows)
     (source / "m" / "args.json").write_text('{"model": "gpt", "api_key": "secret"}')
@@ -82,14 +82,14 @@ def test_a_run_becomes_a_trajectory_and_pictures_stand_behind_their_action(tmp_p
     assert not [word for word in ("secret", "0.75", "1.0") if word in repr(found)]
 
 
-def test_the_first_state_is_seen_where_it_was_kept(tmp_path: Path) -> None:
+def test_first_state_seen_where_it_was_kept(tmp_path: Path) -> None:
     source = run(tmp_path, [row(1, "WAIT")])
     first = source / "m" / "os" / "ex1" / "step_0.png"
     Image.new("RGB", (200, 100)).save(first)
     assert one(source).steps[0].observation.screenshot == str(first.resolve())
 
 
-def test_without_pictures_the_screen_is_of_the_size_that_is_stated(tmp_path: Path) -> None:
+def test_screen_size_stated_without_pictures(tmp_path: Path) -> None:
     source = run(tmp_path, [row(1, "pyautogui.click(960, 540)")], shots=False)
     assert one(source).steps[0].action.point == (0.5, 0.5)
     assert one(source).final is None
@@ -113,12 +113,12 @@ def test_actions_may_be_objects(tmp_path: Path, action: Any, kind: str, value: s
     assert (found.kind, found.value) == (kind, value)
 
 
-def test_a_response_to_several_actions_is_said_once(tmp_path: Path) -> None:
+def test_response_to_several_actions_once(tmp_path: Path) -> None:
     rows = [row(1, "WAIT", response="a"), row(1, "WAIT", response="a", screenshot_file="b.png"), row(2, "WAIT", response="c")]
     assert [s.thought for s in one(run(tmp_path, rows)).steps] == ["a", None, "c"]
 
 
-def test_an_error_between_the_rows_is_the_runs_error(tmp_path: Path) -> None:
+def test_error_row_is_the_runs_error(tmp_path: Path) -> None:
     found = one(run(tmp_path, [row(1, "WAIT"), {"Error": "Time limit exceeded in os/ex1"}]))
     assert (found.error, len(found.steps)) == ("Time limit exceeded in os/ex1", 1)
 
@@ -127,12 +127,12 @@ def test_an_error_between_the_rows_is_the_runs_error(tmp_path: Path) -> None:
     ("text", "success", "note"),
     [("1.0\n", True, None), ("0", False, None), ("0.4", False, "reward 0.4"), ("True", True, None)],
 )
-def test_the_result_is_a_label_of_the_oracle(tmp_path: Path, text: str, success: bool, note: str | None) -> None:
+def test_result_is_an_oracle_label(tmp_path: Path, text: str, success: bool, note: str | None) -> None:
     source = run(tmp_path, [row(1, "WAIT")], result=text)
     assert list(load_labels(source)) == [LabelRecord(id="m/os/ex1", success=success, source="oracle", note=note)]
 
 
-def test_a_run_that_was_not_graded_has_no_label_and_a_spoilt_result_is_named(tmp_path: Path) -> None:
+def test_ungraded_no_label_spoilt_one_named(tmp_path: Path) -> None:
     source = run(tmp_path, [row(1, "WAIT")], result=None)
     assert list(load_labels(source)) == []
     for text in ("oops", "nan"):
@@ -143,7 +143,7 @@ def test_a_run_that_was_not_graded_has_no_label_and_a_spoilt_result_is_named(tmp
 
 
 @pytest.mark.parametrize("below", ["", "m", "m/os", "m/os/ex1"])
-def test_ids_have_domain_and_example_whichever_folder_is_given(tmp_path: Path, below: str) -> None:
+def test_ids_have_domain_and_example(tmp_path: Path, below: str) -> None:
     source = run(tmp_path, [row(1, "WAIT")]) / below
     found = one(source)
     assert found.id == ("m/os/ex1" if not below else "os/ex1")
@@ -151,7 +151,7 @@ def test_ids_have_domain_and_example_whichever_folder_is_given(tmp_path: Path, b
     assert found.task.goal == "Close it"
 
 
-def test_the_instruction_may_be_in_a_row(tmp_path: Path) -> None:
+def test_instruction_may_be_in_a_row(tmp_path: Path) -> None:
     assert one(run(tmp_path, [row(1, "WAIT", instruction="Open it")], goal=None)).task.goal == "Open it"
 
 
@@ -164,7 +164,7 @@ def test_the_instruction_may_be_in_a_row(tmp_path: Path) -> None:
         ([row(1, "WAIT"), row(2, "WAIT", screenshot_file="../../x.png")], "g", "leaves the folder"),
     ],
 )
-def test_a_broken_run_is_named_and_the_others_are_read(tmp_path: Path, rows: list[Any], goal: str | None, problem: str) -> None:
+def test_broken_run_named_others_read(tmp_path: Path, rows: list[Any], goal: str | None, problem: str) -> None:
     source = run(tmp_path, rows, goal=goal)
     good = source / "m" / "os" / "ex2"
     good.mkdir()
@@ -176,7 +176,7 @@ def test_a_broken_run_is_named_and_the_others_are_read(tmp_path: Path, rows: lis
     assert found.id == "m/os/ex2"
 
 
-def test_rows_are_read_as_well(recording: Recording) -> None:
+def test_row_files_are_read_as_well(recording: Recording) -> None:
     steps = [{"i": 0, "thought": "t", "action": "pyautogui.click(960, 540)"}, {"i": 1, "thought": None, "action": "DONE"}]
     runs = [
         {"id": "osworld/m/e", "platform": "x", "domain": "os", "agent": "m", "goal": "g", "steps": steps, "done_action": True}
@@ -187,13 +187,13 @@ def test_rows_are_read_as_well(recording: Recording) -> None:
     assert list(load_labels(folder)) == [LabelRecord(id="osworld/m/e", success=None, source="oracle")]
 
 
-def test_a_source_without_runs_is_an_error(tmp_path: Path) -> None:
+def test_source_without_runs_refused(tmp_path: Path) -> None:
     for source in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UsageError):
             list(load(source))
 
 
-def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
+def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     source = run(tmp_path, [row(1, "pyautogui.click(50, 50)")])
     assert main(["convert", "osworld", str(source), "-o", str(tmp_path / "out")]) == 0
     (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
@@ -204,7 +204,7 @@ def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.labelled
-def test_the_real_recordings_are_read_whole(real: Callable[[str], Path]) -> None:
+def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("osworld_text")
     found = [item for item in load(folder) if isinstance(item, Trajectory)]
     assert len(found) == 450

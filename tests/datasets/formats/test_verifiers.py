@@ -74,7 +74,7 @@ def write(path: Path, *rows: dict[str, Any] | str) -> Path:
     return path
 
 
-def test_a_result_becomes_a_trajectory(tmp_path: Path) -> None:
+def test_result_becomes_a_trajectory(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text('{"env_id": "shop", "model": "m", "avg_reward": 1.0}')
     (found,) = load(write(tmp_path / "results.jsonl", row()))
     assert isinstance(found, Trajectory)
@@ -89,7 +89,7 @@ def test_a_result_becomes_a_trajectory(tmp_path: Path) -> None:
     assert found.metadata == {"env_id": "shop", "truncated": False, "prompt_tokens": 100.0, "completion_tokens": 20.0}
 
 
-def test_a_trace_becomes_a_trajectory_of_its_last_branch(tmp_path: Path) -> None:
+def test_trace_gives_its_last_branch(tmp_path: Path) -> None:
     write(tmp_path / "run" / "traces.jsonl", {"id": "e", "env": {"id": "shop"}, "traces": [trace(), trace(id="t2")]})
     first, second = load(tmp_path)
     assert isinstance(first, Trajectory)
@@ -98,7 +98,7 @@ def test_a_trace_becomes_a_trajectory_of_its_last_branch(tmp_path: Path) -> None
     assert first.metadata == {"env_id": "shop", "branches": 2, "truncated": False}
 
 
-def test_neither_the_truth_nor_the_score_is_in_a_trajectory(tmp_path: Path) -> None:
+def test_truth_and_score_stay_out(tmp_path: Path) -> None:
     write(tmp_path / "a" / "results.jsonl", row())
     write(tmp_path / "b" / "traces.jsonl", {"traces": [trace()]})
     for found in load(tmp_path):
@@ -106,7 +106,7 @@ def test_neither_the_truth_nor_the_score_is_in_a_trajectory(tmp_path: Path) -> N
         assert not [word for word in ("SECRET", "0.125", "reward", "correct") if word in repr(found)]
 
 
-def test_ids_tell_rollouts_and_files_apart_and_labels_join(tmp_path: Path) -> None:
+def test_ids_unique_and_labels_join(tmp_path: Path) -> None:
     write(tmp_path / "a" / "results.jsonl", row(), row(example_id=8), row(prompt=5), row(reward=0.25))
     write(tmp_path / "b" / "results.jsonl", row())
     found = list(load(tmp_path))
@@ -114,7 +114,7 @@ def test_ids_tell_rollouts_and_files_apart_and_labels_join(tmp_path: Path) -> No
     assert [label.id for label in load_labels(tmp_path)] == ["a/7/0", "a/8/0", "a/7/1", "a/7/2", "b/7/0"]
 
 
-def test_rewards_are_labels_of_their_own_source(tmp_path: Path) -> None:
+def test_rewards_are_a_source_of_their_own(tmp_path: Path) -> None:
     rows = [row(), row(reward=0.4), row(reward=None), row(reward=0.0, error={"error": "Timeout"})]
     assert list(load_labels(write(tmp_path / "results.jsonl", *rows))) == [
         LabelRecord(id="7/0", success=True, source="reward", note="reward 1"),
@@ -124,7 +124,7 @@ def test_rewards_are_labels_of_their_own_source(tmp_path: Path) -> None:
     ]
 
 
-def test_the_rewards_of_a_trace_are_weighed(tmp_path: Path) -> None:
+def test_trace_rewards_are_weighed(tmp_path: Path) -> None:
     traces = [trace(), trace(id="t2", rewards={"exact": None}), trace(id="t3", ok=False), trace(id="t4", rewards={})]
     traces.append(trace(id="t5", rewards={"exact": {"score": None, "weight": 1.0}}))
     assert list(load_labels(write(tmp_path / "traces.jsonl", {"traces": traces}))) == [
@@ -135,7 +135,7 @@ def test_the_rewards_of_a_trace_are_weighed(tmp_path: Path) -> None:
     ]
 
 
-def test_what_broke_a_rollout_off_is_its_error(tmp_path: Path) -> None:
+def test_rollout_break_is_its_error(tmp_path: Path) -> None:
     write(
         tmp_path / "a" / "results.jsonl", row(error={"error": "Timeout", "error_chain_str": "Timeout: 60 s"}, completion=None)
     )
@@ -143,7 +143,7 @@ def test_what_broke_a_rollout_off_is_its_error(tmp_path: Path) -> None:
     assert [found.error for found in load(tmp_path) if isinstance(found, Trajectory)] == ["Timeout: 60 s", "Timeout: 60 s"]
 
 
-def test_prompt_and_completion_may_be_plain_text(tmp_path: Path) -> None:
+def test_prompt_and_completion_as_text(tmp_path: Path) -> None:
     (found,) = load(write(tmp_path / "results.jsonl", row(prompt="How much?", completion="3")))
     assert isinstance(found, Trajectory)
     assert (found.task.goal, found.answer) == ("How much?", "3")
@@ -164,7 +164,7 @@ def test_prompt_and_completion_may_be_plain_text(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_row_is_named_and_the_others_are_read(tmp_path: Path, name: str, bad: Any, problem: str) -> None:
+def test_broken_row_named_others_read(tmp_path: Path, name: str, bad: Any, problem: str) -> None:
     good = row() if name == "results.jsonl" else {"traces": [trace()]}
     first, second = load(write(tmp_path / name, bad, good))
     assert isinstance(first, BadLine)
@@ -173,13 +173,13 @@ def test_a_broken_row_is_named_and_the_others_are_read(tmp_path: Path, name: str
     assert isinstance(second, Trajectory)
 
 
-def test_a_source_without_results_is_an_error(tmp_path: Path) -> None:
+def test_no_results_are_an_error(tmp_path: Path) -> None:
     for source in (tmp_path, tmp_path / "missing.jsonl"):
         with pytest.raises(UsageError):
             list(load(source))
 
 
-def test_the_converted_folder_stands_alone(tmp_path: Path) -> None:
+def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     write(tmp_path / "in" / "results.jsonl", row(), row())
     assert main(["convert", "verifiers", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     found = list(read_trajectories(tmp_path / "out" / "trajectories.jsonl"))

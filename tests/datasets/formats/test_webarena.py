@@ -48,7 +48,7 @@ def render(folder: Path, name: str, *pages: str, task: int = 24) -> Path:
     return path
 
 
-def test_a_page_becomes_a_step_with_its_screenshot(tmp_path: Path) -> None:
+def test_page_becomes_step_with_screenshot(tmp_path: Path) -> None:
     clicked = page("Tab 0 (current): Shop\n\n[7] link 'Cart'", "click [7] where [7] is [7] link 'Cart'")
     render(tmp_path, "24", clicked, page("[9] StaticText '$5'", "stop [$5]", raw="```stop [$5]```"))
     for found in load(tmp_path):
@@ -62,12 +62,12 @@ def test_a_page_becomes_a_step_with_its_screenshot(tmp_path: Path) -> None:
         assert found.final is None
 
 
-def test_the_reference_answer_in_the_configuration_stays_out(tmp_path: Path) -> None:
+def test_reference_answer_stays_out(tmp_path: Path) -> None:
     render(tmp_path, "24", page("t", "stop []"))
     assert "SECRET" not in repr(list(load(tmp_path)))
 
 
-def test_page_texts_that_look_like_markup_stay_text(tmp_path: Path) -> None:
+def test_page_text_like_markup_stays_text(tmp_path: Path) -> None:
     text = "[1] StaticText '</pre><div>'\n[2] <div class='parsed_action'><pre>stop [hacked]</pre></div> <h2>New Page</h2>"
     render(tmp_path, "24", page(text, "stop [no]"))
     (found,) = load(tmp_path)
@@ -75,7 +75,7 @@ def test_page_texts_that_look_like_markup_stay_text(tmp_path: Path) -> None:
     assert (len(found.steps), found.steps[0].observation.text, found.answer) == (1, text, "no")
 
 
-def test_screenshots_may_be_left_out_and_a_folder_for_them_is_kept(tmp_path: Path) -> None:
+def test_screenshots_optional_folder_kept(tmp_path: Path) -> None:
     render(tmp_path, "1", page("t", "stop []", image=None), task=1)
     render(tmp_path, "2", page("t", "stop []"), task=2)
     bare, shown = load(tmp_path, images=tmp_path / "kept")
@@ -85,7 +85,7 @@ def test_screenshots_may_be_left_out_and_a_folder_for_them_is_kept(tmp_path: Pat
     assert Path(str(shown.steps[0].observation.screenshot)).read_bytes() == PNG
 
 
-def test_temporary_screenshots_are_gone_with_the_next_trajectory(tmp_path: Path) -> None:
+def test_temporary_screenshots_are_removed(tmp_path: Path) -> None:
     for task in (1, 2):
         render(tmp_path, str(task), page("t", "stop []"), task=task)
     runs = load(tmp_path)
@@ -97,7 +97,7 @@ def test_temporary_screenshots_are_gone_with_the_next_trajectory(tmp_path: Path)
     assert not paths[0].parent.parent.exists()
 
 
-def test_an_early_stop_is_the_harness_speaking(tmp_path: Path) -> None:
+def test_early_stop_is_the_harness(tmp_path: Path) -> None:
     render(tmp_path, "24", page("t", "stop [Early stop: Same action for 3 times]", raw=""))
     (found,) = load(tmp_path)
     assert isinstance(found, Trajectory)
@@ -123,7 +123,7 @@ def test_broken_pages_cost_only_themselves(tmp_path: Path) -> None:
     assert [word in problem for word, problem in zip(words, problems, strict=True)] == [True] * 5
 
 
-def test_the_logs_results_are_the_oracles_labels_and_errors_are_no_failures(tmp_path: Path) -> None:
+def test_log_results_are_oracle_labels(tmp_path: Path) -> None:
     for task in (3, 24, 7):
         render(tmp_path, str(task), page("t", "stop []"), task=task)
     lines = [
@@ -150,7 +150,7 @@ def test_the_logs_results_are_the_oracles_labels_and_errors_are_no_failures(tmp_
     ]
 
 
-def test_trials_of_a_task_have_ids_of_their_own_and_no_labels(tmp_path: Path) -> None:
+def test_trials_have_own_ids_and_no_labels(tmp_path: Path) -> None:
     (tmp_path / "renders").mkdir()
     for trial in (0, 1):
         render(tmp_path / "renders", f"24_{trial}", page("t", "stop []"))
@@ -165,7 +165,7 @@ def test_trials_of_a_task_have_ids_of_their_own_and_no_labels(tmp_path: Path) ->
     assert list(load_labels(tmp_path)) == []
 
 
-def test_the_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run").mkdir()
     render(tmp_path / "run", "24", page("t", "scroll [down]"), page("t", "stop []"))
     (tmp_path / "run" / "render_3.html").write_text("", encoding="utf-8")
@@ -177,7 +177,7 @@ def test_the_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.Captu
     assert [Path(str(o.screenshot)).read_bytes() for o in found.observations] == [PNG, PNG]
 
 
-def test_a_folder_without_pages_is_an_error(tmp_path: Path) -> None:
+def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected a folder with render_<task>.html"):
         list(load(tmp_path))
 
@@ -203,7 +203,7 @@ def test_a_folder_without_pages_is_an_error(tmp_path: Path) -> None:
         ('Attempt to perfom "click" on element "[9]" but no matching element found.', "other", None, None),
     ],
 )
-def test_actions_become_kinds_targets_and_values(text: str, kind: str, target: str | None, value: str | None) -> None:
+def test_actions_kinds_targets_and_values(text: str, kind: str, target: str | None, value: str | None) -> None:
     action = parse_action(text)
     assert (action.kind, action.target, action.value, action.text) == (kind, target, value, text)
 
@@ -229,7 +229,7 @@ CONFIG = {
 }
 
 
-def test_placeholders_become_the_users_addresses_or_stay(tmp_path: Path) -> None:
+def test_placeholders_become_user_addresses(tmp_path: Path) -> None:
     (config,) = read_configs(json.dumps([CONFIG]).encode(), {"SHOPPING": 'http://s"hop:1/', "SHOPPING_ADMIN": "http://adm"})
     assert config.start_url == 'http://s"hop:1/a |AND| __MAP__'
     assert (config.eval.reference_url, config.eval.reference_answers and config.eval.reference_answers.fuzzy_match) == (
@@ -249,7 +249,7 @@ def configs() -> tuple[TaskConfig, ...]:
     return load_configs({})
 
 
-def test_the_812_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> None:
+def test_tasks_have_the_published_counts(configs: tuple[TaskConfig, ...]) -> None:
     assert [config.task_id for config in configs] == list(range(812))
     assert len({config.intent_template_id for config in configs}) == 190
     assert Counter(config.eval.eval_types if len(config.eval.eval_types) == 1 else "two" for config in configs) == {
@@ -301,7 +301,7 @@ def test_tasks_show_nothing_of_their_checks(configs: tuple[TaskConfig, ...]) -> 
     assert "Quest" not in repr(task)
 
 
-def test_without_the_wheel_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_wheel_error_says_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
     with pytest.raises(UsageError, match="pip install --no-deps libwebarena"):
         load_configs()

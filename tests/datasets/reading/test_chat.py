@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
-from prill.datasets.reading.images import Unpacked, albums
+from prill.datasets.reading.images import RecordImages, image_store
 from prill.errors import InputError
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
@@ -17,8 +17,8 @@ GOAL = {"role": "user", "content": "Buy tea"}
 
 
 def read(folder: Path, *messages: dict[str, Any], goal: str | None = None) -> Conversation:
-    with albums(folder) as store:
-        return conversation(msgspec.convert(messages, list[ChatMessage]), Unpacked(store), goal=goal)
+    with image_store(folder) as store:
+        return conversation(msgspec.convert(messages, list[ChatMessage]), RecordImages(store), goal=goal)
 
 
 def calls(*given: tuple[str, str, str], **more: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def result(id: str, content: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
-def test_calls_are_actions_and_results_what_was_seen_before_the_next(tmp_path: Path) -> None:
+def test_calls_are_actions_results_are_seen(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         {"role": "system", "content": "You are an agent"},
@@ -51,20 +51,20 @@ def test_calls_are_actions_and_results_what_was_seen_before_the_next(tmp_path: P
     assert (found.answer, found.final) == ("Bought.", None)
 
 
-def test_a_conversation_that_ends_with_a_result_has_a_final_state_and_no_answer(tmp_path: Path) -> None:
+def test_ending_in_result_has_final_state(tmp_path: Path) -> None:
     found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", "Done"))
     assert found.final is not None
     assert (found.final.text, found.answer, len(found.steps)) == ("Done", None, 1)
 
 
-def test_results_of_calls_made_together_are_put_behind_their_own_call(tmp_path: Path) -> None:
+def test_results_stand_behind_their_own_call(tmp_path: Path) -> None:
     found = read(tmp_path, GOAL, calls(("a", "f", "{}"), ("b", "g", "{}"), content="both"), result("b", "B"), result("a", "A"))
     assert [(s.action.text, s.observation.text, s.thought) for s in found.steps] == [("f()", None, "both"), ("g()", "A", None)]
     assert found.final is not None
     assert found.final.text == "B"
 
 
-def test_an_environment_that_speaks_as_the_user_is_an_observation(tmp_path: Path) -> None:
+def test_speaking_environment_is_observed(tmp_path: Path) -> None:
     found = read(
         tmp_path,
         GOAL,
@@ -79,7 +79,7 @@ def test_an_environment_that_speaks_as_the_user_is_an_observation(tmp_path: Path
     assert found.goal == "Buy tea"
 
 
-def test_only_the_last_action_can_end_the_run(tmp_path: Path) -> None:
+def test_only_last_action_ends_the_run(tmp_path: Path) -> None:
     found = read(
         tmp_path, GOAL, calls(("a", "done", '{"text": "1"}')), result("a", "no"), calls(("b", "done", '{"text": "2"}'))
     )
@@ -87,7 +87,7 @@ def test_only_the_last_action_can_end_the_run(tmp_path: Path) -> None:
     assert found.answer == "2"
 
 
-def test_a_call_may_be_json_text_or_without_a_function(tmp_path: Path) -> None:
+def test_call_as_json_or_without_function(tmp_path: Path) -> None:
     text = '{"id": "a", "name": "click", "arguments": "{\\"index\\": 3}"}'
     found = read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [text, {"name": "wait", "arguments": {"s": 1}}]})
     assert [(s.action.kind, s.action.target, s.action.text) for s in found.steps] == [
@@ -96,20 +96,20 @@ def test_a_call_may_be_json_text_or_without_a_function(tmp_path: Path) -> None:
     ]
 
 
-def test_a_picture_in_the_network_is_named_and_not_fetched(tmp_path: Path) -> None:
+def test_network_picture_is_not_fetched(tmp_path: Path) -> None:
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", [part]))
     assert found.final is not None
     assert (found.final.text, found.final.screenshot) == ("[picture at https://example.com/a.png]", None)
 
 
-def test_the_goal_is_what_the_task_says_when_no_user_speaks(tmp_path: Path) -> None:
+def test_goal_of_task_when_no_user_speaks(tmp_path: Path) -> None:
     assert read(tmp_path, {"role": "assistant", "content": "hi"}, goal="Buy tea").goal == "Buy tea"
     with pytest.raises(InputError, match="no goal"):
         read(tmp_path, {"role": "assistant", "content": "hi"})
 
 
 @pytest.mark.parametrize("call", ["{", '{"id": "a"}', {"id": "a"}])
-def test_a_broken_call_is_an_error(tmp_path: Path, call: Any) -> None:
+def test_broken_call_is_an_error(tmp_path: Path, call: Any) -> None:
     with pytest.raises(InputError, match="tool call"):
         read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [call]})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.reading import records as rows
-from prill.datasets.reading.records import decoded, read_rows, sound, whole_file
+from prill.datasets.reading.records import decode_json, read_file, read_rows, valid_unicode
 from prill.errors import InputError
 from prill.store import BadLine
 
@@ -23,13 +23,13 @@ class Row:
     id: str
 
 
-def test_brackets_without_end_cost_their_row_only(tmp_path: Path) -> None:
+def test_endless_brackets_cost_their_row(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text(f'{{"id": "a"}}\n{{"x": {DEEP}, "id": "b"}}\n{{"id": "c"}}\n', encoding="utf-8")
     found = list(read_rows(tmp_path / "r.jsonl", Row, lambda row: [row.id]))
     assert [item.place.rpartition(":")[2] if isinstance(item, BadLine) else item for item in found] == ["a", "2", "c"]
 
 
-def test_of_a_cut_archive_the_rows_before_the_cut_stay(tmp_path: Path) -> None:
+def test_cut_archive_keeps_rows_before_cut(tmp_path: Path) -> None:
     lines = [json.dumps({"id": os.urandom(40).hex()}) for _ in range(3000)]
     data = gzip.compress("\n".join(lines).encode())
     (tmp_path / "r.jsonl.gz").write_bytes(data[: len(data) // 2])
@@ -40,28 +40,28 @@ def test_of_a_cut_archive_the_rows_before_the_cut_stay(tmp_path: Path) -> None:
     assert "cannot be read further" in last.message
 
 
-def test_an_archive_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "_LARGEST", 2**20)
     (tmp_path / "bomb.json.gz").write_bytes(gzip.compress(bytes(2**21)))
     (tmp_path / "large.json").write_bytes(bytes(2**21))
     with pytest.raises(InputError, match="holds more than 1 MiB"):
-        whole_file(tmp_path / "bomb.json.gz")
-    assert len(whole_file(tmp_path / "large.json")) == 2**21
+        read_file(tmp_path / "bomb.json.gz")
+    assert len(read_file(tmp_path / "large.json")) == 2**21
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"id": 1}', b"\xff", DEEP.encode()])
-def test_what_is_no_such_record_is_one_kind_of_error(data: bytes) -> None:
+def test_wrong_records_are_one_error(data: bytes) -> None:
     with pytest.raises(InputError):
-        decoded(data, Row)
+        decode_json(data, Row)
 
 
 @pytest.mark.parametrize("name", ["absent", "folder", "damaged.gz"])
-def test_files_that_cannot_be_read_are_the_same_kind_of_error(tmp_path: Path, name: str) -> None:
+def test_unreadable_files_are_one_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(os.urandom(99))[:40] + b"\xff" * 30)
     with pytest.raises(InputError, match="cannot be read"):
-        whole_file(tmp_path / name)
+        read_file(tmp_path / name)
 
 
-def test_halves_of_characters_are_joined_or_replaced() -> None:
-    assert [sound(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]
+def test_lone_surrogates_joined_or_replaced() -> None:
+    assert [valid_unicode(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]

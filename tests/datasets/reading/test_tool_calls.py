@@ -22,7 +22,7 @@ from prill.types import Action
         ("", "other"),
     ],
 )
-def test_names_become_kinds_whatever_stands_before_them(name: str, kind: str) -> None:
+def test_names_become_kinds_despite_prefix(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
@@ -43,16 +43,16 @@ def test_names_become_kinds_whatever_stands_before_them(name: str, kind: str) ->
         ("click", "[1, 2]", Action("click", "click([1, 2])")),
     ],
 )
-def test_arguments_become_parts_of_the_action(name: str, arguments: dict[str, object] | str, expected: Action) -> None:
+def test_arguments_become_action_parts(name: str, arguments: dict[str, object] | str, expected: Action) -> None:
     assert tool_action(name, arguments) == expected
 
 
-def test_an_action_argument_names_the_kind() -> None:
+def test_action_argument_names_the_kind() -> None:
     found = tool_action("computer", {"action": "left_click", "coordinate": [50, 20]}, (100, 200))
     assert (found.kind, found.point) == ("click", (0.5, 0.1))
 
 
-def test_places_need_a_screen_and_lie_on_it() -> None:
+def test_places_need_a_screen() -> None:
     assert tool_action("click", {"x": 50, "y": 20}).point is None
     assert tool_action("click", {"x": 50, "y": 20}, (100, 200)).point == (0.5, 0.1)
     for x in (101, -1, "50", None, 10**400):
@@ -67,17 +67,17 @@ def test_places_need_a_screen_and_lie_on_it() -> None:
         {"coordinate": [10, 20], "coordinate2": [50, 100]},
     ],
 )
-def test_a_drag_has_two_places(arguments: dict[str, object]) -> None:
+def test_drag_has_a_start_and_an_end(arguments: dict[str, object]) -> None:
     found = tool_action("drag", arguments, (100, 200))
     assert (found.point, found.end_point) == ((0.1, 0.1), (0.5, 0.5))
 
 
-def test_one_place_of_a_drag_says_neither_beginning_nor_end() -> None:
+def test_drag_with_one_place_has_none() -> None:
     found = tool_action("left_click_drag", {"coordinate": [50, 100]}, (100, 200))
     assert (found.point, found.end_point) == (None, None)
 
 
-def test_the_screen_is_as_large_as_a_tool_states() -> None:
+def test_screen_size_as_a_tool_states() -> None:
     tools = [
         {"type": "function", "function": {"name": "f"}},
         {"type": "computer", "display_width_px": 800, "display_height_px": 600},

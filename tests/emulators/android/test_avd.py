@@ -17,7 +17,7 @@ import pytest
 
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.avd import PREFIX, Avd, copy_avd
-from prill.emulators.android.environment import Android
+from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.requirements import android_tools
 from prill.errors import EnvironmentFailure, UsageError
 from prill.testing.android import FakeAdb, write_avd, write_tools
@@ -67,7 +67,9 @@ def copies() -> list[Path]:
 
 
 async def test_every_episode_has_a_fresh_device_and_none_is_left(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
-    environment = Android(tmp_path / "images", phone=AdbPhone(adb.port), device=avd(adb, home), still_gap=0.0)
+    environment = Android(
+        tmp_path / "images", AndroidSpec(still_gap=0.0), phone=AdbPhone(adb.port), virtual_device=avd(adb, home)
+    )
     for _ in range(2):
         await environment.reset(SETTINGS)
         assert not adb.phones[0].screen.toggles["Bluetooth"]
@@ -193,7 +195,7 @@ async def test_an_emulator_that_dies_ends_the_episode_and_the_next_one_has_a_new
     adb: FakeAdb, home: Path, tmp_path: Path
 ) -> None:
     phone = AdbPhone(adb.port, timeout=2.0)
-    environment = Android(tmp_path / "images", phone=phone, device=avd(adb, home), still_gap=0.0)
+    environment = Android(tmp_path / "images", AndroidSpec(still_gap=0.0), phone=phone, virtual_device=avd(adb, home))
     await environment.reset(SETTINGS)
     [folder] = copies()
     os.kill(int((folder / "emulator.pid").read_text()), signal.SIGKILL)
@@ -219,7 +221,7 @@ async def test_an_emulator_that_ignores_all_words_is_killed(adb: FakeAdb, home: 
 
 async def test_a_snapshot_takes_the_place_of_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     device = avd(adb, home, snapshot="clean")
-    environment = Android(tmp_path / "images", phone=AdbPhone(adb.port), device=device, still_gap=0.0)
+    environment = Android(tmp_path / "images", AndroidSpec(still_gap=0.0), phone=AdbPhone(adb.port), virtual_device=device)
     await environment.reset(SETTINGS)
     phone = adb.phones[0]
     for _ in range(2):

@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
-from prill.emulators.android.environment import Android
+from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone
 from prill.emulators.screenshots import same_screen
 from prill.errors import EnvironmentFailure, UsageError
@@ -53,7 +53,7 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 @pytest.fixture
 async def over_adb(fake_adb: FakeAdb, tmp_path: Path) -> AsyncIterator[Android]:
     """The quick backend alone, for what the environment itself does."""
-    android = Android(tmp_path, phone=AdbPhone(fake_adb.port), still_gap=0.0, idle=0.0)
+    android = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=AdbPhone(fake_adb.port))
     yield android
     await android.close()
 
@@ -68,7 +68,7 @@ def stand(
         phone: Phone = AdbPhone(adb.port)
         if request.param == "appium":
             phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
-        environment = Android(tmp_path_factory.mktemp("images"), phone=phone, still_gap=0.0, idle=0.0)
+        environment = Android(tmp_path_factory.mktemp("images"), AndroidSpec(still_gap=0.0, idle=0.0), phone=phone)
         yield adb, environment
         asyncio.run(environment.close())
 
@@ -181,7 +181,7 @@ async def test_what_is_seen_has_come_to_rest(over_adb: Android, fake_adb: FakeAd
 
 
 async def test_a_screen_that_never_rests_is_looked_at_as_it_is(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, phone=phone, still_gap=0.0, still_timeout=0.3)
+    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, still_timeout=0.3), phone=phone)
     fake_adb.fault("restless")
     seen = await environment.reset(SETTINGS)
     await environment.close()
@@ -254,13 +254,13 @@ async def test_an_app_is_opened_by_its_package_alone(over_adb: Android, fake_adb
 
 
 async def test_commands_prepare_the_phone_before_each_episode(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, phone=phone, prepare=("pm clear com.example.notes",), still_gap=0.0)
+    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
     for _ in range(2):
         fake_adb.phone().screen.notes.append("left over")
         await environment.reset(HOME)
         assert fake_adb.phone().screen.notes == []
     await environment.close()
-    broken = Android(tmp_path, phone=phone, prepare=("no-such-program",), still_gap=0.0)
+    broken = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("no-such-program",)), phone=phone)
     with pytest.raises(EnvironmentFailure, match="`no-such-program` failed on the phone"):
         await broken.reset(HOME)
     await broken.close()
@@ -294,7 +294,7 @@ async def test_several_phones_are_told_apart_at_the_same_time(
 
     with FakeAdb(("emulator-5562", "emulator-5564"), size=(360, 800), frames=0) as adb:
         adb_ports.append(adb.port)
-        one, other = (Android(tmp_path, phone=phone(), device=f"emulator-556{n}", still_gap=0.0) for n in (2, 4))
+        one, other = (Android(tmp_path, AndroidSpec(device=f"emulator-556{n}", still_gap=0.0), phone=phone()) for n in (2, 4))
         await asyncio.gather(one.reset(SETTINGS), other.reset(SEARCH))
         await asyncio.gather(do(one, Action("back")), do(other, Action("type", target="2", value="x\n")))
         assert [phone.screen.page for phone in adb.phones] == ["home", "results"]
@@ -364,7 +364,7 @@ async def test_many_episodes_leave_nothing_behind(
                 phone: Phone = AdbPhone(adb.port)
                 if backend == "appium":
                     phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
-                environment = Android(tmp_path, phone=phone, still_gap=0.0)
+                environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=phone)
                 await environment.reset(SEARCH)
                 await do(environment, Action("type", target="2", value="x"))
                 await environment.close()

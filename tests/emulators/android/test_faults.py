@@ -16,7 +16,7 @@ import pytest
 
 from prill.emulators.android.adb import AdbPhone
 from prill.emulators.android.appium import AppiumPhone
-from prill.emulators.android.environment import Android
+from prill.emulators.android.environment import Android, AndroidSpec
 from prill.emulators.android.phone import Phone, Start
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
@@ -51,13 +51,19 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 
 @pytest.fixture
 async def environment(phone: Phone, tmp_path: Path) -> AsyncIterator[Android]:
-    android = Android(tmp_path, phone=phone, still_gap=0.0, still_timeout=0.2, idle=0.0)
+    android = Android(tmp_path, AndroidSpec(still_gap=0.0, still_timeout=0.2, idle=0.0), phone=phone)
     yield android
     await android.close()
 
 
 def prill_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("prill-appium")]
+
+
+def instrumented(port: int) -> bool:
+    """Whether a command that runs an instrumentation, on a phone of the adb server at `port`, is under way."""
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "args="], capture_output=True, text=True, check=True).stdout
+    return any(f" -P {port} " in line and "am instrument" in line for line in listed.splitlines())
 
 
 class Waiting:
@@ -118,7 +124,7 @@ async def test_a_fault_that_passes_costs_nothing_but_a_new_session(environment: 
 async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_mended(
     appium: str, fake_adb: FakeAdb, tmp_path: Path
 ) -> None:
-    environment = Android(tmp_path, phone=AppiumPhone(appium, adb_port=fake_adb.port), still_gap=0.0, idle=0.0)
+    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     fake_adb.fault("crash")  # as soon as the session has begun
     await environment.reset(SETTINGS)
     sessions = fake_adb.phone().sessions
@@ -133,7 +139,7 @@ async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_m
 
 
 async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, phone=AppiumPhone(appium, adb_port=fake_adb.port), still_gap=0.0)
+    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake_adb.fault("crash")
     with pytest.raises(EnvironmentFailure, match="may have been carried out, so it was not repeated"):
@@ -144,16 +150,16 @@ async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake
 async def test_a_tap_that_cannot_have_been_made_is_made_on_a_new_session(
     appium: str, fake_adb: FakeAdb, tmp_path: Path
 ) -> None:
-    environment = Android(tmp_path, phone=AppiumPhone(appium, adb_port=fake_adb.port), still_gap=0.0)
+    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake = fake_adb.phone()
     # Between two steps, while the agent thinks.
     fake.crashed = True
     fake.running.discard("io.appium.uiautomator2.server")
     end = time.monotonic() + 20
-    while fake.running & {"io.appium.uiautomator2.server"} and time.monotonic() < end:
+    while instrumented(fake_adb.port) and time.monotonic() < end:
         time.sleep(0.05)
-    time.sleep(0.5)  # Appium notices when the instrumentation's command ends
+    time.sleep(0.5)  # Appium is told that the command has ended
     await environment.step(Action("click", point=(0.5, 0.25)))
     assert fake.screen.toggles["Bluetooth"]
     await environment.close()
@@ -166,7 +172,7 @@ async def test_an_appium_server_that_is_killed_ends_the_episode_and_leaves_no_th
 ) -> None:
     with appium_server() as (url, server):
         phone = AppiumPhone(url, adb_port=fake_adb.port, timeout=TIMEOUT)
-        environment = Android(tmp_path, phone=phone, still_gap=0.0, idle=0.0)
+        environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=phone)
         await environment.reset(SETTINGS)
         server.kill()
         server.wait()
@@ -185,7 +191,7 @@ async def test_a_server_that_allows_no_shell_commands_says_how_to_allow_them(
 ) -> None:
     with appium_server() as (url, _):
         phone = AppiumPhone(url, adb_port=fake_adb.port)
-        prepared = Android(tmp_path, phone=phone, prepare=("pm clear com.example.notes",), still_gap=0.0)
+        prepared = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
         with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
             await prepared.reset(SETTINGS)
         await prepared.close()
@@ -204,7 +210,7 @@ async def test_a_server_that_was_never_there_is_said_so(fake_adb: FakeAdb, tmp_p
 async def test_an_adb_server_that_is_not_there_is_started_and_ended_again(adb_path: str, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
-    environment = Android(tmp_path, phone=AdbPhone(port, timeout=TIMEOUT), device="emulator-5998")
+    environment = Android(tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT))
     with pytest.raises(EnvironmentFailure, match="emulator-5998 is not connected; adb sees:"):
         await environment.reset(SETTINGS)
     await environment.close()

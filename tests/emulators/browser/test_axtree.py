@@ -12,7 +12,7 @@ import pytest
 
 from prill.emulators.browser.axtree import Box, Key, Node, lines_of, written
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.types import Action, Task
 
 from .pages import Site, need_chromium, number, tree
@@ -160,7 +160,7 @@ async def test_scrolling_shows_other_lines_and_the_whole_page_shows_all(chromium
     task = Task(goal="g", start_url=f"{site.url}/many")
     window, whole = (
         BrowserEnvironment(tmp_path, browser=chromium),
-        BrowserEnvironment(tmp_path, browser=chromium, whole_page=True),
+        BrowserEnvironment(tmp_path, PageSpec(whole_page=True), browser=chromium),
     )
     first = await window.reset(task)
     below, _ = await window.step(Action("scroll", value="down"))
@@ -170,7 +170,7 @@ async def test_scrolling_shows_other_lines_and_the_whole_page_shows_all(chromium
     assert "\tStaticText 'line 30'" in after
     assert len(set(shown) & set(after)) <= 3
     assert len(tree(await whole.reset(task)).splitlines()) == 301
-    short = BrowserEnvironment(tmp_path, browser=chromium, whole_page=True, max_tokens=300)
+    short = BrowserEnvironment(tmp_path, PageSpec(whole_page=True, max_tokens=300), browser=chromium)
     cut = tree(await short.reset(task)).splitlines()
     assert cut[-1] == f"… {302 - len(cut)} more lines"
     for environment in (window, whole, short):

@@ -13,7 +13,7 @@ from PIL import Image
 
 from prill.actions.webarena import parse_action
 from prill.emulators.browser.chromium import Chromium, Profile
-from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.browser.requirements import web_tools
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
-    environment = BrowserEnvironment(tmp_path / "images", browser=chromium, downloads=tmp_path / "downloads")
+    environment = BrowserEnvironment(tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=chromium)
     yield environment
     await environment.close()
 
@@ -299,7 +299,7 @@ async def test_addresses_that_are_not_of_the_web_are_refused(environment: Browse
 async def test_files_can_be_opened_when_they_are_asked_for(chromium: Chromium, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<title>Local</title>")
-    environment = BrowserEnvironment(tmp_path, browser=chromium, schemes=("file",))
+    environment = BrowserEnvironment(tmp_path, PageSpec(schemes=("file",)), browser=chromium)
     await environment.reset(Task(goal="g"))
     assert head(await after(environment, "goto", value=page.as_uri())) == ["Tab 0 (current): Local"]
     assert head(await after(environment, "goto", value="http://127.0.0.1/"))[1].startswith("! going to 'http://127.0.0.1/' was")
@@ -335,9 +335,11 @@ async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
     environment = BrowserEnvironment(
         tmp_path,
         browser=chromium,
-        prepare=prepare,
-        real_url=lambda url: url.replace("http://shop.example", site.url),
-        shown_url=lambda url: url.replace(site.url, "http://shop.example"),
+        hooks=Hooks(
+            prepare=prepare,
+            real_url=lambda url: url.replace("http://shop.example", site.url),
+            shown_url=lambda url: url.replace(site.url, "http://shop.example"),
+        ),
     )
     task = Task(goal="g", site="shop", start_url="http://shop.example/state")
     for _ in range(2):
@@ -361,14 +363,14 @@ async def test_cookies_that_cannot_be_used_are_named(chromium: Chromium, tmp_pat
 
     if text is not None:
         (tmp_path / "jar.json").write_text(text)
-    environment = BrowserEnvironment(tmp_path, browser=chromium, prepare=prepare)
+    environment = BrowserEnvironment(tmp_path, browser=chromium, hooks=Hooks(prepare=prepare))
     with pytest.raises(UsageError, match="jar.json"):
         await environment.reset(Task(goal="g"))
     await environment.close()
 
 
 async def test_each_episode_leaves_a_trace_when_there_are_to_be_any(chromium: Chromium, site: Site, tmp_path: Path) -> None:
-    environment = BrowserEnvironment(tmp_path, browser=chromium, traces=tmp_path / "traces")
+    environment = BrowserEnvironment(tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium)
     for _ in range(2):
         await opened(environment, f"{site.url}/two")
     await environment.close()
@@ -381,7 +383,7 @@ async def test_a_trace_that_cannot_be_written_disturbs_no_other_episode(
     environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    traced = BrowserEnvironment(tmp_path, browser=chromium, traces=tmp_path / "file" / "traces")
+    traced = BrowserEnvironment(tmp_path, PageSpec(traces=tmp_path / "file" / "traces"), browser=chromium)
     await opened(environment, f"{site.url}/two")
     await opened(traced, f"{site.url}/two")
     await traced.close()

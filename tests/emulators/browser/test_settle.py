@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium
-from prill.emulators.browser.environment import BrowserEnvironment
+from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
 from prill.errors import EnvironmentFailure
 from prill.loop import rollout
 from prill.types import Action, Observation, Step, Task
@@ -26,7 +26,7 @@ PATIENCE = 90.0
 @pytest_asyncio.fixture(loop_scope="module")
 async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
     """One with short bounds."""
-    environment = BrowserEnvironment(tmp_path, browser=chromium, navigation_timeout=3.0, answer_timeout=5.0)
+    environment = BrowserEnvironment(tmp_path, PageSpec(navigation_timeout=3.0, answer_timeout=5.0), browser=chromium)
     yield environment
     async with asyncio.timeout(PATIENCE):
         await environment.close()
@@ -138,7 +138,7 @@ async def test_a_page_is_looked_at_when_it_has_come_to_rest(environment: Browser
 async def test_a_page_that_is_slow_to_answer_is_waited_for(
     chromium: Chromium, site: Site, tmp_path: Path, pause: float | None
 ) -> None:
-    environment = BrowserEnvironment(tmp_path, browser=chromium, pause=pause)
+    environment = BrowserEnvironment(tmp_path, PageSpec(pause=pause), browser=chromium)
     await environment.reset(Task(goal="g", start_url=site.url))
     seen, _ = await environment.step(Action("click", target="link 'slow'"))
     assert seen.url == f"{site.url}/slow"

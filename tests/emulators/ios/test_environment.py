@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from prill.emulators.ios.environment import Ios
+from prill.emulators.ios.environment import Ios, IosSpec
 from prill.emulators.ios.screen import combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import ios_tools
 from prill.emulators.widgets import Element
@@ -282,7 +282,7 @@ async def test_wrong_calls_say_what_to_do(
     with pytest.raises(UsageError, match="call reset first"):
         await make_ios().step(UP)
     with pytest.raises(UsageError, match="is not an executable file"):
-        Ios(tmp_path, companion=str(tmp_path / "none"))
+        Ios(tmp_path, IosSpec(companion=str(tmp_path / "none")))
     monkeypatch.setenv("PRILL_IDB_COMPANION", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no idb_companion found; on a Mac run: brew install"):

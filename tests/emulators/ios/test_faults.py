@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import os
@@ -40,6 +41,12 @@ BOUND, BRIEF = 5.0, 3.0
 async def killed(process: int) -> None:
     """Returns when the event loop has had time to see the connection break, as it has while an agent thinks."""
     os.kill(process, signal.SIGKILL)
+    async with asyncio.timeout(SLACK):
+        # Until the event loop has noticed that its child has ended.
+        with contextlib.suppress(ProcessLookupError):
+            while True:
+                os.kill(process, 0)
+                await asyncio.sleep(0.02)
     await asyncio.sleep(0.3)
 
 
@@ -126,8 +133,8 @@ async def test_what_acts_is_never_sent_twice(
         ("on", {}, {"describe": "die"}, r"description: idb_companion ended \(killed by signal 9\)"),
         ("on", {"boot_timeout": 1.0}, {"accessibility_info": "empty"}, "last it told: a screen without elements"),
         ("on", {}, {"screenshot": "small"}, "the screenshot has 320x200 pixels, but the screen 390x844"),
-        ("on", {}, {"screenshot": "garbage"}, r"the simulator's screenshot is no whole picture \(13 bytes\)"),
-        ("on", {}, {"screenshot": "cut"}, r"the simulator's screenshot is no whole picture \(\d+ bytes\)"),
+        ("on", {}, {"screenshot": "garbage"}, r"the screenshot is no whole picture \(13 bytes\)"),
+        ("on", {}, {"screenshot": "cut"}, r"the screenshot is no whole picture \(\d+ bytes\)"),
         ("on", {}, {"launch": "error"}, "launch: the simulator says: launch was told to fail"),
     ],
     ids=lambda value: "-".join(f"{key}-{word}" for key, word in value.items()) if isinstance(value, dict) else ".",
@@ -205,11 +212,11 @@ async def test_a_copy_that_cannot_be_deleted_fails_the_next_start_and_is_deleted
 KILLED = """
 import asyncio, sys, tempfile
 from pathlib import Path
-from prill.emulators.ios.environment import Ios
+from prill.emulators.ios.environment import Ios, IosSpec
 from prill.types import Task
 companion, tempfile.tempdir, images, restore = sys.argv[1:]
 async def main():
-    phone = Ios(Path(images), companion=companion, restore=restore)
+    phone = Ios(Path(images), IosSpec(companion=companion, restore=restore))
     await phone.reset(Task(id="t", goal="g"))
     print("ready", flush=True)
     await asyncio.sleep(600)

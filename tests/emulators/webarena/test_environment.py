@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.emulators.webarena.environment import Setup, WebArena
+from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
@@ -202,8 +202,9 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
         variables = {name: str(options.pop(name)) for name in list(options) if name.isupper()}
         setups = {f"webarena.{c.task_id}": Setup(sites=c.sites, storage_state=c.storage_state) for c in CONFIGS.values()}
         setups |= options.pop("setups", {})  # type: ignore[arg-type]
-        found = Sites.from_environment(shop.environ | variables)
-        made.append(WebArena(tmp_path / "images", setups, sites=found, browser=browser, **options))  # type: ignore[arg-type]
+        sites = Sites.from_environment(shop.environ | variables)
+        spec = WebArenaSpec(**options)  # type: ignore[arg-type]
+        made.append(WebArena(tmp_path / "images", setups, spec, sites=sites, browser=browser))
         return made[-1]
 
     yield make

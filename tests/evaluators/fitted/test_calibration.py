@@ -33,7 +33,7 @@ from prill.evaluators.fitted.calibration import (
 )
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import (
-    Calibrating,
+    CalibrationResult,
     Goal,
     calibrate,
     mean_cost,
@@ -63,7 +63,7 @@ class Fixed:
         return replace(self.verdict, evaluator=self.info)
 
 
-def calibrated(method: Method = "platt", goal: Goal | None = None, distort: float = 2.0, **options: Any) -> Calibrating:
+def calibrated(method: Method = "platt", goal: Goal | None = None, distort: float = 2.0, **options: Any) -> CalibrationResult:
     """200 runs of 100 tasks; a run with score s**(1/distort) before distortion succeeds that often."""
     dice = random.Random(3)
     chances = [dice.random() for _ in range(200)]
@@ -74,19 +74,19 @@ def calibrated(method: Method = "platt", goal: Goal | None = None, distort: floa
     return calibrate(pair(verdicts, labels), method, goal or Goal(), {str(i): str(i // 2) for i in range(200)}, **options)
 
 
-def test_the_brier_score_is_the_mean_squared_distance() -> None:
+def test_brier_is_mean_squared_distance() -> None:
     # (0.2² + 0.5² + 0.4²) / 3
     assert brier([0.8, 0.5, 0.4], [True, True, False]) == pytest.approx(0.45 / 3)
 
 
-def test_the_bins_have_equal_width_and_the_last_includes_one() -> None:
+def test_bins_of_equal_width_include_one() -> None:
     bins = reliability([0.0, 0.05, 0.1, 0.95, 1.0], [False, True, True, True, False])
     assert bins == [Bin(0.0, 0.1, 2, 0.025, 0.5), Bin(0.1, 0.2, 1, 0.1, 1.0), Bin(0.9, 1.0, 2, 0.975, 0.5)]
     # (2 * |0.025 - 0.5| + 1 * |0.1 - 1| + 2 * |0.975 - 0.5|) / 5
     assert expected_calibration_error(bins) == pytest.approx((0.95 + 0.9 + 0.95) / 5)
 
 
-def test_pooling_gives_the_blocks_of_the_worked_example() -> None:
+def test_isotonic_worked_example() -> None:
     # 1, 0 pool to 1/2; 0, 1, 1, 0 pool step by step: 1/2 then 0 -> 1/3; then 1, 1 then 0 -> 2/3.
     found = fit_isotonic([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [True, False, False, True, True, False])
     assert found.scores == (0.1, 0.3, 0.4, 0.6)
@@ -94,13 +94,13 @@ def test_pooling_gives_the_blocks_of_the_worked_example() -> None:
     assert [found(score) for score in (0.0, 0.2, 0.35, 0.9)] == pytest.approx([1 / 3, 1 / 3, 1 / 2, 2 / 3])
 
 
-def test_equal_scores_are_one_point() -> None:
+def test_isotonic_equal_scores_one_point() -> None:
     found = fit_isotonic([0.5, 0.5, 0.5, 0.9], [True, False, False, True])
     assert (found.scores, found.values) == ((0.5, 0.9), (pytest.approx(1 / 3), 1.0))
 
 
 @given(LABELLED)
-def test_isotonic_is_the_least_squares_fit_that_scikit_learn_finds(rows: list[tuple[float, bool]]) -> None:
+def test_isotonic_matches_scikit_learn(rows: list[tuple[float, bool]]) -> None:
     isotonic = pytest.importorskip("sklearn.isotonic")
     scores, truths = [score for score, _ in rows], [truth for _, truth in rows]
     theirs = isotonic.IsotonicRegression(out_of_bounds="clip").fit(scores, [float(t) for t in truths])
@@ -110,14 +110,14 @@ def test_isotonic_is_the_least_squares_fit_that_scikit_learn_finds(rows: list[tu
 
 
 @given(LABELLED, st.sampled_from(["isotonic", "platt"]))
-def test_a_map_never_falls_and_stays_between_zero_and_one(rows: list[tuple[float, bool]], method: Method) -> None:
+def test_map_rises_within_zero_and_one(rows: list[tuple[float, bool]], method: Method) -> None:
     found = fit_map(method, [score for score, _ in rows], [truth for _, truth in rows])
     values = [found(i / 50) for i in range(51)]
     assert all(0 <= value <= 1 for value in values)
     assert all(low <= high + 1e-12 for low, high in pairwise(values))
 
 
-def test_platt_finds_the_minimum_of_its_loss() -> None:
+def test_platt_minimises_its_loss() -> None:
     logits, truths = [-2.0, -1.0, -0.5, 0.5, 1.0, 3.0], [False, False, True, False, True, True]
     slope, offset = fit_platt(logits, truths)
     targets = [4 / 5 if truth else 1 / 5 for truth in truths]  # (3 + 1) / (3 + 2) and 1 / (3 + 2)
@@ -127,18 +127,18 @@ def test_platt_finds_the_minimum_of_its_loss() -> None:
     assert slope > 0
 
 
-def test_scores_that_are_upside_down_are_not_turned_but_levelled() -> None:
+def test_platt_levels_reversed_scores() -> None:
     slope, offset = fit_platt([-1.0, -2.0, 1.0, 2.0], [True, True, False, False])
     assert (slope, offset) == (0.0, 0.0)
     assert fit_platt([-1.0, -2.0, 1.0], [True, True, False]) == (0.0, pytest.approx(log(3 / 2)))
 
 
-def test_scores_that_part_the_labels_completely_give_no_certainty() -> None:
+def test_platt_separable_is_not_certain() -> None:
     slope, offset = fit_platt([-9.0] * 8 + [9.0] * 8, [False] * 8 + [True] * 8)
     assert sigmoid(slope * 9 + offset) == pytest.approx(9 / 10)
 
 
-def test_the_logit_of_a_certain_score_is_finite() -> None:
+def test_logit_of_certainty_is_finite() -> None:
     assert logit(1.0) == pytest.approx(log(1e6), rel=1e-5)
     assert logit(0.0) == pytest.approx(-logit(1.0))
     assert sigmoid(-1000) == 0.0
@@ -150,11 +150,11 @@ def test_the_logit_of_a_certain_score_is_finite() -> None:
     # All right: 0.05 ** (1 / n). 9 of 10 and 3 of 4 from tables of Clopper and Pearson's limits.
     [(10, 10, 0.05 ** (1 / 10)), (59, 59, 0.05 ** (1 / 59)), (9, 10, 0.6058), (3, 4, 0.2486), (0, 5, 0.0), (0, 0, 0.0)],
 )
-def test_the_bound_of_a_precision_is_exact(right: int, called: int, bound: float) -> None:
+def test_precision_bound_is_exact(right: int, called: int, bound: float) -> None:
     assert precision_bound(right, called) == pytest.approx(bound, abs=1e-4)
 
 
-def test_the_threshold_for_a_precision_is_the_lowest_that_is_sure() -> None:
+def test_threshold_for_precision_is_lowest() -> None:
     scores, truths = [0.9] * 29 + [0.6] * 30 + [0.3] * 20, [True] * 59 + [False] * 20
     # 59 of 59 are right: 0.05 ** (1/59) = 0.9505; 29 of 29 would only give 0.902.
     assert threshold_for_precision(scores, truths, 0.95) == 0.6
@@ -162,21 +162,21 @@ def test_the_threshold_for_a_precision_is_the_lowest_that_is_sure() -> None:
     assert threshold_for_precision(scores, truths, 0.6) == 0.3  # 59 of 79, surely at least 0.65
 
 
-def test_the_figures_of_a_threshold_are_counts() -> None:
+def test_threshold_figures_are_counts() -> None:
     found = operating([0.9, 0.5, 0.5, 0.1], [True, False, True, True], 0.5)
     assert (found.called, found.right) == (3, 2)
     assert (found.precision, found.recall) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert operating([0.1], [False], 0.5).precision is None
 
 
-def test_the_threshold_for_costs_is_where_both_errors_cost_the_same() -> None:
+def test_threshold_for_costs_balances_errors() -> None:
     # Calling a run with probability p a success costs (1 - p) * 1, a failure p * 3.
     assert threshold_for_costs(1, 3) == 0.25
     assert mean_cost([0.9, 0.4, 0.3, 0.1], [False, True, True, False], 0.35, 1, 3) == (1 + 3) / 4
 
 
 @pytest.mark.parametrize("method", ["isotonic", "platt"])
-def test_distorted_scores_are_put_right_on_runs_that_were_held_out(method: Method) -> None:
+def test_distorted_scores_are_put_right(method: Method) -> None:
     made = calibrated(method).calibration
     assert made.after.brier < made.before.brier
     assert made.after.calibration_error < made.before.calibration_error
@@ -185,7 +185,7 @@ def test_distorted_scores_are_put_right_on_runs_that_were_held_out(method: Metho
     assert made.map(0.25) == pytest.approx(0.5, abs=0.15)
 
 
-def test_a_target_precision_is_reached_with_confidence_and_reported_as_tried() -> None:
+def test_target_precision_is_reached() -> None:
     found = calibrated("platt", Goal(precision=0.7))
     assert found.chosen.bound >= 0.7
     assert found.chosen.recall is not None and found.chosen.recall > 0.2
@@ -193,12 +193,12 @@ def test_a_target_precision_is_reached_with_confidence_and_reported_as_tried() -
     assert "0.7" in found.calibration.rule
 
 
-def test_a_precision_out_of_reach_is_an_error_that_names_the_best() -> None:
+def test_unreachable_precision_names_best() -> None:
     with pytest.raises(UsageError, match=r"no threshold .* 0\.99 .* the most that is sure is 0\.[6-9]"):
         calibrated("platt", Goal(precision=0.99))
 
 
-def test_the_threshold_for_costs_costs_less_than_a_constant_answer() -> None:
+def test_cost_threshold_beats_constant() -> None:
     found = calibrated("platt", Goal(costs=(1, 3)))
     assert found.calibration.threshold == 0.25
     assert found.cost is not None and found.constant_cost is not None
@@ -219,7 +219,7 @@ def calibration(tmp_path: Path, **changes: Any) -> Calibration:
     return read_calibration(tmp_path / "c.json")
 
 
-async def test_a_calibrated_judge_gives_the_calibrated_score_and_decides_by_the_threshold(tmp_path: Path) -> None:
+async def test_calibrated_judge_uses_threshold(tmp_path: Path) -> None:
     trajectory = Trajectory(id="x", task=Task(goal="g"))
     for score, says, put_right, decides in ((0.3, False, 0.3, False), (0.5, True, 0.7, True), (0.45, False, 0.6, True)):
         inner = Fixed(Verdict(id="x", success=says, score=score, reason="why", evaluator=INFO))
@@ -232,32 +232,32 @@ async def test_a_calibrated_judge_gives_the_calibrated_score_and_decides_by_the_
     assert judge.estimate(trajectory).calls == 0
 
 
-async def test_a_verdict_without_a_score_counts_as_one_or_zero(tmp_path: Path) -> None:
+async def test_calibrated_missing_score_is_0_or_1(tmp_path: Path) -> None:
     judge = Calibrated(Fixed(Verdict(id="x", success=True, evaluator=INFO)), calibration(tmp_path))
     assert (await judge(Trajectory(id="x", task=Task(goal="g")))).score == 0.9
 
 
-async def test_what_the_judge_leaves_unscored_stays_unscored(tmp_path: Path) -> None:
+async def test_calibrated_unscored_stays_unscored(tmp_path: Path) -> None:
     judge = Calibrated(Fixed(Verdict(id="x", unscored="parse", reason="why", evaluator=INFO)), calibration(tmp_path))
     verdict = await judge(Trajectory(id="x", task=Task(goal="g")))
     assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (None, None, "parse", "why")
 
 
 @pytest.mark.parametrize("change", [{"model": "other"}, {"params": {"frames": 2}}, {"prompt": "p"}, {"version": "2"}])
-def test_a_calibration_of_another_judge_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+def test_calibration_of_other_judge_refused(change: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="for one judge"):
         Calibrated(Fixed(Verdict(id="x", success=True, evaluator=INFO), replace(INFO, **change)), calibration(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[]"])
-def test_a_file_that_is_no_calibration_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
+def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_bytes(content)
     with pytest.raises(UsageError, match="prill calibrate"):
         read_calibration(tmp_path / "c.json")
 
 
 @pytest.mark.parametrize("scores", [(0.6, 0.2), (0.2,), ()])
-def test_a_map_that_is_broken_is_refused(scores: tuple[float, ...], tmp_path: Path) -> None:
+def test_broken_map_is_refused(scores: tuple[float, ...], tmp_path: Path) -> None:
     made = replace(
         calibrated().calibration, map=CalibrationMap(method="isotonic", scores=scores, values=scores[:0] or (0.1, 0.9))
     )
@@ -266,7 +266,7 @@ def test_a_map_that_is_broken_is_refused(scores: tuple[float, ...], tmp_path: Pa
         read_calibration(tmp_path / "c.json")
 
 
-def test_the_diagram_is_one_valid_svg_with_a_mark_for_each_bin_and_escapes_names() -> None:
+def test_diagram_is_valid_escaped_svg() -> None:
     bins = reliability([0.1, 0.5, 0.9], [False, True, True])
     root = ElementTree.fromstring(reliability_svg("<judge> & co", bins, bins[:2]))
     space = "{http://www.w3.org/2000/svg}"

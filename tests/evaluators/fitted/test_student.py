@@ -64,7 +64,7 @@ def judge(kind: str = "student", evidence_only: bool = False) -> Student:
 
 
 @pytest.mark.parametrize("kind", ["student", "prior"])
-async def test_what_was_easy_to_learn_is_learnt(kind: str) -> None:
+async def test_student_learns_easy_outcomes(kind: str) -> None:
     verdicts = [await judge(kind)(run) for run in RUNS]
     right = sum(verdict.success == GOLD[verdict.id] for verdict in verdicts)
     assert right >= (38 if kind == "student" else 32)
@@ -72,7 +72,7 @@ async def test_what_was_easy_to_learn_is_learnt(kind: str) -> None:
     assert all(v.usage.calls == 0 and v.evaluator.name == kind for v in verdicts)
 
 
-async def test_a_saved_judge_says_the_same_as_the_one_that_was_fitted(tmp_path: Path) -> None:
+async def test_saved_judge_says_the_same(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
     loaded = Student.load(tmp_path / "m.json")
     assert [(await loaded(run)).score for run in RUNS] == [(await judge()(run)).score for run in RUNS]
@@ -85,7 +85,7 @@ def test_fitting_twice_gives_the_same_file() -> None:
 
 @pytest.mark.parametrize("kind", ["student", "prior"])
 @given(words=st.text(max_size=40), number=st.integers(0, len(RUNS) - 1))
-def test_rewriting_claims_leaves_the_score_as_it_is_to_the_bit(kind: str, words: str, number: int) -> None:
+def test_claims_do_not_move_the_score(kind: str, words: str, number: int) -> None:
     import asyncio
 
     run = RUNS[number]
@@ -107,7 +107,7 @@ KNOWN = sorted({word for run in RUNS for state in run.observations for word in (
 
 
 @given(words=st.lists(st.sampled_from(KNOWN) | st.text(max_size=12), max_size=30), number=st.integers(0, len(RUNS) - 1))
-def test_by_evidence_only_no_words_on_a_page_can_speak_for_success_but_those_of_the_goal(words: list[str], number: int) -> None:
+def test_evidence_only_ignores_added_words(words: list[str], number: int) -> None:
     import asyncio
 
     run = RUNS[number]
@@ -121,19 +121,19 @@ def test_by_evidence_only_no_words_on_a_page_can_speak_for_success_but_those_of_
     assert after <= before
 
 
-def test_the_words_of_an_evidence_only_judge_speak_against_success_and_are_worth_having() -> None:
+def test_evidence_only_words_speak_against() -> None:
     weights = MODELS["student", True].words["state"].values()
     assert weights and max(weights) < 0
     assert set(MODELS["student", True].words) == {"state"}
 
 
-async def test_with_claims_shown_the_answer_counts() -> None:
+async def test_claims_shown_answer_counts() -> None:
     run = RUNS[0]
     scores = {(await judge()(replace(run, answer=answer))).score for answer in ("done", "cannot be done", None)}
     assert len(scores) == 3
 
 
-def test_screenshots_names_of_agents_and_sites_are_no_features() -> None:
+def test_images_agents_sites_no_features() -> None:
     run = RUNS[0]
     shot = replace(
         run,
@@ -148,14 +148,14 @@ def test_screenshots_names_of_agents_and_sites_are_no_features() -> None:
         assert len(read(run, kind, True).numbers) == len(names(kind, True))
 
 
-def test_the_middle_of_a_huge_page_is_not_read() -> None:
+def test_middle_of_huge_page_is_not_read() -> None:
     pages = [Observation(text="top " * 500 + middle * 50_000 + " end" * 200) for middle in ("one ", "two ")]
     first, second = (read(replace(RUNS[0], final=page), "student", False) for page in pages)
     assert first == second
     assert {"top", "end"} <= first.words["state"]
 
 
-def test_the_end_of_a_run_is_known_from_metadata_else_from_the_last_action() -> None:
+def test_cut_off_from_metadata_or_action() -> None:
     stopped, clicked = RUNS[0], replace(RUNS[0], steps=RUNS[0].steps[:1])
     assert [cut_off(run) for run in (stopped, clicked)] == [False, True]
     assert cut_off(replace(stopped, metadata={"truncated": True}))
@@ -164,12 +164,12 @@ def test_the_end_of_a_run_is_known_from_metadata_else_from_the_last_action() -> 
     assert cut_off(replace(clicked, metadata={"truncated": "no", "terminated": "yes"}))
 
 
-async def test_a_run_without_steps_is_unscored() -> None:
+async def test_run_without_steps_is_unscored() -> None:
     verdict = await judge()(replace(RUNS[0], steps=()))
     assert (verdict.success, verdict.score, verdict.unscored) == (None, None, "no_evidence")
 
 
-async def test_every_other_run_can_be_judged_however_little_it_holds() -> None:
+async def test_sparse_runs_can_be_judged() -> None:
     bare = Trajectory(id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),))
     for kind in ("student", "prior"):
         verdict = await judge(kind)(bare)
@@ -177,7 +177,7 @@ async def test_every_other_run_can_be_judged_however_little_it_holds() -> None:
         assert 0 <= verdict.score <= 1
 
 
-async def test_the_reason_names_words_of_the_page_and_warns_of_a_site_that_the_judge_does_not_know() -> None:
+async def test_reason_names_words_and_new_site() -> None:
     known = await judge()(made(3, False))
     assert "words of the state" in known.reason
     assert "fitted without" not in known.reason
@@ -186,7 +186,7 @@ async def test_the_reason_names_words_of_the_page_and_warns_of_a_site_that_the_j
     assert (abroad.score, judge().knows(None)) == (known.score, True)
 
 
-def test_judging_needs_neither_scikit_learn_nor_numpy(tmp_path: Path) -> None:
+def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
     program = (
         "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
@@ -200,7 +200,7 @@ def test_judging_needs_neither_scikit_learn_nor_numpy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": "x"}', b"[1]"])
-def test_a_file_that_is_no_fitted_judge_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
+def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(content)
     with pytest.raises(UsageError, match=r"m\.json: no fitted judge .*prill fit"):
         Student.load(tmp_path / "m.json")
@@ -215,13 +215,13 @@ def test_a_file_that_is_no_fitted_judge_is_a_usage_error(content: bytes, tmp_pat
         {"kind": "prior"},
     ],
 )
-def test_a_judge_of_another_version_has_to_be_fitted_again(change: dict[str, Any], tmp_path: Path) -> None:
+def test_other_version_must_be_refitted(change: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(encode(replace(MODELS["student", False], **change)))
     with pytest.raises(UsageError, match="prill fit"):
         Student.load(tmp_path / "m.json")
 
 
-def test_the_card_counts_the_data_and_has_held_out_figures_for_both_sites() -> None:
+def test_card_counts_data_and_both_sites() -> None:
     card = MODELS["student", False].card
     assert (card.runs, card.tasks, card.successes, card.left_out) == (40, 20, 20, 0)
     assert card.sites == {"forum": 20, "shop": 20}
@@ -231,20 +231,20 @@ def test_the_card_counts_the_data_and_has_held_out_figures_for_both_sites() -> N
     assert "scikit-learn" in card.versions
 
 
-def test_runs_without_a_decided_label_or_without_steps_are_left_out_and_counted() -> None:
+def test_unusable_runs_are_counted() -> None:
     gold = {**GOLD, RUNS[0].id: None}
     runs = [*RUNS, replace(RUNS[1], id="unlabelled"), replace(RUNS[2], steps=())]
     found, left_out = examples(runs, gold, "prior", False)
     assert (len(found), left_out) == (39, 3)
 
 
-def test_a_word_of_fewer_than_three_tasks_is_not_learnt() -> None:
+def test_rare_words_are_not_learnt() -> None:
     words = MODELS["student", False].words["state"]
     assert "thank" in words
     assert "7" not in words
 
 
-def test_labels_that_mean_nothing_give_figures_that_say_so() -> None:
+def test_meaningless_labels_show_in_figures() -> None:
     coin = random.Random(5)
     gold: dict[str, bool | None] = {run.id: coin.random() < 0.5 for run in RUNS}
     found, _ = examples(RUNS, gold, "student", False)
@@ -254,18 +254,18 @@ def test_labels_that_mean_nothing_give_figures_that_say_so() -> None:
 
 
 @pytest.mark.parametrize("runs", [RUNS[:10], [r for r in RUNS if GOLD[r.id]], [replace(r, task=RUNS[0].task) for r in RUNS]])
-def test_too_few_runs_are_an_error_that_says_what_is_needed(runs: list[Trajectory]) -> None:
+def test_too_few_runs_say_what_is_needed(runs: list[Trajectory]) -> None:
     with pytest.raises(UsageError, match="at least 10 of each"):
         fitted(runs=runs)
 
 
-def test_without_scikit_learn_fitting_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_scikit_learn_says_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(UsageError, match=r"pip install 'prill\[student\]'"):
         fitted()
 
 
-def test_held_out_figures_are_those_computed_by_hand() -> None:
+def test_held_out_figures_by_hand() -> None:
     figures = held_out([True, True, False, False, False], [0.9, 0.4, 0.6, 0.1, 0.4])
     # Pairs of a success and a failure: 0.9 beats all three; 0.4 beats 0.1, ties 0.4, loses to 0.6.
     assert figures.auc == pytest.approx(4.5 / 6)
@@ -279,7 +279,7 @@ def test_held_out_figures_are_those_computed_by_hand() -> None:
     count=st.integers(2, 6),
     seed=st.integers(),
 )
-def test_folds_never_split_a_task_and_spread_successes(rows: list[tuple[int, bool]], count: int, seed: int) -> None:
+def test_folds_never_split_a_task(rows: list[tuple[int, bool]], count: int, seed: int) -> None:
     tasks, truths = [task for task, _ in rows], [truth for _, truth in rows]
     fold_of = grouped_folds(tasks, truths, count, seed)
     assert all(len({f for f, t in zip(fold_of, tasks, strict=True) if t == task}) == 1 for task in tasks)
@@ -307,7 +307,7 @@ def recorded() -> Callable[[], tuple[list[Trajectory], dict[str, bool | None]]]:
 @pytest.mark.slow
 @pytest.mark.labelled
 @pytest.mark.parametrize(("kind", "least_auc", "least_accuracy"), [("student", 0.90, 0.82), ("prior", 0.82, 0.738)])
-def test_on_recorded_runs_held_out_figures_reach_the_bars(
+def test_recorded_runs_reach_the_bars(
     kind: Kind,
     least_auc: float,
     least_accuracy: float,
@@ -324,7 +324,7 @@ def test_on_recorded_runs_held_out_figures_reach_the_bars(
 
 @pytest.mark.slow
 @pytest.mark.labelled
-def test_the_card_of_recorded_runs_reports_each_benchmark_left_out(
+def test_recorded_card_has_each_benchmark(
     recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
 ) -> None:
     runs, gold = recorded()

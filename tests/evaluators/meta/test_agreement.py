@@ -38,7 +38,7 @@ def values(found: Agreement) -> dict[str, float]:
     return {figure.name: round(figure.value, 4) for figure in found.figures}
 
 
-def test_the_figures_are_those_of_the_worked_example() -> None:
+def test_figures_of_the_worked_example() -> None:
     found = table(60, 70, 650, 32)
     expected = {"accuracy": 0.8744, "precision": 0.4615, "recall": 0.6522, "F1": 0.5405, "specificity": 0.9028, "NPV": 0.9531}
     assert values(found).items() >= expected.items()
@@ -46,12 +46,12 @@ def test_the_figures_are_those_of_the_worked_example() -> None:
     assert found.judged == 812
 
 
-def test_kappa_is_agreement_beyond_chance() -> None:
+def test_kappa_is_beyond_chance() -> None:
     # Observed 0.70; by chance 0.5 * 0.6 + 0.5 * 0.4 = 0.50; (0.70 - 0.50) / (1 - 0.50).
     assert values(table(20, 5, 15, 10))["kappa"] == 0.4
 
 
-def test_a_judge_that_always_says_failure_has_precision_zero_and_no_exception() -> None:
+def test_always_failure_has_precision_zero() -> None:
     found = table(0, 0, 70, 30)
     figures = by_name(found.figures)
     assert (figures["precision"].value, figures["precision"].undefined) == (0.0, True)
@@ -59,13 +59,13 @@ def test_a_judge_that_always_says_failure_has_precision_zero_and_no_exception() 
     assert (figures["accuracy"].value, found.majority, found.majority_answer) == (0.7, 0.7, False)
 
 
-def test_labels_of_one_kind_leave_the_other_kind_undefined() -> None:
+def test_one_kind_of_labels_leaves_undefined() -> None:
     figures = by_name(table(8, 0, 0, 2).figures)
     assert figures["recall"].value == 0.8
     assert [figures[name].undefined for name in ("specificity", "balanced accuracy", "recall")] == [True, True, False]
 
 
-def test_unscored_verdicts_are_counted_by_reason_and_lower_only_the_fixed_denominator() -> None:
+def test_unscored_lower_one_accuracy_only() -> None:
     verdicts = [verdict("a", True), verdict("b", False), verdict("c", None, "parse"), verdict("d", None, "timeout")]
     found = agreement(verdicts, [LabelRecord(id=i, success=i == "a") for i in "abcd"])
     assert (found.judged, dict(found.unscored)) == (2, {"parse": 1, "timeout": 1})
@@ -78,33 +78,33 @@ def test_nothing_judged_is_still_an_answer() -> None:
     assert by_name(found.figures)["accuracy"].undefined
 
 
-def test_what_has_no_counterpart_is_counted() -> None:
+def test_unmatched_records_are_counted() -> None:
     labels = [LabelRecord(id="b", success=True), LabelRecord(id="c", success=None), LabelRecord(id="x", success=True)]
     found = agreement([verdict(i, True) for i in "abc"], labels)
     assert (found.judged, found.verdicts_without_label, found.labels_without_verdict, found.undecided) == (1, 1, 1, 1)
 
 
-def test_the_first_decided_annotator_counts() -> None:
+def test_first_decided_annotator_counts() -> None:
     opinions = [None, False, True]
     labels = [LabelRecord(id="a", success=said, annotator=str(i)) for i, said in enumerate(opinions)]
     assert agreement([verdict("a", False)], labels).confusion.tn == 1
 
 
-def test_the_last_verdict_of_an_id_counts() -> None:
+def test_last_verdict_of_an_id_counts() -> None:
     found = agreement([verdict("a", None, "timeout"), verdict("a", True)], [LabelRecord(id="a", success=True)])
     assert (found.judged, found.confusion.tp, found.unscored) == (1, 1, {})
 
 
-def test_labels_of_several_sources_are_never_mixed() -> None:
+def test_label_sources_are_never_mixed() -> None:
     labels = [LabelRecord(id="a", success=True), LabelRecord(id="a", success=False, source="oracle")]
-    with pytest.raises(UsageError, match=r"human, oracle.*--source"):
+    with pytest.raises(UsageError, match=r"human, oracle.*choose one source"):
         agreement([verdict("a", True)], labels)
     assert agreement([verdict("a", True)], labels, source="oracle").confusion.fp == 1
     with pytest.raises(UsageError, match="no label has source 'me'; there are: human, oracle"):
         agreement([verdict("a", True)], labels, source="me")
 
 
-def test_verdicts_of_several_evaluators_are_never_mixed() -> None:
+def test_evaluators_are_never_mixed() -> None:
     other = Verdict(id="b", success=True, evaluator=EvaluatorInfo("vlm", "1", "another"))
     with pytest.raises(UsageError, match="several evaluators"):
         agreement([verdict("a", True), other], [LabelRecord(id="a", success=True)])
@@ -113,34 +113,34 @@ def test_verdicts_of_several_evaluators_are_never_mixed() -> None:
         agreement([verdict("a", True), same_id], [LabelRecord(id="a", success=True)])
 
 
-def test_files_about_other_ids_are_refused_with_an_example_of_each() -> None:
+def test_no_common_id_is_refused() -> None:
     with pytest.raises(UsageError, match=r"'mine'.*'theirs'"):
         agreement([verdict("mine", True)], [LabelRecord(id="theirs", success=True)])
     with pytest.raises(UsageError, match="none has id 'mine'"):
         agreement([verdict("mine", True)], [LabelRecord(id="mine", success=True)], tasks={"theirs": "t"})
 
 
-def test_labels_that_are_all_undecided_are_refused() -> None:
+def test_all_undecided_labels_are_refused() -> None:
     with pytest.raises(UsageError, match="undecided"):
         agreement([verdict("a", True)], [LabelRecord(id="a", success=None)])
 
 
-def test_a_judge_that_is_always_right_gets_a_wilson_interval() -> None:
+def test_perfect_judge_gets_wilson() -> None:
     accuracy = by_name(table(10, 0, 10, 0).figures)["accuracy"]
     assert accuracy.interval == "wilson"
     assert (accuracy.low, accuracy.high) == (pytest.approx(0.8389, abs=1e-4), pytest.approx(1.0))
 
 
-def test_the_wilson_interval_is_the_textbook_one() -> None:
+def test_wilson_is_the_textbook_one() -> None:
     # Wilson 1927, as in Agresti and Coull 1998: 15 of 50.
     assert wilson(0.3, 50) == (pytest.approx(0.1910, abs=1e-4), pytest.approx(0.4375, abs=1e-4))
 
 
-def test_equal_input_gives_equal_intervals() -> None:
+def test_intervals_are_reproducible() -> None:
     assert table(30, 10, 40, 20) == table(30, 10, 40, 20)
 
 
-def test_the_interval_of_accuracy_covers_the_truth_about_95_times_in_100() -> None:
+def test_accuracy_interval_covers_95_of_100() -> None:
     generator = np.random.default_rng(1)
     trials, rows, truth = 200, 150, 0.8
     covered = 0
@@ -153,7 +153,7 @@ def test_the_interval_of_accuracy_covers_the_truth_about_95_times_in_100() -> No
     assert 0.89 <= covered / trials <= 0.99
 
 
-def test_runs_of_one_task_that_stand_or_fall_together_widen_the_interval() -> None:
+def test_task_clusters_widen_the_interval() -> None:
     verdicts = [verdict(f"{task}-{run}", True) for task in range(40) for run in range(10)]
     labels = [LabelRecord(id=v.id, success=int(v.id.split("-")[0]) % 2 == 0) for v in verdicts]
     alone = by_name(agreement(verdicts, labels).figures)["accuracy"]

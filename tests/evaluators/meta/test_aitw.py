@@ -35,52 +35,52 @@ UP, LEFT, DOWN = swipe(0.8, 0.5, 0.2, 0.5), swipe(0.5, 0.8, 0.5, 0.2), swipe(0.2
         (0.80, 0.55, False),
     ],
 )
-def test_taps_match_by_distance_or_within_one_enlarged_box(y: float, x: float, matches: bool) -> None:
+def test_taps_match_by_distance_or_box(y: float, x: float, matches: bool) -> None:
     others = (Box(0.0, 0.0, 0.1, 0.02), Box(0.9, 0.95, 0.1, 0.05))
     assert match(GOLD, tap(y, x), (*others, BUTTON)) is matches
     assert match(tap(y, x), GOLD, (BUTTON, *others)) is matches
 
 
-def test_without_boxes_only_the_distance_counts() -> None:
+def test_taps_without_boxes_need_distance() -> None:
     assert match(GOLD, tap(0.75, 0.52))
     assert not match(GOLD, tap(0.715, 0.70))
 
 
-def test_a_tap_exactly_as_far_as_allowed_matches() -> None:
+def test_tap_exactly_at_limit_matches() -> None:
     assert match(tap(0.5, 0.5), tap(0.5, 0.64))
     assert not match(tap(0.5, 0.5), tap(0.5, 0.6401))
 
 
-def test_a_box_grows_around_its_centre_and_is_cut_at_the_screen() -> None:
+def test_box_grows_and_is_cut_at_screen() -> None:
     assert enlarged(Box(0.4, 0.4, 0.1, 0.2)) == pytest.approx((0.33, 0.26, 0.24, 0.48))
     assert enlarged(Box(0.0, 0.01, 0.5, 0.1)) == pytest.approx((0.0, 0.0, 1.0, 0.24))
 
 
-def test_boxes_of_the_data_set_are_turned_from_y_x_height_width() -> None:
+def test_boxes_turned_from_y_x_height_width() -> None:
     assert boxes([0.1, 0.2, 0.3, 0.4]) == boxes([[0.1, 0.2, 0.3, 0.4]]) == (Box(x=0.2, y=0.1, width=0.4, height=0.3),)
     assert boxes([]) == ()
     with pytest.raises(ValueError, match="5 numbers"):
         boxes([0.1] * 5)
 
 
-def test_swipes_match_along_the_same_axis_whatever_the_direction() -> None:
+def test_swipes_match_along_the_same_axis() -> None:
     assert not match(UP, LEFT)
     assert match(UP, DOWN)
     assert not match(GOLD, UP)
 
 
-def test_an_equal_change_along_both_axes_counts_as_vertical() -> None:
+def test_equal_axes_count_as_vertical() -> None:
     diagonal = swipe(0.25, 0.25, 0.75, 0.75)
     assert match(diagonal, UP)
     assert not match(diagonal, LEFT)
 
 
 @pytest.mark.parametrize(("lift", "kind"), [(0.045, "swipe"), (0.041, "swipe"), (0.04, "tap"), (0.03, "tap"), (0.0, "tap")])
-def test_the_distance_between_touch_and_lift_tells_a_swipe_from_a_tap(lift: float, kind: str) -> None:
+def test_distance_tells_swipe_from_tap(lift: float, kind: str) -> None:
     assert gesture(swipe(0.5, 0.5, 0.5, 0.5 + lift)) == kind
 
 
-def test_other_actions_match_by_type_alone() -> None:
+def test_other_actions_match_by_type() -> None:
     assert match(Action("type", value="tea"), Action("type", value="coffee"))
     assert not match(GOLD, Action("stop"))
     assert match(Action("stop"), Action("answer", value="42"))
@@ -89,12 +89,12 @@ def test_other_actions_match_by_type_alone() -> None:
     assert not match(Action("press", value="Enter"), Action("back"))
 
 
-def test_a_gesture_whose_place_is_not_known_matches_nothing() -> None:
+def test_gesture_without_place_matches_none() -> None:
     assert action_type(Action("click")) == "DUAL_POINT"
     assert not match(Action("click"), Action("click"))
 
 
-def test_a_swipe_that_only_names_its_direction_has_an_axis() -> None:
+def test_named_swipe_has_an_axis() -> None:
     assert match(Action("swipe", value="down"), UP)
     assert not match(Action("swipe", value="left"), UP)
 
@@ -108,19 +108,17 @@ def test_a_swipe_that_only_names_its_direction_has_an_axis() -> None:
         (swipe(0.5, 0.3, 0.55, 0.9), (0.2, 0.5), (0.8, 0.5)),
     ],
 )
-def test_a_normalised_swipe_is_the_canonical_one_of_its_direction(
-    given: Action, touch: tuple[float, float], lift: tuple[float, float]
-) -> None:
+def test_normalised_swipe_is_canonical(given: Action, touch: tuple[float, float], lift: tuple[float, float]) -> None:
     found = normalised_swipe(given)
     assert (found.point, found.end_point) == (touch, lift)
     assert match(given, found)
 
 
-def test_what_is_no_swipe_stays_as_it_is() -> None:
+def test_other_actions_are_not_normalised() -> None:
     assert normalised_swipe(GOLD) is GOLD
 
 
-def test_the_scores_of_two_episodes_are_those_counted_by_hand() -> None:
+def test_scores_of_two_episodes_by_hand() -> None:
     typed = Action("type", value="Green Tea")
     episodes = [
         [
@@ -141,6 +139,6 @@ def test_the_scores_of_two_episodes_are_those_counted_by_hand() -> None:
     assert found.complete == pytest.approx(1 / 3)
 
 
-def test_nothing_to_score_is_undefined_and_no_error() -> None:
+def test_scores_of_nothing_are_undefined() -> None:
     found = scores([[]])
     assert (found.episodes, found.steps, found.action, found.partial, found.text) == (0, 0, None, None, None)

@@ -12,7 +12,7 @@ def label(id: str, success: bool | None, annotator: str | None, source: str = "h
     return LabelRecord(id=id, success=success, annotator=annotator, source=source)
 
 
-def test_cohen_kappa_is_the_one_worked_out_by_hand() -> None:
+def test_cohen_kappa_computed_by_hand() -> None:
     # 20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: observed 0.7, chance 0.5 * 0.6 + 0.5 * 0.4 = 0.5.
     pairs = [("y", "y")] * 20 + [("y", "n")] * 5 + [("n", "y")] * 10 + [("n", "n")] * 15
     assert cohen_kappa(pairs) == pytest.approx(0.4)
@@ -20,7 +20,7 @@ def test_cohen_kappa_is_the_one_worked_out_by_hand() -> None:
     assert cohen_kappa([]) is None
 
 
-def test_fleiss_kappa_is_that_of_the_example_with_fourteen_raters() -> None:
+def test_fleiss_kappa_of_fourteen_raters() -> None:
     # Ten subjects, five categories: the usual worked example, kappa 0.210.
     counts = [
         (0, 0, 0, 0, 14), (0, 2, 6, 4, 2), (0, 0, 3, 5, 6), (0, 3, 9, 2, 0), (2, 2, 8, 1, 1),
@@ -30,18 +30,18 @@ def test_fleiss_kappa_is_that_of_the_example_with_fourteen_raters() -> None:
     assert fleiss_kappa(items) == pytest.approx(0.210, abs=5e-4)
 
 
-def test_fleiss_kappa_of_three_raters_is_the_one_worked_out_by_hand() -> None:
+def test_fleiss_kappa_of_three_by_hand() -> None:
     # Items yyy, yyn: agreement (1 + 1/3) / 2 = 2/3; shares 5/6 and 1/6: chance 26/36; (24 - 26) / (36 - 26).
     assert fleiss_kappa(["yyy", "yyn"]) == pytest.approx(-0.2)
     assert fleiss_kappa(["yy", "yy"]) is None
 
 
-def test_exact_agreement_counts_items_on_which_all_say_the_same() -> None:
+def test_exact_agreement_needs_all_equal() -> None:
     assert exact_agreement([(1.0, 1.0, 1.0), (0.5, 0.5, 1.0), (0.0, 0.0), (1.0,)]) == pytest.approx(2 / 3)
     assert exact_agreement([(1.0,)]) is None
 
 
-def test_pairs_are_made_within_a_trajectory_and_a_source() -> None:
+def test_pairs_within_trajectory_and_source() -> None:
     labels = [
         label("1", True, "A"), label("1", True, "B"),
         label("2", True, "A"), label("2", False, "B"), label("2", False, "C"),
@@ -55,13 +55,13 @@ def test_pairs_are_made_within_a_trajectory_and_a_source() -> None:
     assert (found.raw, found.exact) == (0.5, 0.0)
 
 
-def test_labels_without_a_name_are_of_different_annotators() -> None:
+def test_nameless_labels_are_other_people() -> None:
     found = annotator_agreement([label("1", True, None), label("1", False, None)])
     assert found is not None
     assert (found.annotators, found.raw) == (2, 0.0)
 
 
-def test_the_order_of_the_lines_does_not_matter() -> None:
+def test_line_order_does_not_matter() -> None:
     labels = [label(str(i), i % 2 == 0, "B") for i in range(9)] + [label(str(i), i % 3 == 0, "A") for i in range(9)]
     found, turned = annotator_agreement(labels), annotator_agreement(labels[::-1])
     assert found is not None
@@ -69,11 +69,11 @@ def test_the_order_of_the_lines_does_not_matter() -> None:
     assert (found.kappa, found.raw) == (turned.kappa, turned.raw)
 
 
-def test_single_annotations_have_no_agreement() -> None:
+def test_single_labels_have_no_agreement() -> None:
     assert annotator_agreement([label("1", True, "A"), label("2", True, "B")]) is None
 
 
-def test_the_intervals_hold_the_figures() -> None:
+def test_intervals_hold_the_figures() -> None:
     labels = [label(str(i), i % 2 == 0, "A") for i in range(60)] + [
         label(str(i), i % 2 == 0 or i % 5 == 0, "B") for i in range(60)
     ]

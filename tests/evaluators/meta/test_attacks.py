@@ -33,7 +33,7 @@ def attacked(name: str, trajectory: Trajectory) -> Trajectory:
     return changed
 
 
-def test_every_attack_is_described_and_has_its_text() -> None:
+def test_attacks_all_have_texts() -> None:
     assert list(attacks(Path())) == list(WHAT)
     assert set(WHAT) - {"claim-stop"} == set(attack_texts().texts)
     assert attack_texts().version == "1"
@@ -41,9 +41,7 @@ def test_every_attack_is_described_and_has_its_text() -> None:
 
 @pytest.mark.parametrize("name", [name for name in WHAT if name != "inject-screenshot"])
 @pytest.mark.parametrize("recorded", [ENDED, CUT_OFF])
-def test_an_attack_is_the_same_every_time_and_leaves_the_original_and_what_identifies_it(
-    name: str, recorded: Trajectory
-) -> None:
+def test_attack_leaves_the_original(name: str, recorded: Trajectory) -> None:
     before = repr(recorded)
     first, second = attack(name, recorded), attack(name, recorded)
     assert first == second
@@ -55,7 +53,7 @@ def test_an_attack_is_the_same_every_time_and_leaves_the_original_and_what_ident
         assert "{{" not in repr(first)
 
 
-def test_the_claim_in_the_thoughts_changes_the_last_thought_only() -> None:
+def test_claim_thoughts_changes_last_only() -> None:
     changed = attacked("claim-thoughts", ENDED)
     thought = changed.steps[-1].thought or ""
     assert thought.startswith("I give up\n\n")
@@ -64,7 +62,7 @@ def test_the_claim_in_the_thoughts_changes_the_last_thought_only() -> None:
     assert attack("claim-thoughts", replace(ENDED, steps=())) is None
 
 
-def test_the_claimed_answer_restates_the_goal_and_stands_in_the_final_action_too() -> None:
+def test_claim_answer_in_final_action_too() -> None:
     changed = attacked("claim-answer", ENDED)
     answer = changed.answer or ""
     assert answer.startswith("Done: Buy {it} now")
@@ -73,13 +71,13 @@ def test_the_claimed_answer_restates_the_goal_and_stands_in_the_final_action_too
     assert (changed.steps[0], changed.final) == (CLICK, ENDED.final)
 
 
-def test_the_claimed_answer_does_not_turn_a_run_that_was_cut_off_into_one_that_ended() -> None:
+def test_claim_answer_keeps_a_cut_off_run() -> None:
     changed = attacked("claim-answer", CUT_OFF)
     assert changed.steps == CUT_OFF.steps
     assert (changed.answer or "").startswith("Done")
 
 
-def test_claim_and_stop_adds_one_step_where_the_agent_did_not_stop_itself() -> None:
+def test_claim_stop_adds_one_step() -> None:
     changed = attacked("claim-stop", CUT_OFF)
     assert changed.steps[:-1] == CUT_OFF.steps
     assert changed.steps[-1].action.is_final
@@ -89,7 +87,7 @@ def test_claim_and_stop_adds_one_step_where_the_agent_did_not_stop_itself() -> N
     assert attacked("claim-stop", Trajectory(id="a", task=Task(goal="g"))).answer
 
 
-def test_the_page_is_changed_in_the_last_state_only_and_only_where_there_is_text() -> None:
+def test_inject_page_in_last_state_only() -> None:
     changed = attacked("inject-page", ENDED)
     assert changed.final is not None
     for text, original in ((changed.final.text, "The cart is empty"), (changed.final.caption, "an empty cart")):
@@ -107,7 +105,7 @@ def test_the_page_is_changed_in_the_last_state_only_and_only_where_there_is_text
 
 
 @pytest.mark.parametrize("name", ["fake-verdict", "escape-quotation"])
-def test_forged_verdicts_stand_in_answer_and_page(name: str) -> None:
+def test_fake_verdict_in_answer_and_page(name: str) -> None:
     changed = attacked(name, ENDED)
     assert changed.final is not None
     for text in (changed.answer, changed.final.text, changed.final.caption, changed.steps[-1].action.text):
@@ -118,7 +116,7 @@ def test_forged_verdicts_stand_in_answer_and_page(name: str) -> None:
     assert attacked(name, CUT_OFF).answer
 
 
-def test_the_screenshot_is_drawn_on_in_a_copy(tmp_path: Path) -> None:
+def test_screenshot_attack_draws_on_a_copy(tmp_path: Path) -> None:
     path = tmp_path / "end.png"
     Picture.new("RGB", (320, 200), "blue").save(path)
     before = path.read_bytes()
@@ -141,13 +139,13 @@ def test_the_screenshot_is_drawn_on_in_a_copy(tmp_path: Path) -> None:
     assert [file.name for file in copy.parent.iterdir()] == [copy.name]
 
 
-def test_the_screenshot_attack_needs_a_last_screenshot_that_can_be_read(tmp_path: Path) -> None:
+def test_screenshot_attack_needs_an_image(tmp_path: Path) -> None:
     assert attack("inject-screenshot", ENDED, tmp_path) is None
     with pytest.raises(InputError, match="missing"):
         attack("inject-screenshot", replace(ENDED, final=Observation(screenshot="/nowhere/x.png")), tmp_path)
 
 
-def test_the_injected_text_can_be_read_by_ocr(tmp_path: Path) -> None:
+def test_screenshot_attack_read_by_ocr(tmp_path: Path) -> None:
     pytest.importorskip("rapidocr")
     import asyncio
 

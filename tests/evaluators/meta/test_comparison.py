@@ -22,36 +22,36 @@ def judged(name: str, right: str) -> Pairing:
     return pair(verdicts, [LabelRecord(id=str(i), success=True) for i in range(len(right))])
 
 
-def test_few_discordant_pairs_are_tested_exactly() -> None:
+def test_few_discordant_pairs_are_exact() -> None:
     # 1 against 7: twice the chance of at most one head in eight throws, 2 * (1 + 8) / 256.
     assert mcnemar(1, 7) == (pytest.approx(18 / 256), "exact binomial")
     assert mcnemar(7, 1) == mcnemar(1, 7)
 
 
-def test_no_or_balanced_discordance_is_no_evidence() -> None:
+def test_balanced_pairs_are_no_evidence() -> None:
     assert (mcnemar(0, 0)[0], mcnemar(4, 4)[0]) == (1.0, 1.0)
 
 
-def test_many_discordant_pairs_are_tested_with_the_corrected_chi_square() -> None:
+def test_many_discordant_pairs_chi_square() -> None:
     # (|25 - 10| - 1)^2 / 35 = 5.6; the upper tail of chi-square with one degree of freedom there is 0.01796.
     assert mcnemar(25, 10) == (pytest.approx(0.01796, abs=1e-5), "chi-square with continuity correction")
     assert mcnemar(13, 13)[0] == 1.0
 
 
-def test_the_two_tests_meet_where_they_change() -> None:
+def test_two_tests_meet_where_they_change() -> None:
     # 24 pairs exactly, against (|7 - 17| - 1)^2 / 24 = 3.375 by chi-square: 0.0662.
     assert mcnemar(7, 17) == (pytest.approx(0.0662, rel=0.05), "exact binomial")
     assert mcnemar(7, 18)[1] == "chi-square with continuity correction"
 
 
-def test_only_trajectories_that_both_judged_are_compared() -> None:
+def test_only_what_both_judged_is_compared() -> None:
     found = compare(judged("a", "1110-1"), judged("b", "10-011"))
     assert (found.both, found.only_first, found.only_second) == (4, 1, 1)
     assert (found.both_right, found.first_right, found.second_right, found.both_wrong) == (2, 1, 0, 1)
     assert (found.difference, found.other.name) == (0.25, "b")
 
 
-def test_the_interval_is_about_the_difference_and_clusters_widen_it() -> None:
+def test_interval_widens_with_clusters() -> None:
     first, second = judged("a", "1" * 80 + "0" * 20), judged("b", "1" * 60 + "0" * 40)
     alone = compare(first, second)
     together = compare(first, second, {str(i): str(i // 10) for i in range(100)})
@@ -64,11 +64,11 @@ def test_the_interval_is_about_the_difference_and_clusters_widen_it() -> None:
     )
 
 
-def test_judges_that_always_agree_differ_by_nothing() -> None:
+def test_equal_judges_differ_by_nothing() -> None:
     found = compare(judged("a", "1101"), judged("b", "1101"))
     assert (found.difference, found.interval, found.p) == (0.0, None, 1.0)
 
 
-def test_judges_of_different_trajectories_cannot_be_compared() -> None:
+def test_disjoint_judges_are_refused() -> None:
     with pytest.raises(UsageError, match="judged by both"):
         compare(judged("a", "1-"), judged("b", "-1"))

@@ -17,7 +17,7 @@ def oracle(id: str, success: bool | None) -> LabelRecord:
     return LabelRecord(id=id, success=success, source="oracle")
 
 
-def test_the_fourteen_tasks_are_there_and_all_become_failures() -> None:
+def test_fourteen_tasks_become_failures() -> None:
     tasks = {24, 201, 225, 247, 390, 435, 466, 677, 678, 679, 680, 752, 792, 793}
     assert {int(c.task) for c in WEBARENA.correction} == tasks
     assert len(WEBARENA.correction) == 14
@@ -26,7 +26,7 @@ def test_the_fourteen_tasks_are_there_and_all_become_failures() -> None:
 
 
 @pytest.mark.parametrize("task", ["24", "webarena.24", "webarena/24", "WebArena_24"])
-def test_a_task_is_known_alone_and_behind_its_benchmark(task: str) -> None:
+def test_task_known_with_its_benchmark(task: str) -> None:
     found = correct([oracle("run", True)], WEBARENA, {"run": task})
     assert (found.labels[0].success, found.changed) == (False, ("run",))
     assert "corrected" in str(found.labels[0].note)
@@ -38,22 +38,22 @@ def test_other_tasks_keep_their_labels(task: str) -> None:
     assert (found.labels, found.matched) == ((oracle("run", True),), ())
 
 
-def test_a_label_id_that_is_the_task_is_corrected_without_trajectories() -> None:
+def test_label_id_can_be_the_task() -> None:
     found = correct([oracle("24", True), oracle("25", True)], WEBARENA)
     assert [label.success for label in found.labels] == [False, True]
 
 
-def test_matched_and_changed_are_counted_apart() -> None:
+def test_matched_and_changed_are_apart() -> None:
     found = correct([oracle("24", False), oracle("201", True)], WEBARENA)
     assert (found.matched, found.changed) == (("24", "201"), ("201",))
 
 
-def test_what_people_said_is_not_corrected() -> None:
+def test_labels_of_people_stay() -> None:
     label = LabelRecord(id="24", success=True, source="human")
     assert correct([label], WEBARENA).labels == (label,)
 
 
-def test_a_table_of_ones_own_works_like_the_shipped_one(tmp_path: Path) -> None:
+def test_own_table_works_like_shipped(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         'benchmark = "shop"\nmade_for = "my runs"\n[[correction]]\ntask = "7"\nsuccess = true\nreason = "late"\n',
@@ -65,12 +65,12 @@ def test_a_table_of_ones_own_works_like_the_shipped_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["benchmark = 3", "not toml", 'benchmark = "x"\nmade_for = "y"\n[[correction]]\ntask = "7"\n'])
-def test_a_broken_table_is_named(tmp_path: Path, text: str) -> None:
+def test_broken_table_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.toml").write_text(text, encoding="utf-8")
     with pytest.raises(UsageError, match=r"bad\.toml"):
         load_corrections(str(tmp_path / "bad.toml"))
 
 
-def test_an_unknown_name_lists_those_there_are() -> None:
+def test_unknown_table_lists_the_others() -> None:
     with pytest.raises(UsageError, match="there are: webarena"):
         load_corrections("webarina")

@@ -26,28 +26,28 @@ def paired(scores: Sequence[float | None], truths: Sequence[bool]) -> Pairing:
     return pair(verdicts, [LabelRecord(id=str(i), success=truth) for i, truth in enumerate(truths)])
 
 
-def test_ties_between_a_success_and_a_failure_count_half() -> None:
+def test_auc_counts_ties_as_half() -> None:
     # Successes .9 and .5, failures .5 and .1: pairs .9>.5, .9>.1, .5=.5, .5>.1.
     assert auc([0.9, 0.5, 0.5, 0.1], [True, True, False, False]) == 3.5 / 4
 
 
-def test_perfect_reversed_and_constant_scores_have_auc_one_zero_and_a_half() -> None:
+def test_auc_perfect_reversed_constant() -> None:
     truths = [True, True, False]
     assert [auc(s, truths) for s in ([3, 2, 1], [1, 2, 3], [1, 1, 1])] == [1.0, 0.0, 0.5]
 
 
-def test_auc_needs_successes_and_failures() -> None:
+def test_auc_needs_both_outcomes() -> None:
     assert (auc([0.1, 0.9], [True, True]), auc([0.1], [False]), auc([], [])) == (None, None, None)
 
 
-def test_auc_equals_the_count_over_all_pairs_on_random_scores() -> None:
+def test_auc_equals_count_over_pairs() -> None:
     generator = np.random.default_rng(3)
     scores, truths = generator.integers(0, 12, 200) / 11, generator.random(200) < 0.3
     won = [(a > b) + (a == b) / 2 for a in scores[truths] for b in scores[~truths]]
     assert auc(scores.tolist(), truths.tolist()) == pytest.approx(float(np.mean(won)))
 
 
-def test_the_two_ways_of_drawing_give_the_same_interval_up_to_chance() -> None:
+def test_auc_interval_same_both_ways() -> None:
     generator = np.random.default_rng(4)
     truths = generator.random(400) < 0.4
     coarse = np.clip(np.round(truths * 0.3 + generator.random(400) * 0.7, 1), 0, 0.7)
@@ -62,7 +62,7 @@ def test_the_two_ways_of_drawing_give_the_same_interval_up_to_chance() -> None:
     assert many == pytest.approx(few, abs=0.02)
 
 
-def test_clusters_that_hold_the_same_rows_widen_the_interval() -> None:
+def test_auc_equal_clusters_widen_interval() -> None:
     generator = np.random.default_rng(5)
     truths = np.repeat(generator.random(40) < 0.5, 10)
     scores = np.repeat(generator.random(40), 10)
@@ -73,7 +73,7 @@ def test_clusters_that_hold_the_same_rows_widen_the_interval() -> None:
     assert 2.4 < (together[1] - together[0]) / (alone[1] - alone[0]) < 4
 
 
-def test_the_interval_covers_the_true_auc_about_95_times_in_100() -> None:
+def test_auc_interval_covers_95_of_100() -> None:
     generator = np.random.default_rng(6)
     covered = 0
     for _ in range(60):
@@ -86,37 +86,37 @@ def test_the_interval_covers_the_true_auc_about_95_times_in_100() -> None:
     assert covered >= 51
 
 
-def test_the_agreement_of_a_yes_or_no_judge_has_its_balanced_accuracy_as_auc() -> None:
+def test_auc_of_yes_no_judge_is_balanced() -> None:
     found = agreement_of(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
     values = {figure.name: figure for figure in found.figures}
     assert values["AUC"].value == pytest.approx(values["balanced accuracy"].value)
     assert values["AUC"].value == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
-def test_the_auc_of_labels_of_one_kind_is_undefined() -> None:
+def test_auc_of_one_outcome_is_undefined() -> None:
     found = agreement_of(paired([0.2, 0.9], [True, True]))
     assert next(figure for figure in found.figures if figure.name == "AUC").undefined
 
 
-def test_each_threshold_has_the_precision_and_recall_counted_by_hand() -> None:
+def test_precision_recall_by_hand() -> None:
     points = precision_recall([0.9, 0.7, 0.7, 0.2], [True, True, False, True])
     assert points == ((0.9, 1.0, 1 / 3), (0.7, 2 / 3, 2 / 3), (0.2, 3 / 4, 1.0))
     assert precision_recall([0.9], [False]) == ()
 
 
-def test_one_swapped_pair_of_six_gives_kendall_two_thirds() -> None:
+def test_kendall_of_one_swapped_pair() -> None:
     assert kendall_tau((1, 2, 3, 4), (1, 2, 4, 3)) == pytest.approx(0.667, abs=5e-4)
     assert kendall_tau((1, 2, 3, 4), (1, 2, 3, 4)) == 1.0
     assert kendall_tau((1, 2, 3), (3, 2, 1)) == -1.0
 
 
-def test_ties_are_corrected_for_as_in_tau_b() -> None:
+def test_kendall_corrects_for_ties() -> None:
     # Pairs: (1,2) tied in the first, the five others agree: 5 / sqrt(5 * 6).
     assert kendall_tau((1, 1, 2, 3), (1, 2, 3, 4)) == pytest.approx(5 / 30**0.5)
     assert kendall_tau((1, 1, 1), (1, 2, 3)) is None
 
 
-def test_agents_are_ranked_on_the_trajectories_that_were_judged() -> None:
+def test_agents_ranked_on_judged_runs() -> None:
     scores = [0.9, 0.9, 0.1, 0.9, 0.1, 0.1, None, 0.1]
     truths = [True, False, True, False, False, False, True, False]
     agents = dict(zip("01234567", "aaabbbbc", strict=True))

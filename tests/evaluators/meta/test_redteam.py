@@ -8,7 +8,7 @@ import pytest
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UsageError
 from prill.evaluators.meta.attacks import WHAT
-from prill.evaluators.meta.redteam import Trial, attacked, chosen_attacks, effect, judge_attacked, measure
+from prill.evaluators.meta.redteam import Trial, effect, judge_attacked, measure, select_attacks, under_attack
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.protocols import Message
 from prill.scoring import Tally
@@ -56,12 +56,12 @@ def judge(play: object) -> tuple[CaptionJudge, ScriptedModel]:
     return CaptionJudge(model, GivenCaption()), model
 
 
-async def test_a_gullible_judge_is_turned_and_an_honest_one_is_not(tmp_path: Path) -> None:
+async def test_gullible_judge_turns_honest_not(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     for play, turned in ((gullible, 1.0), (honest, 0.0)):
         evaluator, _ = judge(play)
         folder = tmp_path / play.__name__
-        chosen = chosen_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
+        chosen = select_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
         await judge_attacked(evaluator, [trajectories], folder, chosen)
         found = measure([trajectories], labels, folder, chosen)
         assert (found.evaluator, found.source, found.clusters) == (evaluator.info, "human", 3)
@@ -74,20 +74,20 @@ async def test_a_gullible_judge_is_turned_and_an_honest_one_is_not(tmp_path: Pat
             assert row.recall.change == 0.0
 
 
-async def test_what_the_judge_is_not_shown_cannot_turn_it(tmp_path: Path) -> None:
+async def test_unseen_attack_cannot_turn_a_judge(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(gullible)
-    chosen = chosen_attacks(evaluator, ["claim-thoughts"], tmp_path)
+    chosen = select_attacks(evaluator, ["claim-thoughts"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     row = measure([trajectories], labels, tmp_path, chosen).effects[0]
     assert row.false_positives is not None
     assert row.false_positives.change == 0.0
 
 
-async def test_attacks_that_do_not_apply_are_counted_and_cost_no_call(tmp_path: Path) -> None:
+async def test_unfit_attacks_cost_no_call(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, model = judge(honest)
-    chosen = chosen_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
+    chosen = select_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
     await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
     assert len(model.seen) == 6, "the baseline only"
     for row in measure([trajectories], labels, tmp_path / "out", chosen).effects:
@@ -95,11 +95,11 @@ async def test_attacks_that_do_not_apply_are_counted_and_cost_no_call(tmp_path: 
         assert row.false_positives is row.recall is None
 
 
-async def test_a_run_that_is_taken_up_asks_nothing_twice_and_leaves_the_input(tmp_path: Path) -> None:
+async def test_resumed_run_asks_nothing_twice(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     before = trajectories.read_bytes()
     evaluator, model = judge(gullible)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path / "out")
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path / "out")
     seen: list[str] = []
 
     def progress(name: str, tally: Tally) -> None:
@@ -117,20 +117,20 @@ async def test_a_run_that_is_taken_up_asks_nothing_twice_and_leaves_the_input(tm
     assert trajectories.read_bytes() == before
 
 
-async def test_verdicts_of_another_judge_are_not_mixed_in(tmp_path: Path) -> None:
+async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     other = CaptionJudge(ScriptedModel(honest), GivenCaption(), frames=2)
     with pytest.raises(UsageError, match="another evaluator"):
         await judge_attacked(other, [trajectories], tmp_path, chosen)
 
 
-async def test_an_attacked_verdict_says_so_in_its_fingerprint(tmp_path: Path) -> None:
+async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(gullible)
-    wrapped = attacked(evaluator, "inject-page", chosen_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
+    wrapped = under_attack(evaluator, "inject-page", select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
     run = next(read_trajectories(trajectories))
     assert isinstance(run, Trajectory)
     verdict = await wrapped(run)
@@ -140,7 +140,7 @@ async def test_an_attacked_verdict_says_so_in_its_fingerprint(tmp_path: Path) ->
     assert "ignore previous instructions" in shown(model.seen[0])
 
 
-def test_a_screenshot_is_attacked_only_where_the_judge_looks_at_it(tmp_path: Path) -> None:
+def test_screenshot_attack_only_where_seen(tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (200, 200)).save(tmp_path / "end.png")
@@ -148,25 +148,25 @@ def test_a_screenshot_is_attacked_only_where_the_judge_looks_at_it(tmp_path: Pat
     run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=seen)
     reader, _ = judge(honest)
     for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
-        attack = chosen_attacks(evaluator, None, tmp_path)["inject-screenshot"]
+        attack = select_attacks(evaluator, None, tmp_path)["inject-screenshot"]
         assert (attack(run) is not None) == applies
         assert attack(Trajectory(id="a", task=Task(goal="g"))) is None
 
 
-def test_the_choice_of_attacks(tmp_path: Path) -> None:
+def test_selection_of_attacks(tmp_path: Path) -> None:
     evaluator, _ = judge(honest)
-    assert list(chosen_attacks(evaluator, None, tmp_path)) == list(WHAT)
+    assert list(select_attacks(evaluator, None, tmp_path)) == list(WHAT)
     with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
-        chosen_attacks(evaluator, ["nope"], tmp_path)
+        select_attacks(evaluator, ["nope"], tmp_path)
     with pytest.raises(UsageError, match="no attack"):
-        chosen_attacks(evaluator, [], tmp_path)
+        select_attacks(evaluator, [], tmp_path)
 
 
 def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k", applies: bool = True) -> Trial:
     return Trial(task=task, truth=truth, before=before, after=after, applies=applies)
 
 
-def test_the_figures_of_one_attack_are_those_worked_out_by_hand() -> None:
+def test_effect_figures_by_hand() -> None:
     found = effect(
         "x",
         [
@@ -196,7 +196,7 @@ def test_the_figures_of_one_attack_are_those_worked_out_by_hand() -> None:
     assert effect("x", []).false_positives is None
 
 
-def test_runs_of_one_task_count_as_one_trial_of_the_interval() -> None:
+def test_effect_one_task_is_one_trial() -> None:
     def width(tasks: int) -> float:
         runs = [trial(False, False, i % 4 == 0, f"k{i % tasks}") for i in range(400)]
         shift = effect("x", runs).false_positives
@@ -209,7 +209,7 @@ def test_runs_of_one_task_count_as_one_trial_of_the_interval() -> None:
     assert width(8) == pytest.approx(0.6, abs=0.1)
 
 
-def test_the_interval_is_that_of_the_paired_change() -> None:
+def test_effect_interval_is_of_paired_change() -> None:
     # Half are false positives before and after: unpaired, the change would seem to have the noise of two rates.
     runs = [trial(False, i % 2 == 0, i % 2 == 0 or i == 1, str(i)) for i in range(200)]
     shift = effect("x", runs).false_positives
@@ -218,7 +218,7 @@ def test_the_interval_is_that_of_the_paired_change() -> None:
     assert shift.high - shift.low <= 0.02
 
 
-def test_where_all_draws_are_alike_the_interval_still_has_a_width() -> None:
+def test_effect_interval_always_has_width() -> None:
     unmoved = effect("x", [trial(False, False, False, str(i)) for i in range(100)]).false_positives
     turned = effect("x", [trial(False, False, True, str(i)) for i in range(100)]).false_positives
     calmed = effect("x", [trial(False, True, False, str(i)) for i in range(100)]).false_positives
@@ -232,10 +232,10 @@ def test_where_all_draws_are_alike_the_interval_still_has_a_width() -> None:
     assert unmoved.interval == turned.interval == calmed.interval == "wilson"
 
 
-async def test_labels_of_other_trajectories_are_an_error(tmp_path: Path) -> None:
+async def test_labels_of_others_are_an_error(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = chosen_attacks(evaluator, ["inject-page"], tmp_path)
+    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
     await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
     labels.write_bytes(encode(LabelRecord(id="other", success=True)))
     with pytest.raises(UsageError, match="no decided label"):

@@ -31,12 +31,12 @@ def test_parts_sum_to_the_whole() -> None:
         assert sum(getattr(part, cell) for part in parts) == getattr(whole.confusion, cell)
 
 
-def test_trajectories_without_a_value_are_a_part_of_their_own_and_come_last() -> None:
+def test_valueless_part_comes_last() -> None:
     parts = slices(pairing(), "site", {str(i): "s" for i in range(10)})
     assert [(part.value, part.n) for part in parts] == [("s", 10), ("(none)", 190)]
 
 
-def test_a_part_has_the_figures_of_its_own_trajectories() -> None:
+def test_part_figures_are_its_own() -> None:
     (part, *_) = slices(pairing(7), "agent", {str(i): "a" for i in range(1, 7)})
     # 1 to 6: judged 2 4 6, true 3 6.
     assert (part.tp, part.fp, part.tn, part.fn, part.n, part.unscored) == (1, 2, 2, 1, 6, 0)
@@ -44,13 +44,13 @@ def test_a_part_has_the_figures_of_its_own_trajectories() -> None:
     assert (part.success, part.kappa) == (pytest.approx(1 / 3), 0.0)
 
 
-def test_undefined_figures_are_none_and_not_zero() -> None:
+def test_undefined_figures_are_none() -> None:
     judged = [Verdict(id="a", evaluator=JUDGE, success=False, score=0.0)]
     (part,) = slices(pair(judged, [LabelRecord(id="a", success=False)]), "site", {})
     assert (part.accuracy, part.precision, part.recall, part.balanced_accuracy) == (1.0, None, None, None)
 
 
-def test_parts_with_few_trajectories_or_one_outcome_are_marked() -> None:
+def test_small_parts_are_marked() -> None:
     values = {str(i): "few" if i < 20 else "failures" if i % 3 else "enough" for i in range(200)}
     values |= {str(i): "enough" for i in range(100, 200)}
     assert {part.value: part.small for part in slices(pairing(), "k", values)} == {
@@ -60,7 +60,7 @@ def test_parts_with_few_trajectories_or_one_outcome_are_marked() -> None:
     }
 
 
-def test_a_part_is_named_by_an_attribute_or_by_metadata() -> None:
+def test_part_by_attribute_or_metadata() -> None:
     trajectory = Trajectory(
         id="1",
         agent="a",
@@ -73,7 +73,7 @@ def test_a_part_is_named_by_an_attribute_or_by_metadata() -> None:
     ]  # fmt: skip
 
 
-def test_disagreements_come_by_kind_with_the_surest_first_and_what_each_annotator_said() -> None:
+def test_disagreements_surest_first() -> None:
     said = {"a": (True, 0.6), "b": (True, 0.9), "c": (False, 0.3), "d": (False, 0.1), "e": (True, 0.9)}
     verdicts = [Verdict(id=i, evaluator=JUDGE, success=s, score=p, reason=f"why {i}") for i, (s, p) in said.items()]
     verdicts.append(Verdict(id="f", evaluator=JUDGE, unscored="timeout", reason="slow"))

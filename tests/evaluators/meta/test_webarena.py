@@ -35,7 +35,7 @@ CONFIGS = [
 ]
 
 
-def test_each_part_has_its_rate_with_and_without_the_corrections() -> None:
+def test_rates_with_and_without_corrections() -> None:
     labels = [LabelRecord(id=i, success=i in ("24", "1"), source="oracle") for i in ("1", "2", "24", "99", "500")]
     rates = {(r.part, r.value): r for r in success_rates(labels, parts_of=task_parts(CONFIGS))}
     counted = {key: (r.n, r.successes, r.corrected_successes) for key, r in rates.items()}
@@ -51,27 +51,27 @@ def test_each_part_has_its_rate_with_and_without_the_corrections() -> None:
     assert whole.interval[0] < 0.4 < whole.interval[1]
 
 
-def test_ids_are_mapped_to_tasks_and_undecided_labels_left_out() -> None:
+def test_rates_leave_out_undecided_labels() -> None:
     labels = [LabelRecord(id="a", success=True, source="oracle"), LabelRecord(id="b", success=None, source="oracle")]
     whole, *parts = success_rates(labels, {"a": "webarena.24", "b": "webarena.1"}, parts_of=task_parts(CONFIGS))
     assert (whole.n, whole.successes, whole.corrected_successes) == (1, 1, 0)
     assert [part.value for part in parts] == ["shopping", "string_match"]
 
 
-def test_labels_of_other_benchmarks_are_left_out() -> None:
+def test_rates_leave_out_other_benchmarks() -> None:
     ids = ("webarena.3", "workarena.7", "visualwebarena.24", "812", "some run")
     (whole,) = success_rates([LabelRecord(id=i, success=True) for i in ids])
     assert whole.n == 1
 
 
-def test_people_and_the_checker_are_never_mixed() -> None:
+def test_rates_never_mix_sources() -> None:
     labels = [LabelRecord(id="24", success=True, source="oracle"), LabelRecord(id="24", success=True)]
     (people,) = success_rates(labels, source="human")
     (checker,) = success_rates(labels, source="oracle")
     assert (people.corrected_successes, checker.corrected_successes) == (1, 0)
 
 
-def test_a_gold_correction_flips_task_24_from_a_miss_to_a_true_negative() -> None:
+def test_gold_correction_flips_task_24() -> None:
     judge = EvaluatorInfo("always-fail", "1")
     verdicts = [Verdict(id=str(i), success=False, score=0.0, evaluator=judge) for i in range(30)]
     labels = [LabelRecord(id=str(i), success=i == 24, source="oracle") for i in range(30)]
@@ -84,7 +84,7 @@ def test_a_gold_correction_flips_task_24_from_a_miss_to_a_true_negative() -> Non
 
 
 @pytest.mark.parametrize(("name", "value"), [("accuracy", 0.8744), ("precision", 0.4615), ("recall", 0.6522), ("F1", 0.5405)])
-def test_the_papers_confusion_gives_its_figures(name: str, value: float) -> None:
+def test_confusion_of_the_paper(name: str, value: float) -> None:
     judge = EvaluatorInfo("vlm", "1")
     outcomes = [(True, True)] * 60 + [(True, False)] * 70 + [(False, False)] * 650 + [(False, True)] * 32
     verdicts = [Verdict(id=str(i), success=said, evaluator=judge) for i, (said, _) in enumerate(outcomes)]

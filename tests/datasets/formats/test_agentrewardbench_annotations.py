@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.datasets.formats import agentrewardbench_webjudge as arb_webjudge
+from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.datasets.formats.agentrewardbench import load_annotations
 from prill.errors import UsageError
 from prill.evaluators.meta.annotators import annotator_agreement
@@ -17,7 +17,7 @@ from prill.types import LabelRecord
 HEADER = "annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"
 
 
-def test_a_line_becomes_a_label_whose_id_is_that_of_the_run(tmp_path: Path) -> None:
+def test_line_becomes_label_of_its_run(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text(
         f"{HEADER}\n Z ,shop,shop.7,GenericAgent-m,e,Successful,No\nY,shop,shop.7,m,e,,Yes\n,shop,,m,e,Successful,No\n"
@@ -29,14 +29,14 @@ def test_a_line_becomes_a_label_whose_id_is_that_of_the_run(tmp_path: Path) -> N
     assert third.message.startswith(f"{path}:4: ")
 
 
-def test_another_table_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+def test_another_table_refused_with_reason(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("annotator_name,benchmark\n")
     with pytest.raises(UsageError, match="no column task_id, model_name, trajectory_success"):
         list(load_annotations(tmp_path / "a.csv"))
 
 
 @pytest.mark.labelled
-def test_two_people_agree_on_success_as_its_description_says(real: Callable[[str], Path]) -> None:
+def test_real_agreement_of_two_people(real: Callable[[str], Path]) -> None:
     labels = [item for item in load_annotations(real("annotations") / "arb_annotations.csv") if isinstance(item, LabelRecord)]
     found = annotator_agreement(labels)
     assert found is not None
@@ -45,8 +45,8 @@ def test_two_people_agree_on_success_as_its_description_says(real: Callable[[str
 
 
 @pytest.mark.labelled
-def test_every_run_with_captions_has_its_annotation_here(real: Callable[[str], Path]) -> None:
+def test_real_runs_all_have_annotations(real: Callable[[str], Path]) -> None:
     annotated = {label.id for label in load_annotations(real("annotations") / "arb_annotations.csv")}
-    runs = {label.id for label in arb_webjudge.load_labels(real("arb_webjudge"))}
+    runs = {label.id for label in webjudge_runs.load_labels(real("arb_webjudge"))}
     assert len(runs) == 619
     assert runs <= annotated

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from prill.datasets.reading import images as data_urls
-from prill.datasets.reading.images import Unpacked, albums, picture_size
+from prill.datasets.reading import images
+from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.errors import InputError
 
 
@@ -25,17 +25,17 @@ def url(data: bytes, type_: str = "image/png") -> str:
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("GIF", ".gif")])
-def test_a_picture_is_written_whole_and_named_by_what_it_is(tmp_path: Path, form: str, suffix: str) -> None:
-    with albums(tmp_path) as store:
-        path = Unpacked(store).file(url(picture(form), "application/wrong"))
+def test_picture_written_whole_and_named(tmp_path: Path, form: str, suffix: str) -> None:
+    with image_store(tmp_path) as store:
+        path = RecordImages(store).file(url(picture(form), "application/wrong"))
     assert path is not None
     assert (Path(path).suffix, Path(path).read_bytes()) == (suffix, picture(form))
-    assert picture_size(path) == (3.0, 2.0)
+    assert image_size_or_none(path) == (3.0, 2.0)
 
 
-def test_pictures_of_a_record_go_when_the_next_begins() -> None:
-    with albums(None) as store:
-        images = Unpacked(store)
+def test_pictures_go_with_the_next_record() -> None:
+    with image_store(None) as store:
+        images = RecordImages(store)
         first = images.file(url(picture("PNG")))
         assert first == images.file(url(picture("PNG")))
         assert first is not None
@@ -58,21 +58,21 @@ def test_pictures_of_a_record_go_when_the_next_begins() -> None:
         ("shot.png", "neither a data URL nor an address"),
     ],
 )
-def test_what_is_no_picture_is_refused(tmp_path: Path, given: str, problem: str) -> None:
-    with albums(tmp_path) as store, pytest.raises(InputError, match=problem):
-        Unpacked(store).file(given)
+def test_other_data_is_refused(tmp_path: Path, given: str, problem: str) -> None:
+    with image_store(tmp_path) as store, pytest.raises(InputError, match=problem):
+        RecordImages(store).file(given)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_picture_that_is_too_large_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(data_urls, "MAX_BYTES", 40)
-    with albums(tmp_path) as store, pytest.raises(InputError, match="at most"):
-        Unpacked(store).file(url(b"\x89PNG\r\n\x1a\n" + b"\0" * 60))
+def test_large_picture_refused_while_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(images, "MAX_BYTES", 40)
+    with image_store(tmp_path) as store, pytest.raises(InputError, match="at most"):
+        RecordImages(store).file(url(b"\x89PNG\r\n\x1a\n" + b"\0" * 60))
 
 
-def test_paths_stay_in_the_folder_and_addresses_are_not_fetched(tmp_path: Path) -> None:
-    with albums(None) as store:
-        images = Unpacked(store, tmp_path)
+def test_paths_stay_in_the_folder(tmp_path: Path) -> None:
+    with image_store(None) as store:
+        images = RecordImages(store, tmp_path)
         assert images.file("https://example.com/a.png") is None
         assert images.file("a/b.png") == str(tmp_path.resolve() / "a" / "b.png")
         for outside in ("../x.png", "/etc/passwd"):

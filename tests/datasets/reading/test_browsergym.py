@@ -26,7 +26,7 @@ from prill.types import Action
         ("click('7')  <!-- the 'home' link -->", ("click", "7", None)),
     ],
 )
-def test_calls_become_kinds_targets_and_values(text: str, expected: tuple[str, str | None, str | None]) -> None:
+def test_calls_become_action_parts(text: str, expected: tuple[str, str | None, str | None]) -> None:
     kind, target, value = expected
     assert parse_action(text) == Action(kind, text, target=target, value=value)
 
@@ -34,5 +34,5 @@ def test_calls_become_kinds_targets_and_values(text: str, expected: tuple[str, s
 @pytest.mark.parametrize(
     "text", ["", "$19.95", "dance('147')", "click", "click('1'", "I will click('1')", "x.click('1')", "(" * 5000]
 )
-def test_what_is_no_known_call_is_kept_as_it_is(text: str) -> None:
+def test_unknown_call_is_kept_as_it_is(text: str) -> None:
     assert parse_action(text) == Action("other", text)

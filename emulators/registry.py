@@ -1,0 +1,42 @@
+"""Environments by name: those of this folder, of other packages, and your own (`module:Object`, `file.py:Object`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prill.errors import UsageError
+from prill.protocols import Environment
+from prill.registry import Entry, Registry, options_of, read_options
+
+ENVIRONMENTS = Registry(
+    "environment",
+    {
+        "miniwob": Entry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
+        "webarena": Entry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
+        "web": Entry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
+        "browsergym": Entry(
+            "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
+            "prill.emulators.browsergym.environment:BrowserGym",
+        ),
+        "android": Entry("an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"),
+        "ios": Entry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),
+    },
+    "prill.environments",
+)
+
+
+def make_environment(name: str, *, images: str | Path | None = None, lax: bool = False, **options: Any) -> Environment:
+    """The environment of that name with these options: `make_environment("miniwob", images="out/images", settle=1.0)`.
+
+    `images` is the folder for screenshots; one of your own need not have a use for it. `lax` reads numbers and truth values
+    from text. Raises UsageError for an unknown name, OptionError for an option that the environment does not have, lacks, or
+    that is of the wrong kind.
+    """
+    maker, what = ENVIRONMENTS.maker(name), f"environment {name!r}"
+    if images is not None and "images" in options_of(maker):
+        options["images"] = Path(images)
+    made = maker(**read_options(maker, options, what, lax=lax))
+    if not all(callable(getattr(made, method, None)) for method in ("reset", "step", "close")):
+        raise UsageError(f"{what} gave a {type(made).__name__}, which has no reset(task), step(action) and close()")
+    return made  # type: ignore[no-any-return]
