@@ -1,1 +1,73 @@
-"""Environments that agents act in."""
+"""Environments that agents act in, each with its own oracle. `prill.environment("miniwob", images=…)` makes one by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prill.emulators.android.adb import AdbPhone
+    from prill.emulators.android.appium import AppiumPhone
+    from prill.emulators.android.avd import Avd
+    from prill.emulators.android.environment import Android, AndroidSpec
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
+    from prill.emulators.browsergym.environment import BrowserGym
+    from prill.emulators.ios.environment import Ios, IosSpec
+    from prill.emulators.miniwob.environment import MiniWoB
+    from prill.emulators.pool import Pool
+    from prill.emulators.registry import ENVIRONMENTS, make_environment
+    from prill.emulators.webarena.environment import WebArena, WebArenaSpec
+    from prill.emulators.webarena.oracle import WebArenaOracle
+
+__all__ = [
+    "ENVIRONMENTS",
+    "AdbPhone",
+    "Android",
+    "AndroidSpec",
+    "AppiumPhone",
+    "Avd",
+    "BrowserEnvironment",
+    "BrowserGym",
+    "Chromium",
+    "Ios",
+    "IosSpec",
+    "MiniWoB",
+    "PageSpec",
+    "Pool",
+    "WebArena",
+    "WebArenaOracle",
+    "WebArenaSpec",
+    "make_environment",
+]
+_HOMES = {
+    "AdbPhone": "android.adb",
+    "Android": "android.environment",
+    "AndroidSpec": "android.environment",
+    "AppiumPhone": "android.appium",
+    "Avd": "android.avd",
+    "BrowserEnvironment": "browser.environment",
+    "BrowserGym": "browsergym.environment",
+    "Chromium": "browser.chromium",
+    "ENVIRONMENTS": "registry",
+    "Ios": "ios.environment",
+    "IosSpec": "ios.environment",
+    "MiniWoB": "miniwob.environment",
+    "PageSpec": "browser.environment",
+    "Pool": "pool",
+    "WebArena": "webarena.environment",
+    "WebArenaOracle": "webarena.oracle",
+    "WebArenaSpec": "webarena.environment",
+    "make_environment": "registry",
+}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

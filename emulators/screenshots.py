@@ -56,7 +56,7 @@ def _write(path: Path, data: bytes) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-async def still_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float) -> bytes:
+async def settled_picture(take: Callable[[], Awaitable[bytes]], *, gap: float, timeout: float) -> bytes:
     """The first PNG that shows what the one `gap` seconds before it showed; after `timeout` seconds the last one taken."""
     clock = asyncio.get_running_loop()
     end = clock.time() + timeout

@@ -45,7 +45,7 @@ def place_of(action: Action, elements: Sequence[Element]) -> Point | None:
     """
     if action.point is not None or action.target is None:
         return action.point
-    found = _NUMBER.fullmatch(action.target)
-    if found is None or not 1 <= int(found[1]) <= len(elements):
+    number = _NUMBER.fullmatch(action.target)
+    if number is None or not 1 <= int(number[1]) <= len(elements):
         return None
-    return elements[int(found[1]) - 1].centre
+    return elements[int(number[1]) - 1].centre

@@ -56,12 +56,12 @@ def named(elements: list[Element] | tuple[Element, ...], name: str) -> Element:
 
 
 def _read(text: str) -> Iterator[Element]:
-    found = [match for line in text.splitlines() if (match := LINE.fullmatch(line))]
-    depths = [len(match["indent"]) // 2 for match in found]
+    lines = [match for line in text.splitlines() if (match := LINE.fullmatch(line))]
+    depths = [len(match["indent"]) // 2 for match in lines]
     elements: list[Element] = []
-    for at in reversed(range(len(found))):
-        match = found[at]
-        end = next((i for i in range(at + 1, len(found)) if depths[i] <= depths[at]), len(found))
+    for at in reversed(range(len(lines))):
+        match = lines[at]
+        end = next((i for i in range(at + 1, len(lines)) if depths[i] <= depths[at]), len(lines))
         after = elements[len(elements) - (end - at - 1) :]
         elements.append(
             Element(

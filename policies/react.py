@@ -252,8 +252,8 @@ def messages_of(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequen
 
 def prompt_hash(spec: ReactSpec, platform: Platform) -> str:
     """Follows everything that is sent besides the turn itself."""
-    asked = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
-    return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), asked)
+    settings = repr((spec.reasoning, spec.may_give_up, spec.sites, spec.observation_tokens))
+    return content_hash(load_prompt("prill.policies", _prompt(platform)).text, _source(), settings)
 
 
 def _filled(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[str], values: dict[str, str]) -> list[Message]:

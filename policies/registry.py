@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from prill.errors import UsageError
+from prill.models.registry import make_model, model_options
 from prill.protocols import LanguageModel, Policy
-from prill.registry import Entry, OptionError, Registry, options_of, read_options
+from prill.registry import Entry, Registry, options_of, read_options
 from prill.types import Platform
 
 POLICIES = Registry(
@@ -31,27 +33,27 @@ class Fingerprinted(Protocol):
         ...
 
 
-def make_policy(name: str, *, model: LanguageModel | None = None, **options: Any) -> Policy:
-    """The policy of that name with these options: `make_policy("react", model=my_model, reasoning=False)`.
+def make_policy(
+    name: str, *, model: str | Mapping[str, Any] | LanguageModel | None = None, lax: bool = False, **options: Any
+) -> Policy:
+    """The policy of that name with these options: `make_policy("react", model="gpt-4o", reasoning=False)`.
 
-    `model` is for policies that ask one. Raises UsageError for an unknown name, OptionError for an option that the policy does
+    `model` is for policies that ask one: a name, beside which the model's own options may stand, or a model. `lax` reads
+    numbers and truth values from text. Raises UsageError for an unknown name, OptionError for an option that the policy does
     not have, lacks, or that is of the wrong kind.
     """
     maker, what = POLICIES.maker(name), f"policy {name!r}"
+    own = options_of(maker)
+    settings = {key: options.pop(key) for key in model_options(model) if key in options and key not in own}
     if model is not None:
         options["model"] = model
-    made = maker(**read_options(maker, options, what, parts={LanguageModel: _language_model}))
-    if not all(callable(getattr(made, method, None)) for method in ("reset", "act")):
-        raise UsageError(f"{what} gave a {type(made).__name__}, which has no reset(task) and act(observation)")
-    return made  # type: ignore[no-any-return]
+    parts = {LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)}
+    policy = maker(**read_options(maker, options, what, parts=parts, lax=lax))
+    if not all(callable(getattr(policy, method, None)) for method in ("reset", "act")):
+        raise UsageError(f"{what} gave a {type(policy).__name__}, which has no reset(task) and act(observation)")
+    return policy  # type: ignore[no-any-return]
 
 
 def policies_with(option: str) -> list[str]:
     """The policies of this folder that have the option."""
     return [name for name in POLICIES.entries if option in options_of(POLICIES.maker(name))]
-
-
-def _language_model(value: Any, place: str) -> LanguageModel:
-    if not hasattr(value, "complete"):
-        raise OptionError(f"{place}: expected a language model, got {value!r}", "model")
-    return value  # type: ignore[no-any-return]

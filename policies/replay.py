@@ -85,8 +85,8 @@ def relocated(action: Action, text: str) -> Action:
         if action.point is not None and (wanted.label is not None or wanted.number is None):
             return replace(action, target=None)
         there = element_line(wanted.number, text) if wanted.number else None
-        taken = there is not None and wanted.role not in (None, read_target(there).role)
-        return replace(action, target=f"{wanted.role} {wanted.name}") if taken else action
+        renamed = there is not None and wanted.role not in (None, read_target(there).role)
+        return replace(action, target=f"{wanted.role} {wanted.name}") if renamed else action
     line = next((line for line in same if read_target(line).number == wanted.number), same[0])
     now = read_target(line).number
     # Only where the number names the element: the same digits may have been typed.

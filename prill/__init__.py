@@ -10,8 +10,10 @@ from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, T
 
 if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
+    from prill.emulators.registry import make_environment as environment
     from prill.evaluators.registry import make_judge as judge
     from prill.models.registry import make_model as model
+    from prill.policies.registry import make_policy as policy
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -35,8 +37,10 @@ __all__ = [
     "UsageError",
     "Verdict",
     "captioner",
+    "environment",
     "judge",
     "model",
+    "policy",
     "read_labels",
     "read_trajectories",
     "read_verdicts",
@@ -51,8 +55,10 @@ __all__ = [
 # What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
 _LAZY = {
     "captioner": "prill.captioner.registry:make_captioner",
+    "environment": "prill.emulators.registry:make_environment",
     "judge": "prill.evaluators.registry:make_judge",
     "model": "prill.models.registry:make_model",
+    "policy": "prill.policies.registry:make_policy",
     "read_labels": "prill.store:read_labels",
     "read_trajectories": "prill.store:read_trajectories",
     "read_verdicts": "prill.store:read_verdicts",

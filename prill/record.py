@@ -31,7 +31,8 @@ class Episode(Generic[E]):
 @dataclass(frozen=True)
 class Recorded:
     """What a run did. `skipped` were there already; `undecided` have no label, for want of an oracle or of its decision;
-    `broken` ended with an error; `lost` could not begin, so that there is no record. `said` is what the last of these two said.
+    `broken` ended with an error; `lost` could not begin, so that there is no record. `last_problem` is what the last of these
+    two said.
     """
 
     success: int = 0
@@ -40,7 +41,7 @@ class Recorded:
     broken: int = 0
     skipped: int = 0
     lost: int = 0
-    said: str | None = field(default=None, compare=False)
+    last_problem: str | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int:
@@ -70,74 +71,34 @@ async def record(
     environment is left that works. What is not raised on purpose, such as a bug of a policy, ends the run too; its episode
     is then on record as broken, so that the same call goes on with the next. What is finished stays.
     """
-    chosen = tuple(episodes)
-    again = frozenset(episode.id for episode in chosen) if retry_broken else frozenset()
+    listed = tuple(episodes)
+    again = frozenset(episode.id for episode in listed) if retry_broken else frozenset()
     with RunFolder(out, again=again) as folder:
+        settings = _Settings(oracle, max_steps, timeout, early_stop, progress)
+        return await _Run(pool, listed, folder, settings).all()
 
-        async def play(episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
-            so_far = Trajectory(id=episode.id, task=task, agent=episode.agent)
-            begun = False
 
-            def watch(trajectory: Trajectory) -> None:
-                nonlocal so_far, begun
-                so_far, begun = replace(trajectory, metadata=episode.metadata), True
-                folder.note(so_far)
+@dataclass(frozen=True)
+class _Settings(Generic[E]):
+    """What holds for every episode of a run."""
 
-            try:
-                trajectory = await rollout(
-                    episode.policy(),
-                    environment,
-                    task,
-                    id=episode.id,
-                    agent=episode.agent,
-                    max_steps=max_steps,
-                    timeout=timeout,
-                    early_stop=early_stop,
-                    watch=watch,
-                )
-            except PrillError:
-                raise
-            except Exception as bug:
-                # Its words stay in the trace: they may hold anything, also what must not be on record.
-                error = f"a bug ended the episode: {type(bug).__name__}"
-                folder.keep(replace(so_far, error=error, metadata={"ended_by": "error", **episode.metadata}), None)
-                bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
-                raise
-            return replace(trajectory, metadata={**trajectory.metadata, **episode.metadata}), begun
-
-        async def grade(episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
-            if oracle is None:
-                return None
-            folder.note(trajectory)
-            try:
-                async with asyncio.timeout(timeout):
-                    label = await oracle(environment, trajectory)
-            except (EnvironmentFailure, Unscored) as failure:
-                label = _unseen(trajectory, str(failure))
-            except TimeoutError:
-                label = _unseen(trajectory, f"no answer within {timeout:g} s")
-            return replace(label, note="; ".join(part for part in (episode.note, label.note) if part) or None)
-
-        return await _Run(pool, chosen, folder, play, grade, timeout, progress).all()
+    oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None
+    max_steps: int
+    timeout: float | None
+    early_stop: Callable[[Sequence[Step]], str | None] | None
+    progress: Callable[[Recorded], None]
 
 
 class _Run(Generic[E]):
-    def __init__(
-        self,
-        pool: Lender[E],
-        episodes: Iterable[Episode[E]],
-        folder: RunFolder,
-        play: Callable[[Episode[E], E, Task], Awaitable[tuple[Trajectory, bool]]],
-        grade: Callable[[Episode[E], E, Trajectory], Awaitable[LabelRecord | None]],
-        timeout: float | None,
-        progress: Callable[[Recorded], None],
-    ) -> None:
-        self._pool, self._episodes, self._folder, self._play, self._grade = pool, iter(episodes), folder, play, grade
-        self._timeout, self._progress = timeout, progress
+    """Workers take one episode after another, each with an environment of the pool, until none is left."""
+
+    def __init__(self, pool: Lender[E], episodes: Iterable[Episode[E]], folder: RunFolder, settings: _Settings[E]) -> None:
+        self._pool, self._episodes, self._folder, self._settings = pool, iter(episodes), folder, settings
         self._again: deque[tuple[Episode[E], E]] = deque()
         self._counts = Recorded()
 
     async def all(self) -> Recorded:
+        """Plays them all; what one worker raises ends the others."""
         workers = [asyncio.create_task(self._work()) for _ in range(self._pool.size)]
         try:
             await asyncio.gather(*workers)
@@ -160,13 +121,13 @@ class _Run(Generic[E]):
 
     async def _attempt(self, episode: Episode[E], environment: E, *, retried: bool) -> None:
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._settings.timeout):
                 task = await episode.task(environment)
         except (EnvironmentFailure, TimeoutError) as failure:
-            why = str(failure) or f"no task within {self._timeout:g} s"
-            await self._pool.report(environment, why)
+            problem = str(failure) or f"no task within {self._settings.timeout:g} s"
+            await self._pool.report(environment, problem)
             if retried:
-                self._count(why, lost=1)
+                self._count(problem, lost=1)
             else:
                 self._again.append((episode, environment))
             return
@@ -177,6 +138,48 @@ class _Run(Generic[E]):
             return
         label = await self._grade(episode, environment, trajectory)
         self._folder.keep(trajectory, label)
+        self._count_played(trajectory, label)
+
+    async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
+        """The episode, and whether it began: whether its first state was seen."""
+        watch = _Watch(self._folder, episode, task)
+        try:
+            trajectory = await rollout(
+                episode.policy(),
+                environment,
+                task,
+                id=episode.id,
+                agent=episode.agent,
+                max_steps=self._settings.max_steps,
+                timeout=self._settings.timeout,
+                early_stop=self._settings.early_stop,
+                watch=watch,
+            )
+        except PrillError:
+            raise
+        except Exception as bug:
+            # Its words stay in the trace: they may hold anything, also what must not be on record.
+            error = f"a bug ended the episode: {type(bug).__name__}"
+            metadata = {"ended_by": "error", **episode.metadata}
+            self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
+            bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
+            raise
+        return replace(trajectory, metadata={**trajectory.metadata, **episode.metadata}), watch.begun
+
+    async def _grade(self, episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
+        if self._settings.oracle is None:
+            return None
+        self._folder.note(trajectory)
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                label = await self._settings.oracle(environment, trajectory)
+        except (EnvironmentFailure, Unscored) as failure:
+            label = _undecided(trajectory, str(failure))
+        except TimeoutError:
+            label = _undecided(trajectory, f"no answer within {self._settings.timeout:g} s")
+        return replace(label, note="; ".join(part for part in (episode.note, label.note) if part) or None)
+
+    def _count_played(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
         if trajectory.error is not None:
             self._count(trajectory.error, broken=1)
         elif label is None or label.success is None:
@@ -184,11 +187,24 @@ class _Run(Generic[E]):
         else:
             self._count(success=int(label.success), failure=int(not label.success))
 
-    def _count(self, said: str | None = None, /, **more: int) -> None:
+    def _count(self, problem: str | None = None, /, **more: int) -> None:
         counts = {name: getattr(self._counts, name) + by for name, by in more.items()}
-        self._counts = replace(self._counts, said=said or self._counts.said, **counts)
-        self._progress(self._counts)
+        self._counts = replace(self._counts, last_problem=problem or self._counts.last_problem, **counts)
+        self._settings.progress(self._counts)
 
 
-def _unseen(trajectory: Trajectory, why: str) -> LabelRecord:
-    return LabelRecord(id=trajectory.id, success=None, source="oracle", note=f"the oracle could not look: {why}")
+class _Watch:
+    """Notes an episode in the folder as it goes on, and knows how far it has come."""
+
+    def __init__(self, folder: RunFolder, episode: Episode[Any], task: Task) -> None:
+        self._folder, self._metadata = folder, episode.metadata
+        self.so_far = Trajectory(id=episode.id, task=task, agent=episode.agent)
+        self.begun = False
+
+    def __call__(self, trajectory: Trajectory) -> None:
+        self.so_far, self.begun = replace(trajectory, metadata=self._metadata), True
+        self._folder.note(self.so_far)
+
+
+def _undecided(trajectory: Trajectory, problem: str) -> LabelRecord:
+    return LabelRecord(id=trajectory.id, success=None, source="oracle", note=f"the oracle could not look: {problem}")

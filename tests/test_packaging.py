@@ -66,7 +66,7 @@ def tracked_names() -> set[str]:
     return names
 
 
-def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path) -> None:
+def test_wheel_holds_all_of_prill_alone(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     packed = {name for name in names if ".dist-info/" not in name}
     assert {name.split("/")[0] for name in packed} == {"prill"}
@@ -74,7 +74,7 @@ def test_the_wheel_holds_all_code_and_prompts_and_nothing_but_prill(wheel: Path)
     assert "prill/datasets/formats/agentrewardbench_webjudge.py" in packed
 
 
-def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path) -> None:
+def test_installed_command_runs_anywhere(python: Path, tmp_path: Path) -> None:
     assert "score" in run(python.with_name("prill"), "--help", cwd=tmp_path)
     where = run(
         python, "-I", "-c", "import prill.evaluators.outcome as m, prill.datasets.convert; print(m.__file__)", cwd=tmp_path
@@ -82,7 +82,7 @@ def test_the_installed_command_runs_from_any_folder(python: Path, tmp_path: Path
     assert Path(where.strip()).is_relative_to(python.parents[1])
 
 
-def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, tmp_path: Path) -> None:
+def test_installed_package_finds_its_files(python: Path, tmp_path: Path) -> None:
     program = (
         "from prill.datasets.task_lists import NAMES, task_list\n"
         "from prill.evaluators.meta.corrections import load_corrections\n"
@@ -100,17 +100,17 @@ def test_the_installed_package_finds_its_tables_prompts_and_pages(python: Path, 
     "verb",
     ["score", "agree", "report", "annotate", "table", "check", "fit", "calibrate", "redteam", "rollout", "convert"],
 )
-def test_every_installed_verb_shows_its_help(python: Path, tmp_path: Path, verb: str) -> None:
+def test_installed_verbs_show_their_help(python: Path, tmp_path: Path, verb: str) -> None:
     assert f"prill {verb}" in run(python.with_name("prill"), verb, "--help", cwd=tmp_path)
 
 
-def test_the_installed_package_brings_no_other_top_level_name(python: Path, tmp_path: Path) -> None:
+def test_wheel_has_one_top_level_name(python: Path, tmp_path: Path) -> None:
     program = "import importlib.metadata as m; print(sorted({f.parts[0] for f in m.files('prill')}))"
     names = run(python, "-I", "-c", program, cwd=tmp_path)
     assert not [name for name in FOLDERS[1:] if f"'{name}'" in names]
 
 
-def test_datasets_in_the_checkout_is_never_taken_for_a_regular_package() -> None:
+def test_datasets_folder_is_no_package() -> None:
     program = "import importlib.util as u; spec = u.find_spec('datasets'); print(spec.origin if spec else None)"
     origin = run(sys.executable, "-c", program, cwd=ROOT).strip()
     assert origin == "None" or not Path(origin).is_relative_to(ROOT / "datasets")

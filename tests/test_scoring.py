@@ -51,7 +51,7 @@ def verdicts(path: Path) -> dict[str, Verdict]:
     return found
 
 
-async def test_every_trajectory_gets_one_verdict_with_its_key(tmp_path: Path) -> None:
+async def test_every_trajectory_has_a_verdict(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(50))), tmp_path / "v.jsonl"
     tally = await score_files([path], Parity(), out, concurrency=7)
     assert (tally.read, tally.succeeded, tally.failed, tally.skipped) == (50, 25, 25, 0)
@@ -59,7 +59,7 @@ async def test_every_trajectory_gets_one_verdict_with_its_key(tmp_path: Path) ->
     assert all(found[f"t{i}"].success == (i % 2 == 0) and found[f"t{i}"].key.startswith("sha256:") for i in range(50))
 
 
-async def test_a_second_run_makes_only_what_is_missing_or_changed(tmp_path: Path) -> None:
+async def test_second_run_makes_what_is_missing(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", [0, 1, 2, 3]), tmp_path / "v.jsonl"
     await score_files([path], Parity(), out, limit=2)
     write(tmp_path / "t.jsonl", [0, 10, 2, 3])
@@ -70,7 +70,7 @@ async def test_a_second_run_makes_only_what_is_missing_or_changed(tmp_path: Path
     assert verdicts(out)["t1"].success
 
 
-async def test_unscored_verdicts_are_kept_until_they_are_asked_for_again(tmp_path: Path) -> None:
+async def test_unscored_kept_until_retried(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", [0, -1, 2]), tmp_path / "v.jsonl"
     tally = await score_files([path], Parity(), out)
     assert tally.unscored == {"timeout": 1}
@@ -82,7 +82,7 @@ async def test_unscored_verdicts_are_kept_until_they_are_asked_for_again(tmp_pat
     assert len(verdicts(out)) == 3
 
 
-async def test_broken_lines_are_verdicts_of_their_own_and_vanish_when_mended(tmp_path: Path) -> None:
+async def test_broken_lines_vanish_when_mended(tmp_path: Path) -> None:
     path, out = tmp_path / "t.jsonl", tmp_path / "v.jsonl"
     good = '{"id": "a", "task": {"goal": "2"}}'
     path.write_text(f'not json\n{good}\n{{"id": "b", "task": {{}}}}\n{good}\n')
@@ -108,14 +108,14 @@ async def test_ids_are_unique_across_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"), [("", "empty"), ("\n\n", "empty"), ("x\ny\n", "no trajectory could be read; .*t.jsonl:1")]
 )
-async def test_nothing_to_read_is_one_error_and_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
+async def test_nothing_to_read_leaves_no_file(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "t.jsonl").write_text(content)
     with pytest.raises(UsageError, match=problem):
         await score_files([tmp_path / "t.jsonl"], Parity(), tmp_path / "v.jsonl")
     assert not (tmp_path / "v.jsonl").exists()
 
 
-async def test_an_error_that_ends_the_run_keeps_what_is_judged_and_finishes_what_is_under_way(tmp_path: Path) -> None:
+async def test_run_error_keeps_what_is_judged(tmp_path: Path) -> None:
     def fault(number: int) -> None:
         if number == 20:
             raise EndpointError("the key was revoked")
@@ -128,7 +128,7 @@ async def test_an_error_that_ends_the_run_keeps_what_is_judged_and_finishes_what
     assert len(judge.calls) < 30
 
 
-async def test_stopping_finishes_what_is_under_way_and_the_next_run_goes_on(tmp_path: Path) -> None:
+async def test_stopped_run_goes_on_later(tmp_path: Path) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(100))), tmp_path / "v.jsonl"
     stop, judge = asyncio.Event(), Parity()
 
@@ -144,7 +144,7 @@ async def test_stopping_finishes_what_is_under_way_and_the_next_run_goes_on(tmp_
     assert sorted(judge.calls) == sorted(verdicts(out)) == sorted(f"t{i}" for i in range(100))
 
 
-def test_the_key_follows_evaluator_record_and_pixels_but_not_the_folder(tmp_path: Path) -> None:
+def test_key_follows_content_not_folder(tmp_path: Path) -> None:
     def key(folder: str, pixels: bytes = b"1", goal: str = "g", info: EvaluatorInfo = INFO) -> str:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / "a.png").write_bytes(pixels)
@@ -158,7 +158,7 @@ def test_the_key_follows_evaluator_record_and_pixels_but_not_the_folder(tmp_path
     assert len(different | {same}) == 4
 
 
-def test_score_gives_verdicts_in_order_with_and_without_a_running_loop(tmp_path: Path) -> None:
+def test_score_works_in_a_running_loop(tmp_path: Path) -> None:
     rows = [Trajectory(id=str(n), task=Task(goal=str(n))) for n in (3, 2, 1)]
     assert [v.success for v in score(rows, Parity())] == [False, True, False]
 
@@ -168,7 +168,7 @@ def test_score_gives_verdicts_in_order_with_and_without_a_running_loop(tmp_path:
     assert [v.success for v in asyncio.run(inside())] == [True, False]
 
 
-async def test_a_stream_reads_its_input_only_as_far_as_needed() -> None:
+async def test_stream_reads_only_what_it_needs() -> None:
     read = []
 
     def source() -> list[Trajectory]:
@@ -181,7 +181,7 @@ async def test_a_stream_reads_its_input_only_as_far_as_needed() -> None:
     assert len(read) < 100
 
 
-async def test_a_failed_call_is_unscored_and_never_a_failure_of_the_agent() -> None:
+async def test_failed_call_is_never_a_failure() -> None:
     class Caption:
         name = "given"
 

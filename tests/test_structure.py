@@ -114,7 +114,7 @@ def test_imports_follow_the_table(module: str) -> None:
     assert not wrong, f"{module} ({layer(module)}) imports {wrong}"
 
 
-def test_no_import_circle() -> None:
+def test_imports_have_no_circle() -> None:
     arrows = {name: {other for other in imports(path) if other in MODULES and other != name} for name, path in MODULES.items()}
     # The door is behind every `import prill.x`, and itself imports lazily.
     leaves = {name for name in arrows if name != "prill"}
@@ -123,7 +123,7 @@ def test_no_import_circle() -> None:
     assert not leaves, f"these import one another in a circle, or import from one: {sorted(leaves)}"
 
 
-def test_formats_and_meta_keep_their_place() -> None:
+def test_formats_and_meta_stay_in_place() -> None:
     def of(prefix: str) -> list[str]:
         return [name for name in MODULES if name.startswith(prefix)]
 
@@ -140,7 +140,7 @@ def test_formats_and_meta_keep_their_place() -> None:
             assert not [name for name in imports(MODULES[module]) if name.startswith("prill.emulators.browser.")]
 
 
-def test_importing_any_module_loads_nothing_heavy_and_prints_nothing() -> None:
+def test_imports_are_light_and_silent() -> None:
     names = [name for name in MODULES if not name.endswith("__main__")]
     program = (
         f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
@@ -150,24 +150,24 @@ def test_importing_any_module_loads_nothing_heavy_and_prints_nothing() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_heavy_list_would_catch_a_heavy_import() -> None:
+def test_heavy_imports_are_caught() -> None:
     program = f"import sys, numpy\nsys.exit(', '.join(name for name in {HEAVY!r} if name in sys.modules) or None)"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == 1
 
 
-def test_datasets_is_no_regular_package() -> None:
+def test_datasets_is_no_package() -> None:
     assert not (ROOT / "datasets" / "__init__.py").exists(), "it would shadow Hugging Face's datasets"
     assert all((ROOT / name / "__init__.py").exists() for name in LINKED if name != "datasets")
 
 
 @pytest.mark.parametrize("name", LINKED)
-def test_the_folders_are_reached_by_relative_links(name: str) -> None:
+def test_rooms_are_relative_links(name: str) -> None:
     link = ROOT / "prill" / name
     assert link.is_symlink()
     assert link.readlink() == Path("..") / name
 
 
-def test_git_records_the_links_as_links() -> None:
+def test_git_records_links_as_links() -> None:
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
     listed = subprocess.run(["git", "ls-files", "-s", "prill"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -177,7 +177,7 @@ def test_git_records_the_links_as_links() -> None:
     assert {f"prill/{name}": modes.get(f"prill/{name}") for name in LINKED} == {f"prill/{name}": "120000" for name in LINKED}
 
 
-def test_the_listed_packages_are_those_of_the_tree() -> None:
+def test_packages_listed_are_in_the_tree() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     packages = set()
     for name, path in MODULES.items():
@@ -186,16 +186,16 @@ def test_the_listed_packages_are_those_of_the_tree() -> None:
     assert sorted(listed) == sorted(packages | {f"prill.{name}" for name in LINKED})
 
 
-def test_files_stay_short() -> None:
+def test_files_stay_within_limit() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
     assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
 
 
-def test_folders_stay_small() -> None:
+def test_folders_stay_within_limit() -> None:
     folders = Counter(path.parent for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py"))
     assert not {str(folder): count for folder, count in folders.items() if count > MOST_MODULES}
 
 
-def test_nothing_at_the_root_shadows_the_standard_library() -> None:
+def test_root_shadows_no_standard_module() -> None:
     names = {path.stem for path in ROOT.iterdir() if not path.name.startswith(".")}
     assert not names & sys.stdlib_module_names

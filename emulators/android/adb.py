@@ -1,5 +1,6 @@
-"""The adb server, spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
+"""An Android phone over adb alone: no server to install, and nothing on the phone but its own programs.
 
+The adb server is spoken to over its socket: a command takes milliseconds, where starting the adb program takes tens of them.
 Only what the socket cannot do goes through the program: starting the server, and the emulator's console with its token.
 """
 
@@ -24,6 +25,14 @@ from prill.errors import EnvironmentFailure, UsageError
 PORT = 5037
 # Kinds of packets of the shell protocol, version 2 (Android 7 and newer).
 _OUT, _ERR, _EXIT = 1, 2, 3
+# An input method that takes text as a broadcast (github.com/senzhk/ADBKeyBoard): `input text` knows only ASCII.
+KEYBOARD = "com.android.adbkeyboard/.AdbIME"
+_DUMP = "/data/local/tmp/prill-ui.xml"
+# How long `uiautomator dump` itself waits for a screen to rest before it gives up.
+_IDLE = 10.0
+# Characters at a time: the phone types a few hundred a second, and each call has to end in time.
+_CHUNK = 200
+_SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
 # Servers that this process started, and who uses which: the last to leave ends a server that was not there before.
 _users: dict[int, int] = {}
 _started: set[int] = set()
@@ -52,15 +61,15 @@ class Printed:
 def sdk_program(folder: str, name: str) -> str | None:
     """The path of a program of the Android SDK: in $ANDROID_HOME or $ANDROID_SDK_ROOT, else on the PATH."""
     for root in filter(None, map(os.environ.get, ("ANDROID_HOME", "ANDROID_SDK_ROOT"))):
-        if found := shutil.which(name, path=str(Path(root) / folder)):
-            return found
+        if path := shutil.which(name, path=str(Path(root) / folder)):
+            return path
     return shutil.which(name)
 
 
 def default_port() -> int:
     """The server's port as adb itself finds it: $ANDROID_ADB_SERVER_PORT, else 5037."""
-    given = os.environ.get("ANDROID_ADB_SERVER_PORT", "")
-    return int(given) if given.isdecimal() else PORT
+    port = os.environ.get("ANDROID_ADB_SERVER_PORT", "")
+    return int(port) if port.isdecimal() else PORT
 
 
 class AdbServer:
@@ -112,9 +121,9 @@ class AdbServer:
         """
         try:
             async with asyncio.timeout(self.timeout):
-                while (found := _ready(await self.devices(), device)) is None:
+                while (serial := _ready(await self.devices(), device)) is None:
                     await asyncio.sleep(0.1)
-                return found
+                return serial
         except TimeoutError:
             raise EnvironmentFailure(_missing(await self.devices(), device)) from None
 
@@ -183,8 +192,8 @@ class AdbServer:
         except (OSError, EOFError) as error:
             if writer is None:
                 raise PhoneLost(f"no adb server answers on port {self.port}", sent=False) from None
-            said = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
-            raise PhoneLost(f"the connection to adb broke during `{what}`{said}", sent=True) from None
+            reason = "" if isinstance(error, EOFError) else f" ({error.strerror or error})"
+            raise PhoneLost(f"the connection to adb broke during `{what}`{reason}", sent=True) from None
         except (ValueError, struct.error):
             raise PhoneLost(f"what answers on port {self.port} is no adb server", sent=True) from None
         finally:
@@ -221,19 +230,6 @@ def _missing(devices: dict[str, str], wanted: str | None) -> str:
     return f"{wanted + ' is not connected' if wanted else 'no phone is ready'}; adb sees: {there}"
 
 
-# An Android phone over adb alone: no server to install, and nothing on the phone but its own programs.
-
-
-# An input method that takes text as a broadcast (github.com/senzhk/ADBKeyBoard): `input text` knows only ASCII.
-KEYBOARD = "com.android.adbkeyboard/.AdbIME"
-_DUMP = "/data/local/tmp/prill-ui.xml"
-# How long `uiautomator dump` itself waits for a screen to rest before it gives up.
-_IDLE = 10.0
-# Characters at a time: the phone types a few hundred a second, and each call has to end in time.
-_CHUNK = 200
-_SIZE = re.compile(r"(Physical|Override) size: (\d+)x(\d+)")
-
-
 class AdbPhone:
     """The phone behind an adb server, spoken to over the server's socket. The server is started when it does not run.
 
@@ -265,10 +261,10 @@ class AdbPhone:
         """What `wm size` says: the override where there is one."""
         printed = await self._run("wm size")
         sizes = {kind: (int(width), int(height)) for kind, width, height in _SIZE.findall(printed.text)}
-        found = sizes.get("Override") or sizes.get("Physical")
-        if found is None:
+        size = sizes.get("Override") or sizes.get("Physical")
+        if size is None:
             raise PhoneLost(f"the phone does not tell its size: {printed.last_line}", sent=True)
-        return found
+        return size
 
     async def screenshot(self) -> bytes:
         """What `screencap` gives."""
@@ -364,8 +360,8 @@ class AdbPhone:
         printed = await self._shell(command, timeout=timeout)
         if printed.status != 0:
             program = command.split()[0]
-            known = "Can't find service" in printed.last_line
-            raise PhoneLost(f"`{program}` failed on the phone: {printed.last_line}", sent=not known)
+            unsent = "Can't find service" in printed.last_line
+            raise PhoneLost(f"`{program}` failed on the phone: {printed.last_line}", sent=not unsent)
         return printed
 
     async def _shell(self, command: str, *, timeout: float | None = None) -> Printed:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from appium.webdriver.webdriver import WebDriver
 
 
-# One session on an Appium server, through Appium's own Python client, which blocks; what goes wrong, told in one way.
-
-
 T = TypeVar("T")
 # What the server says when a command cannot have reached the phone.
 _NOT_SENT = (
@@ -83,9 +80,9 @@ class AppiumSession:
                 f"the {what} broke off: {first_line(str(error.args[-1] if error.args else error))}", sent=True
             ) from None
         except WebDriverException as error:
-            said = error.msg or type(error).__name__
-            sent = not (isinstance(error, InvalidSessionIdException) or any(words in said for words in _NOT_SENT))
-            raise PhoneLost(f"the {what} failed: {first_line(said)}", sent=sent) from None
+            message = error.msg or type(error).__name__
+            sent = not (isinstance(error, InvalidSessionIdException) or any(words in message for words in _NOT_SENT))
+            raise PhoneLost(f"the {what} failed: {first_line(message)}", sent=sent) from None
 
     def _open(self, capabilities: dict[str, Any], timeout: float) -> None:
         try:
@@ -135,9 +132,9 @@ class AppiumSession:
             driver.command_executor.close()  # type: ignore[no-untyped-call]
 
 
-def first_line(said: str) -> str:
+def first_line(message: str) -> str:
     """Without what Appium puts before each reason, and the stack behind it."""
-    reason = said.rpartition("Original error: ")[2]
+    reason = message.rpartition("Original error: ")[2]
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     return (lines[0] if lines else "no reason given")[:300]
 
@@ -227,8 +224,8 @@ class AppiumPhone:
 
     async def size(self) -> Size:
         """What the driver says of the window."""
-        found = await self._do("size", lambda driver: driver.get_window_size())
-        return int(found["width"]), int(found["height"])
+        size = await self._do("size", lambda driver: driver.get_window_size())
+        return int(size["width"]), int(size["height"])
 
     async def screenshot(self) -> bytes:
         """What UiAutomator2 gives."""
@@ -305,13 +302,13 @@ def _shell(driver: WebDriver, command: str) -> str:
     try:
         return str(driver.execute_script("mobile: shell", {"command": command}))
     except WebDriverException as error:
-        said = error.msg or ""
-        if "adb_shell" in said:
+        message = error.msg or ""
+        if "adb_shell" in message:
             raise UsageError(
                 "the Appium server does not allow shell commands; start it with --allow-insecure=uiautomator2:adb_shell"
             ) from None
-        reason = said.rpartition("StdErr: ")[2].strip()
-        if "exited with code" in said and not reason.startswith(("error: ", "adb: ")):
+        reason = message.rpartition("StdErr: ")[2].strip()
+        if "exited with code" in message and not reason.startswith(("error: ", "adb: ")):
             raise EnvironmentFailure(f"`{command}` failed on the phone: {first_line(reason)}") from None
         # The adb program's own complaint: the phone is gone.
         raise

@@ -20,16 +20,20 @@ from pathlib import Path
 from prill.emulators.android.adb import AdbServer, sdk_program
 from prill.emulators.android.phone import PhoneLost
 from prill.errors import EnvironmentFailure, UsageError
-from prill.temporary.folders import OwnFolder, abandoned, taken_over
-
-# The files of an AVD: where they are, and a copy of them that an emulator takes for its own.
-
+from prill.temporary.folders import TempFolder, abandoned, taken_over
 
 # A copy's folder begins so; in it are what the emulator said, and its process id.
 PREFIX = "prill-avd-"
 LOG, PID = "emulator.log", "emulator.pid"
 # What belongs to a running emulator, and what takes room and is not used.
 _LEFT_OUT = re.compile(r".*\.lock|snapshots|tmpAdbCmds|bootcompleted\.ini|emu-launch-params\.txt|read-snapshot\.txt")
+# The emulator's console listens on an even port and its adb on the next; https://developer.android.com/tools/adb.
+PORTS = range(5554, 5683, 2)
+FLAGS = (
+    "-no-snapshot",  # a cold boot, and nothing saved at the end; snapshots by command still work
+    "-no-boot-anim",  # boots sooner
+    "-no-audio",  # machines without a sound card
+)
 _PATH = re.compile(r"(?m)^(path\s*=\s*)(.*)$")
 # Relative to the folder above the AVDs, and read before the other one where it leads somewhere.
 _RELATIVE = re.compile(r"(?m)^path\.rel\s*=.*\n?")
@@ -37,8 +41,8 @@ _RELATIVE = re.compile(r"(?m)^path\.rel\s*=.*\n?")
 
 def avd_home() -> Path:
     """Where the emulator looks for AVDs: $ANDROID_AVD_HOME, $ANDROID_USER_HOME/avd, else ~/.android/avd."""
-    if given := os.environ.get("ANDROID_AVD_HOME"):
-        return Path(given)
+    if folder := os.environ.get("ANDROID_AVD_HOME"):
+        return Path(folder)
     return Path(os.environ.get("ANDROID_USER_HOME") or Path.home() / ".android") / "avd"
 
 
@@ -52,14 +56,12 @@ def find_avd(name: str, home: Path) -> Path:
     ini = home / f"{name}.ini"
     if not ini.is_file():
         raise UsageError(f"there is no AVD {name!r} in {home}; there are: {', '.join(avds(home)) or 'none'}")
-    found = _PATH.search(ini.read_text(encoding="utf-8"))
+    path = _PATH.search(ini.read_text(encoding="utf-8"))
     # A folder of AVDs that was moved as a whole has its old path in its files.
-    for folder in (Path(found[2].strip()) if found else None, ini.with_suffix(".avd")):
+    for folder in (Path(path[2].strip()) if path else None, ini.with_suffix(".avd")):
         if folder is not None and (folder / "config.ini").is_file():
             return folder
-    raise UsageError(
-        f"{ini} leads to no AVD: there is no config.ini in {found[2].strip() if found else ini.with_suffix('.avd')}"
-    )
+    raise UsageError(f"{ini} leads to no AVD: there is no config.ini in {path[2].strip() if path else ini.with_suffix('.avd')}")
 
 
 async def copy_avd(name: str, home: Path, target_home: Path) -> None:
@@ -78,7 +80,7 @@ async def copy_avd(name: str, home: Path, target_home: Path) -> None:
         moved = text.replace(str(source), str(target)).replace(str(home), str(target_home))
         settings.write_text(moved, encoding="utf-8", errors="surrogateescape")
     text = _RELATIVE.sub("", (home / f"{name}.ini").read_text(encoding="utf-8"))
-    (target_home / f"{name}.ini").write_text(_PATH.sub(lambda found: f"{found[1]}{target}", text), encoding="utf-8")
+    (target_home / f"{name}.ini").write_text(_PATH.sub(lambda line: f"{line[1]}{target}", text), encoding="utf-8")
 
 
 def clear_up() -> None:
@@ -92,15 +94,6 @@ def clear_up() -> None:
                     if f"ANDROID_AVD_HOME={folder.resolve()}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes():
                         os.killpg(pid, signal.SIGKILL)
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-# The emulator's console listens on an even port and its adb on the next; https://developer.android.com/tools/adb.
-PORTS = range(5554, 5683, 2)
-FLAGS = (
-    "-no-snapshot",  # a cold boot, and nothing saved at the end; snapshots by command still work
-    "-no-boot-anim",  # boots sooner
-    "-no-audio",  # machines without a sound card
-)
 
 
 class Avd:
@@ -142,7 +135,7 @@ class Avd:
         self._boot_timeout = boot_timeout
         self._stop_timeout = stop_timeout
         self._poll = poll
-        self._copy: OwnFolder | None = None
+        self._copy: TempFolder | None = None
         self._port: int | None = None
         self._mark: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -180,7 +173,7 @@ class Avd:
     async def wait_for_boot(self) -> None:
         """Returns when the device itself says that it has booted: its own flag, the boot animation, the package manager."""
         end = time.monotonic() + self._boot_timeout
-        said = "it was not seen by adb"
+        state = "it was not seen by adb"
         while True:
             self.check()
             try:
@@ -189,11 +182,12 @@ class Avd:
                 flag, animation, package = [*printed.text.split("\n"), "", ""][:3]
                 if flag.strip() == "1" and animation.strip() in ("", "stopped") and package.startswith("package:"):
                     return
-                said = f"sys.boot_completed is {flag.strip() or 'not set'}, the boot animation {animation.strip() or 'unknown'}"
+                booted, moving = flag.strip() or "not set", animation.strip() or "unknown"
+                state = f"sys.boot_completed is {booted}, the boot animation {moving}"
             except PhoneLost as lost:
-                said = str(lost)
+                state = str(lost)
             if time.monotonic() > end:
-                raise EnvironmentFailure(f"{self.name} did not boot within {self._boot_timeout:g} s: {said}")
+                raise EnvironmentFailure(f"{self.name} did not boot within {self._boot_timeout:g} s: {state}")
             await asyncio.sleep(self._poll)
 
     async def save(self, snapshot: str) -> None:
@@ -230,7 +224,7 @@ class Avd:
     async def _clone(self) -> Path:
         find_avd(self.name, self._home)
         await asyncio.to_thread(clear_up)
-        self._copy = OwnFolder(PREFIX)
+        self._copy = TempFolder(PREFIX)
         home = self._copy.path.resolve()
         await copy_avd(self.name, self._home, home)
         return home
@@ -274,8 +268,8 @@ class Avd:
         """Politely first, so that the device's disk is closed and adb notices; then less so."""
         if process.poll() is None:
             with contextlib.suppress(PhoneLost, UsageError):
-                asked = await self._adb.program("-s", self.serial, "emu", "kill", timeout=self._stop_timeout)
-                if asked.status == 0:
+                printed = await self._adb.program("-s", self.serial, "emu", "kill", timeout=self._stop_timeout)
+                if printed.status == 0:
                     await self._ended(process)
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -27,7 +27,7 @@ from prill.emulators.android.appium import AppiumPhone
 from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLost, start_of
 from prill.emulators.android.ui_xml import elements
-from prill.emulators.screenshots import Size, keep_screenshot, png_size, still_picture
+from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
 from prill.emulators.widgets import Element, describe, place_of
 from prill.errors import EnvironmentFailure, UsageError
 from prill.types import Action, Observation, Point, Task
@@ -44,7 +44,7 @@ class AndroidSpec:
 
     With `avd` each episode gets a fresh copy of that virtual device; with `snapshot` besides, the copy is booted once and goes
     back to the snapshot. Else `device` is a running one, which each episode finds at its home screen. A screen is still when
-    two pictures `still_gap` apart are equal but for the status bar; after `still_timeout` it is looked at as it is. Appium
+    two pictures `settle_gap` apart are equal but for the status bar; after `settle_timeout` it is looked at as it is. Appium
     servers allow the commands of `prepare` only with a flag (see AppiumPhone).
     """
 
@@ -54,11 +54,11 @@ class AndroidSpec:
     window: Annotated[bool, Meta(description="with avd: show the screen on the desktop")] = False
     backend: Annotated[Literal["adb", "appium"], Meta(description="adb alone, or an Appium 3 server")] = "adb"
     appium_url: Annotated[str, Meta(description="the Appium server")] = "http://127.0.0.1:4723"
-    adb_port: Annotated[int | None, Meta(ge=1, description="port of the adb server; none: as adb finds it")] = None
+    adb_port: Annotated[Annotated[int, Meta(ge=1)] | None, Meta(description="the adb server's; none: as adb finds it")] = None
     prepare: Annotated[tuple[str, ...], Meta(description="commands for the phone's shell before each episode")] = ()
     tree: Annotated[bool, Meta(description="read the UI tree, which plain adb takes a second or two for")] = True
-    still_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.3
-    still_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    settle_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.3
+    settle_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
     idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
 
 
@@ -87,9 +87,9 @@ class Android:
         self._avd = virtual_device
         self._serial: str | None = None
         self._healthy = False
-        self._says: Size = (0, 0)
+        self._phone_size: Size = (0, 0)
         # What the agent saw last: its actions are meant for that.
-        self._shown: Size = (0, 0)
+        self._picture_size: Size = (0, 0)
         self._elements: tuple[Element, ...] = ()
 
     async def reset(self, task: Task) -> Observation:
@@ -162,7 +162,7 @@ class Android:
             self._avd.check()
         # Once chosen it stays the phone of this episode, also when another one is connected meanwhile.
         self._serial = await self._phone.open(self._serial)
-        self._says = await self._phone.size()
+        self._phone_size = await self._phone.size()
 
     async def _try(self, do: Callable[[], Awaitable[T]], *, repeat: bool) -> T:
         """What it gives; on a new session, once, when the session is lost and repeating does no harm."""
@@ -201,7 +201,7 @@ class Android:
             await asyncio.sleep(self._spec.idle)
 
     async def _touch(self, touch: Point, lift: Point) -> None:
-        start, end = _pixels(touch, self._shown), _pixels(lift, self._shown)
+        start, end = _pixels(touch, self._picture_size), _pixels(lift, self._picture_size)
         if dist(touch, lift) <= TAP_DISTANCE + 1e-9:
             await self._try(partial(self._phone.tap, *start), repeat=False)
         else:
@@ -223,14 +223,15 @@ class Android:
             # It may have been unfolded, or set to another resolution.
             await self._reopen()
             picture = await self._picture()
-        shown = self._shown = png_size(picture)
+        size = self._picture_size = png_size(picture)
         if not self._fits(picture):
-            sizes = f"{shown[0]} x {shown[1]} pixels, but the phone says its screen has {self._says[0]} x {self._says[1]}"
+            width, height = self._phone_size
+            sizes = f"{size[0]} x {size[1]} pixels, but the phone says its screen has {width} x {height}"
             raise EnvironmentFailure(f"the screenshot has {sizes}")
         self._elements, text = (), None
         if self._spec.tree and (xml := await self._try(self._phone.tree, repeat=True)) is not None:
             try:
-                self._elements = elements(xml, shown)
+                self._elements = elements(xml, size)
             except ValueError as error:
                 raise EnvironmentFailure(str(error)) from error
             text = describe(self._elements)
@@ -240,10 +241,10 @@ class Android:
         async def take() -> bytes:
             return await self._try(self._phone.screenshot, repeat=True)
 
-        return await still_picture(take, gap=self._spec.still_gap, timeout=self._spec.still_timeout)
+        return await settled_picture(take, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout)
 
     def _fits(self, picture: bytes) -> bool:
-        return sorted(png_size(picture)) == sorted(self._says)
+        return sorted(png_size(picture)) == sorted(self._phone_size)
 
 
 def _phone(spec: AndroidSpec) -> Phone:

@@ -124,16 +124,16 @@ class Phone(Protocol):
 
 def start_of(start_url: str) -> Start:
     """What a task's `start_url` opens: `app:com.example`, `app:com.example/.Main` or a web address. Raises UsageError."""
-    found = _START.fullmatch(start_url)
-    if found is None:
+    match = _START.fullmatch(start_url)
+    if match is None:
         raise UsageError(f"start_url {start_url!r}: expected app:<package>, app:<package>/<activity> or http(s)://…")
-    return Start(found["package"], found["activity"], found["url"])
+    return Start(match["package"], match["activity"], match["url"])
 
 
 def whole_png(data: bytes) -> bytes:
     """The PNG file in what a phone sent, without warnings printed before it. Raises PhoneLost when it is not whole."""
     start = data.find(_PNG, 0, 4096)
     if start < 0 or not data.endswith(_PNG_END):
-        shown = data[:80].decode("utf-8", "replace").strip()
-        raise PhoneLost(f"the screenshot is no whole picture: {len(data)} bytes that begin {shown!r}", sent=True)
+        beginning = data[:80].decode("utf-8", "replace").strip()
+        raise PhoneLost(f"the screenshot is no whole picture: {len(data)} bytes that begin {beginning!r}", sent=True)
     return data[start:]

@@ -55,10 +55,10 @@ async def _adb() -> str | None:
 
 async def _phones() -> str | None:
     try:
-        found = await AdbServer(timeout=_BOUND).devices()
+        states = await AdbServer(timeout=_BOUND).devices()
     except PhoneLost:
         return None
-    return ", ".join(f"{serial} ({state})" for serial, state in sorted(found.items())) or None
+    return ", ".join(f"{serial} ({state})" for serial, state in sorted(states.items())) or None
 
 
 def _client() -> str | None:

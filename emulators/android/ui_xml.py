@@ -57,22 +57,22 @@ def elements(xml: str, size: Size) -> tuple[Element, ...]:
 
 
 def _useful(root: ElementTree.Element, size: Size) -> Iterator[Element]:
-    left = [(root, 0)]
-    while left:
-        node, depth = left.pop()
+    todo = [(root, 0)]
+    while todo:
+        node, depth = todo.pop()
         box = _box(node, size)
         if box is not None and (_name(node) or any(node.get(act) == "true" for act in _ACTS)):
             yield Element(_role(node), _name(node), box, depth, tuple(_states(node)))
             depth += 1
-        left += [(child, depth) for child in reversed(node)]
+        todo += [(child, depth) for child in reversed(node)]
 
 
 def _box(node: ElementTree.Element, size: Size) -> tuple[float, float, float, float] | None:
     """None: no place, or none on the screen."""
-    found = _BOUNDS.fullmatch(node.get("bounds", ""))
-    if found is None or node.get("displayed") == "false":
+    bounds = _BOUNDS.fullmatch(node.get("bounds", ""))
+    if bounds is None or node.get("displayed") == "false":
         return None
-    left, top, right, bottom = map(int, found.groups())
+    left, top, right, bottom = map(int, bounds.groups())
     width, height = size
     if min(right, width) <= max(left, 0) or min(bottom, height) <= max(top, 0):
         return None
@@ -88,8 +88,8 @@ def _role(node: ElementTree.Element) -> str:
 
 def _name(node: ElementTree.Element) -> str:
     """What a person would call it. A field's hint is its name, and what stands in it a state."""
-    said = (node.get("content-desc"), node.get("hint") if _editable(node) else None, node.get("text"))
-    return next((text for text in said if text), "")
+    texts = (node.get("content-desc"), node.get("hint") if _editable(node) else None, node.get("text"))
+    return next((text for text in texts if text), "")
 
 
 def _editable(node: ElementTree.Element) -> bool:
@@ -101,8 +101,8 @@ def _states(node: ElementTree.Element) -> Iterator[tuple[str, str]]:
     if text and text != name:
         # Texts of apps may hold line breaks; the observation has a line for each element.
         yield "value", repr(text)
-    if not name and (known := _ID.search(node.get("resource-id", ""))):
-        yield "id", known[0]
+    if not name and (resource := _ID.search(node.get("resource-id", ""))):
+        yield "id", resource[0]
     if node.get("checkable") == "true":
         yield "checked", node.get("checked", "false")
     for state in ("selected", "focused", "scrollable", "password"):

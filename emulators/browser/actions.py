@@ -97,8 +97,8 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Elem
         case "press" if action.value:
             await _press(page, action.value)
         case "select" if action.value is not None:
-            if (chosen := await _element(session, place)) is not None:
-                await _call(chosen, _MENU, action.value)
+            if (menu := await _element(session, place)) is not None:
+                await _call(menu, _MENU, action.value)
         case "scroll":
             if action.target is None or place is not None:
                 await _scroll(page, session, place, action.value or "down")
@@ -183,9 +183,9 @@ async def _spot(page: Page, place: Element | Point | None) -> Point | None:
             return None
         corner = (frame["model"]["content"][0], frame["model"]["content"][1])
     await _ask(place, "DOM.scrollIntoViewIfNeeded")
-    found = await _ask(place, "DOM.getContentQuads")
+    quads = await _ask(place, "DOM.getContentQuads")
     size = page.viewport_size or {"width": 0, "height": 0}
-    for quad in () if found is None else found["quads"]:
+    for quad in () if quads is None else quads["quads"]:
         left, right = max(0, min(quad[::2]) + corner[0]), min(size["width"], max(quad[::2]) + corner[0])
         top, low = max(0, min(quad[1::2]) + corner[1]), min(size["height"], max(quad[1::2]) + corner[1])
         if right > left and low > top:
@@ -197,24 +197,24 @@ async def _element(session: CDPSession, place: Element | Point | None) -> Elemen
     """The element, or the one that lies at the point."""
     if place is None or isinstance(place, Element):
         return place
-    found = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
-    return None if found is None else Element(session, found["backendNodeId"])
+    node = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
+    return None if node is None else Element(session, node["backendNodeId"])
 
 
 async def _call(element: Element, function: str, *arguments: object) -> object:
     """What the function gives for the element as `this`; None when the element is gone."""
-    found = await _ask(element, "DOM.resolveNode")
-    if found is None:
+    node = await _ask(element, "DOM.resolveNode")
+    if node is None:
         return None
-    target = found["object"]["objectId"]
+    target = node["object"]["objectId"]
     values = [{"value": value} for value in arguments]
-    said = await _sent(
+    reply = await _sent(
         element.session,
         "Runtime.callFunctionOn",
         {"objectId": target, "functionDeclaration": function, "arguments": values, "returnByValue": True, "userGesture": True},
     )
     await _sent(element.session, "Runtime.releaseObject", {"objectId": target})
-    return None if said is None else said["result"].get("value")
+    return None if reply is None else reply["result"].get("value")
 
 
 async def _ask(element: Element, method: str) -> Mapping[str, Any] | None:

@@ -78,10 +78,10 @@ def lines_of(nodes: Sequence[Node], window: tuple[float, float] | None = None) -
         while above and above[-1][0].depth >= node.depth:
             above.pop()
         text = _text(node)
-        shown = text is not None and node.key is not None and (window is None or _in_window(node, window, above))
-        if shown and text is not None and node.key is not None and not _repeats(node, lines, above):
+        visible = text is not None and node.key is not None and (window is None or _in_window(node, window, above))
+        if visible and text is not None and node.key is not None and not _repeats(node, lines, above):
             lines.append(Line(node.key, sum(visible for _, visible in above), text))
-        above.append((node, shown))
+        above.append((node, visible))
     return lines
 
 

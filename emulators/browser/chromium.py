@@ -53,13 +53,13 @@ class Profile:
 
 def chromium_path() -> str:
     """The executable: the environment variable PRILL_CHROMIUM, else the first of NAMES on the PATH. Raises UsageError."""
-    if chosen := os.environ.get("PRILL_CHROMIUM"):
-        if not os.access(chosen, os.X_OK):
-            raise UsageError(f"PRILL_CHROMIUM={chosen} is not an executable file")
-        return chosen
+    if path := os.environ.get("PRILL_CHROMIUM"):
+        if not os.access(path, os.X_OK):
+            raise UsageError(f"PRILL_CHROMIUM={path} is not an executable file")
+        return path
     for name in NAMES:
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     raise UsageError("no Chromium found; run: apt-get install chromium, or set PRILL_CHROMIUM to the executable")
 
 

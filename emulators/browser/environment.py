@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from prill.emulators.browser.actions import perform
 from prill.emulators.browser.chromium import Chromium, Profile
-from prill.emulators.browser.settle import RESTLESS, arrived, until_still
+from prill.emulators.browser.settle import RESTLESS, arrived, until_settled
 from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import View
 from prill.emulators.screenshots import keep_screenshot
@@ -54,9 +54,12 @@ class PageSpec:
     viewport: Annotated[tuple[int, int], Meta(description="the window in CSS pixels, drawn one to one")] = (1280, 720)
     whole_page: Annotated[bool, Meta(description="the text holds what has to be scrolled to, too")] = False
     max_tokens: Annotated[
-        int | None, Meta(ge=1, description="the text is cut there (WebArena's prompts: 1920); a token is four characters")
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="the text is cut there (WebArena's prompts: 1920); a token is four characters"),
     ] = None
-    pause: Annotated[float | None, Meta(ge=0, description="wait so long after an action; none: until the page is still")] = None
+    pause: Annotated[
+        Annotated[float, Meta(ge=0)] | None, Meta(description="wait so long after an action; none: until the page is still")
+    ] = None
     navigation_timeout: Annotated[float, Meta(gt=0, description="bounds the wait for a page that was asked for")] = 30.0
     answer_timeout: Annotated[float, Meta(gt=0, description="bounds what a page may take for anything else")] = 20.0
     downloads: Annotated[Path | None, "folder for downloads; none: they are refused"] = None
@@ -69,12 +72,12 @@ class Hooks:
     """What an environment on top of this one puts in.
 
     `prepare` gives the profile of an episode, before any page is opened: cookies, place, network record. `real_url` maps an
-    address that the agent or the task names to the host that serves it, `shown_url` maps back what observations show.
+    address that the agent or the task names to the host that serves it, `public_url` maps back what observations show.
     """
 
     prepare: Callable[[Task], Awaitable[Profile]] | None = None
     real_url: Callable[[str], str] = str
-    shown_url: Callable[[str], str] = str
+    public_url: Callable[[str], str] = str
 
 
 class BrowserEnvironment:
@@ -268,7 +271,7 @@ class BrowserEnvironment:
     async def _rest(self, tabs: Tabs, page: Page) -> None:
         patience = self._spec.navigation_timeout
         if self._spec.pause is None:
-            came = await until_still(page, tabs.traffic[page], patience)
+            came = await until_settled(page, tabs.traffic[page], patience)
         else:
             await asyncio.sleep(self._spec.pause)
             came = await arrived(tabs.traffic[page], time.monotonic() + patience)
@@ -285,7 +288,7 @@ class BrowserEnvironment:
             png = await self._view.picture(page)
         text = "\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree])
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
-        return Observation(screenshot=picture, text=text, url=self._hooks.shown_url(tabs.address(page)))
+        return Observation(screenshot=picture, text=text, url=self._hooks.public_url(tabs.address(page)))
 
     def _check(self, tabs: Tabs, page: Page) -> None:
         if page in tabs.crashed:

@@ -49,7 +49,7 @@ async def _chromium() -> str | None:
         return None
     try:
         async with asyncio.timeout(_VERSION_TIMEOUT):
-            said, _ = await process.communicate()
+            printed, _ = await process.communicate()
     except TimeoutError:
         return f"{path} (does not say its version)"
     finally:
@@ -57,4 +57,4 @@ async def _chromium() -> str | None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    return f"{path} ({said.decode(errors='replace').strip()})" if process.returncode == 0 else None
+    return f"{path} ({printed.decode(errors='replace').strip()})" if process.returncode == 0 else None

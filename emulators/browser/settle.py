@@ -83,7 +83,7 @@ async def arrived(traffic: Traffic, limit: float) -> bool:
     return not traffic.navigating
 
 
-async def until_still(page: Page, traffic: Traffic, arrival: float) -> bool:
+async def until_settled(page: Page, traffic: Traffic, arrival: float) -> bool:
     """Waits until the page has been still for QUIET, for RESTLESS at most; before, up to `arrival` for another document.
 
     Still: the document is complete, nothing in it changes, no animation that will end is running, no request is under
@@ -95,21 +95,21 @@ async def until_still(page: Page, traffic: Traffic, arrival: float) -> bool:
             if not await arrived(traffic, limit):
                 return False
             rest = time.monotonic() + RESTLESS
-        left = rest - time.monotonic()
-        if left <= 0:
+        seconds = rest - time.monotonic()
+        if seconds <= 0:
             break
-        still = await _still(page, traffic, left)
+        still = await _still(page, traffic, seconds)
         if still is None or (still and not traffic.busy):
             break
     return True
 
 
-async def _still(page: Page, traffic: Traffic, left: float) -> bool | None:
-    """Whether the page came to rest within `left` seconds, and stays where it is; None: it will not say."""
+async def _still(page: Page, traffic: Traffic, seconds: float) -> bool | None:
+    """Whether the page came to rest within `seconds` seconds, and stays where it is; None: it will not say."""
     from playwright.async_api import Error
 
-    look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, left * 1000]))
-    end = time.monotonic() + left + 1
+    look = asyncio.ensure_future(page.evaluate(_STILL, [QUIET * 1000, seconds * 1000]))
+    end = time.monotonic() + seconds + 1
     try:
         # Chromium holds back what a page has to say while another document is on its way.
         while not look.done() and not traffic.navigating and time.monotonic() < end:

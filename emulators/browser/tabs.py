@@ -81,8 +81,8 @@ class Tabs:
 
     def notes(self) -> list[str]:
         """What there is to tell since the last call; of many only the first."""
-        told, self._notes = self._notes, []
-        return told if len(told) <= MOST_NOTES else [*told[:MOST_NOTES], f"and {len(told) - MOST_NOTES} more like these"]
+        notes, self._notes = self._notes, []
+        return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more like these"]
 
     async def opened(self, seconds: float) -> None:
         """Waits for tabs that pages have asked for; they come when their servers answer."""
@@ -157,12 +157,12 @@ class Tabs:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, dialog: Dialog) -> None:
-        said = repr(dialog.message[:_LONGEST])
+        message = repr(dialog.message[:_LONGEST])
         if dialog.type == "prompt":
-            self.note(f"a dialog asked {said} and was answered {dialog.default_value[:_LONGEST]!r}")
+            self.note(f"a dialog asked {message} and was answered {dialog.default_value[:_LONGEST]!r}")
             await dialog.accept(dialog.default_value)
         else:
-            what = "the page asked whether to leave it" if dialog.type == "beforeunload" else f"a dialog said {said}"
+            what = "the page asked whether to leave it" if dialog.type == "beforeunload" else f"a dialog said {message}"
             self.note(f"{what} and was answered OK")
             await dialog.accept()
 

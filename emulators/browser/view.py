@@ -1,4 +1,9 @@
-"""What an agent sees of a tab as text, and the way back from the number of a line to its element."""
+"""What an agent sees of a tab as text, and the way back from the number of a line to its element.
+
+The accessibility tree with the place of every node is read over CDP: a few calls for a page, none for a single node. Frames
+are part of it, those of other sites too (they have a process and a CDP session of their own), but not what those show of third
+sites in their turn.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,6 @@ from prill.emulators.browser.axtree import Box, Key, Line, Node, lines_of, writt
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Frame, Page
-
-
-# A page's accessibility tree with the place of every node, over CDP: a few calls for a page, none for a single node.
-#
-# Frames are part of the tree, those of other sites too (they have a process and a CDP session of their own), but not what
-# those show of third sites in their turn.
 
 
 # What CDP sends: objects as they come from JSON, never handed on.
@@ -141,7 +140,7 @@ def _has(tree: Sequence[Raw], number: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Shown:
+class _Frame:
     """A frame's document: boxes by backend node id (None: takes no room), how far it is scrolled, frames in it by node."""
 
     boxes: Mapping[int, Box | None]
@@ -149,52 +148,52 @@ class _Shown:
     inner: Mapping[int, str]
 
 
-def _shown(process: _Process) -> dict[str, _Shown]:
+def _drawn_frames(process: _Process) -> dict[str, _Frame]:
     strings, documents = process.snapshot["strings"], process.snapshot["documents"]
     names = [strings[document["frameId"]] for document in documents]
-    found = {}
+    views = {}
     for name, document in zip(names, documents, strict=True):
         numbers, layout = document["nodes"]["backendNodeId"], document["layout"]
         boxes: dict[int, Box | None] = dict.fromkeys(numbers)
         boxes |= {numbers[node]: tuple(box) for node, box in zip(layout["nodeIndex"], layout["bounds"], strict=True)}
         inner = document["nodes"].get("contentDocumentIndex", {"index": [], "value": []})
         frames = {numbers[node]: names[place] for node, place in zip(inner["index"], inner["value"], strict=True)}
-        found[name] = _Shown(boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames)
-    return found
+        views[name] = _Frame(boxes, (document.get("scrollOffsetX", 0), document.get("scrollOffsetY", 0)), frames)
+    return views
 
 
 def _nodes(processes: Sequence[_Process], owners: Mapping[str, Key]) -> Iterator[Node]:
     """All nodes in document order; a frame's come after the element that shows it."""
-    shown = {name: view for process in processes for name, view in _shown(process).items()}
+    views = {name: view for process in processes for name, view in _drawn_frames(process).items()}
     trees = {name: {node["nodeId"]: node for node in tree} for process in processes for name, tree in process.trees.items()}
     documents = {name: document for process in processes for name, document in process.documents.items()}
     guests = {(owner.frame, owner.number): name for name, owner in owners.items()}
     todo: list[tuple[str, str, int, tuple[float, float], Box, Box | None]] = []
 
-    def enter(frame: str, depth: int, corner: tuple[float, float], seen: Box) -> None:
+    def enter(frame: str, depth: int, corner: tuple[float, float], clip: Box) -> None:
         if trees.get(frame):
-            scroll = shown[frame].scroll if frame in shown else (0.0, 0.0)
-            todo.append((frame, next(iter(trees[frame])), depth, (corner[0] - scroll[0], corner[1] - scroll[1]), seen, None))
+            scroll = views[frame].scroll if frame in views else (0.0, 0.0)
+            todo.append((frame, next(iter(trees[frame])), depth, (corner[0] - scroll[0], corner[1] - scroll[1]), clip, None))
 
     enter(processes[0].main, 0, (0.0, 0.0), _EVERYWHERE)
     while todo:
-        frame, id, depth, corner, seen, around = todo.pop()
+        frame, id, depth, corner, clip, around = todo.pop()
         raw = trees[frame].pop(id, None)
         if raw is None:  # A few nodes are repeated.
             continue
         number: int | None = raw.get("backendDOMNodeId")
-        view = shown.get(frame)
+        view = views.get(frame)
         # The inside of a field, where its text stands, is no part of the snapshot: it is where the field is.
         box = (
             _placed(view.boxes[number], corner) if view is not None and number is not None and number in view.boxes else around
         )
-        yield _node(raw, Key(frame, documents[frame], number) if number is not None else None, depth, _cut(box, seen))
+        yield _node(raw, Key(frame, documents[frame], number) if number is not None else None, depth, _cut(box, clip))
         for child in reversed(raw.get("childIds", ())):
             if child in trees[frame]:
-                todo.append((frame, child, depth + 1, corner, seen, box))
+                todo.append((frame, child, depth + 1, corner, clip, box))
         inside = None if number is None else guests.get((frame, number)) or (view.inner.get(number) if view else None)
         if inside is not None and box is not None:
-            enter(inside, depth + 1, (box[0], box[1]), _cut(box, seen) or (0.0, 0.0, 0.0, 0.0))
+            enter(inside, depth + 1, (box[0], box[1]), _cut(box, clip) or (0.0, 0.0, 0.0, 0.0))
 
 
 def _node(raw: Raw, key: Key | None, depth: int, box: Box | None) -> Node:
@@ -214,12 +213,12 @@ def _placed(box: Box | None, corner: tuple[float, float]) -> Box | None:
     return None if box is None else (box[0] + corner[0], box[1] + corner[1], box[2], box[3])
 
 
-def _cut(box: Box | None, seen: Box) -> Box | None:
+def _cut(box: Box | None, clip: Box) -> Box | None:
     """The part of the box that its frame lets through."""
-    if box is None or seen is _EVERYWHERE:
+    if box is None or clip is _EVERYWHERE:
         return box
-    left, top = max(box[0], seen[0]), max(box[1], seen[1])
-    right, low = min(box[0] + box[2], seen[0] + seen[2]), min(box[1] + box[3], seen[1] + seen[3])
+    left, top = max(box[0], clip[0]), max(box[1], clip[1])
+    right, low = min(box[0] + box[2], clip[0] + clip[2]), min(box[1] + box[3], clip[1] + clip[3])
     return (left, top, max(0.0, right - left), max(0.0, low - top))
 
 

@@ -49,7 +49,8 @@ class BrowserGym:
         images: Path,
         *,
         slow_mo: Annotated[
-            int | None, Meta(ge=0, description="milliseconds before each of Playwright's acts; none: as the task says")
+            Annotated[int, Meta(ge=0)] | None,
+            Meta(description="milliseconds before each of Playwright's acts; none: as the task says"),
         ] = None,
         pause: Annotated[float, Meta(ge=0, description="seconds before the state is looked at")] = 0.5,
         timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 180.0,

@@ -85,14 +85,14 @@ class Host:
         if self._env is None or name != self._name:
             self.close()
             self._env, self._name = self._make(name), name
-        seen, _ = self._env.reset(seed=seed)
-        return self._reply(seen, 0.0, False)
+        state, _ = self._env.reset(seed=seed)
+        return self._reply(state, 0.0, False)
 
     def _step(self, call: str) -> Reply:
         if self._env is None:
             raise UsageError("no episode is open: call reset first")
-        seen, reward, terminated, truncated, _ = self._env.step(call)
-        return self._reply(seen, float(reward), bool(terminated or truncated))
+        state, reward, terminated, truncated, _ = self._env.step(call)
+        return self._reply(state, float(reward), bool(terminated or truncated))
 
     def _make(self, name: str) -> gymnasium.Env[Any, Any]:
         benchmark = name.partition(".")[0]
@@ -113,28 +113,28 @@ class Host:
             task_kwargs=_task_settings(benchmark),
         )
 
-    def _reply(self, seen: Mapping[str, Any], reward: float, done: bool) -> Reply:
+    def _reply(self, state: Mapping[str, Any], reward: float, done: bool) -> Reply:
         from browsergym.utils.obs import flatten_axtree_to_str
         from PIL import Image
 
         # Without generic nodes, clickable spans (MiniWoB's links) would have no number.
         text = flatten_axtree_to_str(
-            seen["axtree_object"],
-            seen["extra_element_properties"],
+            state["axtree_object"],
+            state["extra_element_properties"],
             with_clickable=True,
             skip_generic=False,
             ignored_roles=["LineBreak", "InlineTextBox"],
         )
         png = io.BytesIO()
-        picture = Image.fromarray(seen["screenshot"])
+        picture = Image.fromarray(state["screenshot"])
         picture.save(png, "PNG", compress_level=1)
         shot = keep_screenshot(png.getvalue(), Path(self._settings.images))
         return Reply(
-            goal=str(seen["goal"]),
+            goal=str(state["goal"]),
             screenshot=shot,
             size=picture.size,
             text=text,
-            url=str(seen["url"]),
+            url=str(state["url"]),
             reward=reward,
             done=done,
         )

@@ -163,8 +163,8 @@ class Companion:
                 return str(error) or type(error).__name__
             status = process.returncode or 0
             ended = f"killed by signal {-status}" if status < 0 else f"exit status {status}"
-            said = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            return f"idb_companion ended ({ended})" + (f": {said[0][:300]}" if said else "")
+            last_line = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            return f"idb_companion ended ({ended})" + (f": {last_line[0][:300]}" if last_line else "")
         return str(error) or type(error).__name__
 
 

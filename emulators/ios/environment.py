@@ -30,7 +30,7 @@ from prill.emulators.ios.companion import Companion, CompanionFailure
 from prill.emulators.ios.prepared import PreparedSimulator, Restore, Screen
 from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import companion_path
-from prill.emulators.screenshots import keep_screenshot, still_picture
+from prill.emulators.screenshots import keep_screenshot, settled_picture
 from prill.emulators.widgets import Element, describe, place_of
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
 from prill.types import Action, Observation, Point, Task
@@ -48,8 +48,8 @@ class IosSpec:
     "erase" puts the simulator itself back to its factory state, "none" goes on with it as it is. `swipe_up` on the home screen
     becomes a swipe to the right, as in the paper's evaluation, or "random": left or right with equal chance, as in its
     collection, drawn from `seed`, the task's id and how often this object has begun that task.
-    The screen is looked at when two pictures `still_gap` apart are equal, after `still_timeout` in any case; `after_action` and
-    `before_screenshot` are pauses (the paper: 1 and 3, without looking for stillness).
+    The screen is looked at when two pictures `settle_gap` apart are equal, after `settle_timeout` in any case; `after_action`
+    and `before_screenshot` are pauses (the paper: 1 and 3, without waiting for a settled screen).
     """
 
     simulator: Annotated[str | None, Meta(description="its name or UDID; none: the only one there is")] = None
@@ -63,8 +63,8 @@ class IosSpec:
     location: Annotated[
         tuple[float, float] | None, Meta(description="latitude and longitude (the paper's New York); none leaves it")
     ] = NEW_YORK
-    still_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.1
-    still_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
+    settle_gap: Annotated[float, Meta(ge=0, description="between two pictures that tell whether the screen rests")] = 0.1
+    settle_timeout: Annotated[float, Meta(ge=0, description="a screen that never rests is looked at after so long")] = 5.0
     after_action: Annotated[float, Meta(ge=0, description="pause after an action")] = 0.3
     before_screenshot: Annotated[float, Meta(ge=0, description="pause before a picture")] = 0.0
     idle: Annotated[float, Meta(ge=0, description="how long an action `wait` lasts")] = 1.0
@@ -222,7 +222,7 @@ class Ios:
 
     async def _observe(self) -> Observation:
         await asyncio.sleep(self._spec.before_screenshot)
-        picture = await still_picture(self._picture, gap=self._spec.still_gap, timeout=self._spec.still_timeout)
+        picture = await settled_picture(self._picture, gap=self._spec.settle_gap, timeout=self._spec.settle_timeout)
         self._elements = await self._read_elements()
         shot = await asyncio.to_thread(keep_screenshot, picture, self._images)
         return Observation(screenshot=shot, text=describe(self._elements) or None)
@@ -238,11 +238,11 @@ class Ios:
 
         nested = AccessibilityInfoOptions(nested=True)
         try:
-            told = await self._session().read(
+            tree = await self._session().read(
                 "accessibility", lambda client: client.accessibility_info(None, nested), may_refuse=True
             )
         except CompanionFailure as failure:
             if not failure.answered:
                 raise
             return []
-        return read_elements(told.json, self._screen.points)
+        return read_elements(tree.json, self._screen.points)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from prill.emulators.ios.companion import Companion, CompanionFailure
 from prill.emulators.ios.simulators import COPIES, PREFIX, Simulator, Simulators, clear_up, run, simctl_command
 from prill.errors import EnvironmentFailure, UsageError
-from prill.temporary.folders import OwnFolder
+from prill.temporary.folders import TempFolder
 
 Restore = Literal["clone", "erase", "none"]
 POLL = 0.1
@@ -35,7 +35,7 @@ class PreparedSimulator:
     def __init__(self, companion: str, wanted: str | None, restore: Restore, *, boot_timeout: float, timeout: float) -> None:
         self._executable, self._wanted, self._restore = companion, wanted, restore
         self._boot_timeout, self._timeout = boot_timeout, timeout
-        self._folder: OwnFolder | None = None
+        self._folder: TempFolder | None = None
         self._prepared: Simulator | None = None
         self._copied = False
         self._running: tuple[Simulators, str] | None = None
@@ -47,7 +47,7 @@ class PreparedSimulator:
         await self.leave()
         if self._folder is None:
             await clear_up(self._executable, timeout=self._boot_timeout)
-            self._folder = OwnFolder(PREFIX)
+            self._folder = TempFolder(PREFIX)
         folder = self._folder
         if self._prepared is None or self._restore == "none":
             self._prepared = await self._find()
@@ -107,7 +107,7 @@ class PreparedSimulator:
                     folder.close()
             self._folder, self._running, self._copied = None, None, False
 
-    def _copies(self, folder: OwnFolder) -> Simulators:
+    def _copies(self, folder: TempFolder) -> Simulators:
         return Simulators(self._executable, folder.path / COPIES, timeout=self._boot_timeout)
 
     async def _find(self) -> Simulator:
@@ -141,17 +141,17 @@ async def _ready(companion: Companion, within: float) -> Screen:
         async with asyncio.timeout(within):
             while True:
                 try:
-                    told: Any = await companion.ask("description", lambda client: client.describe())
-                    size, last = told.screen_dimensions, f"state {told.state}"
-                    known = size is not None and all((size.width, size.height, size.width_points, size.height_points))
-                    if told.state == "Booted" and known:
+                    description: Any = await companion.ask("description", lambda client: client.describe())
+                    size, last = description.screen_dimensions, f"state {description.state}"
+                    measured = size is not None and all((size.width, size.height, size.width_points, size.height_points))
+                    if description.state == "Booted" and measured:
                         last = "a screen without elements"
-                        seen = await companion.ask(
+                        tree = await companion.ask(
                             "accessibility", lambda client: client.accessibility_info(None, AccessibilityInfoOptions())
                         )
-                        if len(seen.json) > len("[]"):
+                        if len(tree.json) > len("[]"):
                             return Screen((size.width_points, size.height_points), (size.width, size.height))
-                    elif told.state == "Booted":
+                    elif description.state == "Booted":
                         last = "no screen size"
                 except CompanionFailure as failure:
                     if not failure.answered:

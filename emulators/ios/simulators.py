@@ -38,13 +38,13 @@ class Simulator:
 
 def companion_path() -> str:
     """The executable: the environment variable PRILL_IDB_COMPANION, else `idb_companion` on the PATH. Raises UsageError."""
-    chosen = os.environ.get("PRILL_IDB_COMPANION")
-    if chosen and not os.access(chosen, os.X_OK):
-        raise UsageError(f"PRILL_IDB_COMPANION={chosen} is not an executable file")
-    found = chosen or shutil.which("idb_companion")
-    if not found:
+    variable = os.environ.get("PRILL_IDB_COMPANION")
+    if variable and not os.access(variable, os.X_OK):
+        raise UsageError(f"PRILL_IDB_COMPANION={variable} is not an executable file")
+    path = variable or shutil.which("idb_companion")
+    if not path:
         raise UsageError(f"no idb_companion found; {GET_COMPANION}")
-    return found
+    return path
 
 
 class Simulators:
@@ -59,8 +59,8 @@ class Simulators:
 
     async def all(self) -> list[Simulator]:
         """Every simulator of the set; real devices are left out."""
-        told = await run((*self.command, "--list", "1", "--only", "simulator"), self._timeout)
-        return [simulator for line in told.splitlines() if line.strip() and (simulator := _read(line)) is not None]
+        printed = await run((*self.command, "--list", "1", "--only", "simulator"), self._timeout)
+        return [simulator for line in printed.splitlines() if line.strip() and (simulator := _read(line)) is not None]
 
     async def boot(self, udid: str) -> None:
         """Starts it; it may take longer until it answers."""
@@ -77,10 +77,10 @@ class Simulators:
     async def clone(self, udid: str, into: Path) -> str:
         """The UDID of a copy in another device set; the original has to be off."""
         into.mkdir(parents=True, exist_ok=True)
-        told = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
-        copy = _read(told.splitlines()[-1]) if told.strip() else None
+        printed = await run((*self.command, "--clone", udid, "--clone-destination-set", str(into)), self._timeout)
+        copy = _read(printed.splitlines()[-1]) if printed.strip() else None
         if copy is None:
-            raise EnvironmentFailure(f"idb_companion did not tell which simulator is the copy of {udid}: {told[:200]!r}")
+            raise EnvironmentFailure(f"idb_companion did not tell which simulator is the copy of {udid}: {printed[:200]!r}")
         return copy.udid
 
     async def delete_all(self) -> None:
@@ -111,12 +111,12 @@ async def _end_companions(folder: Path, timeout: float) -> None:
     """Kills those that were told to work in the folder: they know of no parent that could have died."""
     told_so = re.compile(rf"\s*(\d+) .*--\S+ {re.escape(str(folder))}/")
     for line in (await run(("ps", "-A", "-ww", "-o", "pid=,args="), timeout)).splitlines():
-        if found := told_so.match(line):
+        if match := told_so.match(line):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(int(found[1]), signal.SIGKILL)
+                os.kill(int(match[1]), signal.SIGKILL)
 
 
-async def run(command: Sequence[str], within: float, given: bytes = b"") -> str:
+async def run(command: Sequence[str], within: float, stdin: bytes = b"") -> str:
     """What the command prints. Raises EnvironmentFailure when it fails or takes longer than `within` seconds."""
     name = " ".join((Path(command[0]).name, *command[1:]))
     try:
@@ -132,7 +132,7 @@ async def run(command: Sequence[str], within: float, given: bytes = b"") -> str:
         raise EnvironmentFailure(f"{command[0]} does not start: {error.strerror}") from error
     try:
         async with asyncio.timeout(within):
-            told, complaint = await process.communicate(given)
+            printed, complaint = await process.communicate(stdin)
     except TimeoutError:
         raise EnvironmentFailure(f"{name}: not done after {within:g} s") from None
     finally:
@@ -140,7 +140,7 @@ async def run(command: Sequence[str], within: float, given: bytes = b"") -> str:
     if process.returncode != 0:
         why = complaint.decode(errors="replace").strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
         raise EnvironmentFailure(f"{name}: {why[0][:300]}")
-    return told.decode(errors="replace")
+    return printed.decode(errors="replace")
 
 
 async def kill(process: asyncio.subprocess.Process) -> None:
@@ -192,9 +192,11 @@ async def _simctl() -> str | None:
 def _read(line: str) -> Simulator | None:
     """The simulator of a line that the companion prints; None for anything else, as there are warnings in between."""
     try:
-        told = json.loads(line)
-        if "sim" not in str(told.get("type", "simulator")).lower():
+        fields = json.loads(line)
+        if "sim" not in str(fields.get("type", "simulator")).lower():
             return None
-        return Simulator(str(told["udid"]), str(told["name"]), str(told.get("state")), str(told.get("os_version") or ""))
+        return Simulator(
+            str(fields["udid"]), str(fields["name"]), str(fields.get("state")), str(fields.get("os_version") or "")
+        )
     except (ValueError, KeyError, AttributeError):
         return None

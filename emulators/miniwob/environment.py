@@ -228,8 +228,8 @@ class MiniWoB:
         text, x, y = await page.evaluate(self._look, [1000 * self._settle, self._hidden])
         clip = {"x": x, "y": y, "width": WIDTH, "height": HEIGHT, "scale": 1}
         # Half the work of Playwright's screenshot(), which looks for frames, carets and animations first.
-        taken = await self._session.send("Page.captureScreenshot", {"format": "png", "clip": clip})
-        shot = await asyncio.to_thread(keep_screenshot, base64.b64decode(taken["data"]), self._images)
+        picture = await self._session.send("Page.captureScreenshot", {"format": "png", "clip": clip})
+        shot = await asyncio.to_thread(keep_screenshot, base64.b64decode(picture["data"]), self._images)
         return Observation(screenshot=shot, text=text, url=f"miniwob/{self._site}")
 
 

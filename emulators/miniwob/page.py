@@ -61,8 +61,8 @@ async def _find(page: Page, target: str) -> ElementHandle | None:
 async def _where(point: Point | None, element: ElementHandle | None) -> tuple[float, float] | None:
     """Where to act, in CSS pixels of the page; None when the element has no place on it."""
     if element is not None:
-        found: list[float] | None = await element.evaluate("(el) => prillPage.centre(el)")
-        return None if found is None else (found[0], found[1])
+        centre: list[float] | None = await element.evaluate("(el) => prillPage.centre(el)")
+        return None if centre is None else (centre[0], centre[1])
     return None if point is None else (point[0] * WIDTH, point[1] * HEIGHT)
 
 

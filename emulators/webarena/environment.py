@@ -93,7 +93,7 @@ class WebArena:
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
         self._folder = Path()
-        hooks = Hooks(prepare=self._prepare, real_url=self._sites.real, shown_url=self._sites.shown)
+        hooks = Hooks(prepare=self._prepare, real_url=self._sites.real, public_url=self._sites.public)
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
 
     @property

@@ -165,8 +165,8 @@ def _site_failures(name: str, address: str) -> Iterator[None]:
     try:
         yield
     except Error as error:
-        said = error.message.splitlines()[0]
-        raise EnvironmentFailure(f"{_named(name, address)} does not answer: {said}") from None
+        reason = error.message.splitlines()[0]
+        raise EnvironmentFailure(f"{_named(name, address)} does not answer: {reason}") from None
 
 
 def _named(name: str, address: str) -> str:

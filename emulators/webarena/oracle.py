@@ -1,8 +1,8 @@
 """WebArena's oracle: whether an episode did its task, by the rules that come with the task (arXiv 2307.13854).
 
-The score is the product over the kinds of checks that a task names: `oracle_strings` compares the answer, `oracle_urls` the
-last address, `oracle_pages` what the sites' pages hold. Mode `paper` keeps the known defects of the original code, so that
-published numbers can be repeated; `fixed` mends them (tables in those three modules). Mended here: words such as
+The score is the product over the kinds of checks that a task names: `oracle_answers` compares the answer and the last address,
+`oracle_pages` what the sites' pages hold. Mode `paper` keeps the known defects of the original code, so that published numbers
+can be repeated; `fixed` mends them (tables in those two modules). Mended here: words such as
 "Early stop: Reach max steps 30", by which the harness ended an episode, were graded as the agent's answer, and their
 numbers could match; and pages were opened in the agent's tab, so that grading twice gave two results (in neither mode).
 """
@@ -84,9 +84,9 @@ class WebArenaOracle:
                 checks += await check_pages(config.eval.program_html, page, self._shop, self._mode, self._settle)
         return checks
 
-    def _label(self, trajectory: Trajectory, success: bool | None, said: str | None) -> LabelRecord:
+    def _label(self, trajectory: Trajectory, success: bool | None, reason: str | None) -> LabelRecord:
         who = f"webarena-{self._mode}" + (f"+{self._model.name}" if self._model else "")
-        return LabelRecord(id=trajectory.id, success=success, source="oracle", annotator=who, note=said)
+        return LabelRecord(id=trajectory.id, success=success, source="oracle", annotator=who, note=reason)
 
 
 async def grade_offline(
@@ -100,7 +100,7 @@ async def grade_offline(
     need a look at a site stay undecided unless one of those already failed.
 
     The tasks must name the sites as the records do. Records of `prill rollout` have WebArena's public hosts:
-    `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with PUBLIC of `emulators.webarena_sites`.
+    `load_configs({name: f"http://{host}" for name, host in PUBLIC.items()})`, with PUBLIC of `prill.emulators.webarena.sites`.
     An address on a host that no task names decides nothing.
     """
     oracle = WebArenaOracle(configs, mode=mode, model=model)

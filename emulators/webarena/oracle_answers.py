@@ -1,6 +1,7 @@
-r"""WebArena's string_match: an answer compared with references (arXiv 2307.13854).
+r"""WebArena's string_match and url_match: the answer, and the address that the agent ended on, compared with references
+(arXiv 2307.13854).
 
-`paper` compares as the original code does. `fixed` mends these known defects:
+`paper` compares as the original code does. `fixed` mends these known defects. In answers:
 
 | reference           | answer              | paper | fixed | why |
 |---------------------|---------------------|-------|-------|-----|
@@ -15,6 +16,21 @@ r"""WebArena's string_match: an answer compared with references (arXiv 2307.1385
 | fuzzy "N/A"         | nothing             | asks  | no    | no answer is no reason |
 
 Left as it is in both: "eyes" includes "yes", "watch" does not include "watches" (tasks 643, 649), "two" is not "2".
+
+In addresses, for which there is one rule, "GOLD in PRED":
+
+| reference              | address                  | paper | fixed | why |
+|------------------------|--------------------------|-------|-------|-----|
+| http://x/              | http://x/p/1             | yes   | no    | host and path were looked for as a piece of text |
+| http://x/p/1           | http://x/p/10            | yes   | no    | the same |
+| http://x/f/DIY         | http://x/f/diy           | no    | yes   | the references spell the same forum in both ways |
+| http://x/s/?q=a        | http://x/s?q=a           | no    | yes   | a slash was taken off only at the very end |
+| /s?q=a%20 (a blank)    | /s?q=A                   | no    | yes   | blanks around a value, and small and capital letters |
+| /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were put together |
+| /a?t=1&t=2             | /a?t=1                   | yes   | no    | one of several values was enough |
+
+In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks that create something rely
+on it. Parts behind # are not compared.
 """
 
 from __future__ import annotations
@@ -35,7 +51,8 @@ FUZZY = ReplyFormat("reasoning", "verdict", ("correct", "incorrect", "partially 
 REASON = ReplyFormat("reasoning", "verdict", ("same", "different"))
 MAX_TOKENS = 768  # of the original's judge
 _ANSWER_CHARS = 8000
-_OR = " |OR| "
+RULE = "GOLD in PRED"
+_OR, _TAB = " |OR| ", " |AND| "
 _PLAIN_NUMBER = re.compile(r"(?:0|[1-9]\d*)(?:\.\d+)?")
 _NUMBERS = re.compile(r"(?<![\d.,])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 _QUOTES = "'\"`“”‘’"
@@ -58,18 +75,18 @@ def cleaned(text: str) -> str:
     return text.lower()
 
 
-def equals(reference: str, said: str, mode: Mode) -> bool:
+def equals(reference: str, answer: str, mode: Mode) -> bool:
     """exact_match."""
     if mode == "paper":
-        return cleaned(said) == cleaned(reference)
-    return _bare(said) == _bare(reference)
+        return cleaned(answer) == cleaned(reference)
+    return _bare(answer) == _bare(reference)
 
 
-def includes(reference: str, said: str, mode: Mode, *, only_one: bool = False) -> bool:
+def includes(reference: str, answer: str, mode: Mode, *, only_one: bool = False) -> bool:
     """must_include. `only_one`: no other reference stands beside it (paper: then a single character must be a token)."""
     if mode == "fixed":
-        return any(_includes_fixed(one, said) for one in reference.split(_OR))
-    wanted, text = cleaned(reference), cleaned(said)
+        return any(_includes_fixed(one, answer) for one in reference.split(_OR))
+    wanted, text = cleaned(reference), cleaned(answer)
     return wanted in (tokens(text) if only_one and len(wanted) == 1 else text)
 
 
@@ -80,19 +97,19 @@ def tokens(text: str) -> list[str]:
     return text.split()
 
 
-async def check_answer(config: TaskConfig, said: str, mode: Mode, model: LanguageModel | None) -> list[Check]:
+async def check_answer(config: TaskConfig, answer: str, mode: Mode, model: LanguageModel | None) -> list[Check]:
     """The checks of an answer, "" for none. Without a model, or when it fails, what it would decide is undecided."""
     references = config.eval.reference_answers or References()
     checks = []
-    # The original cleans the answer once more than the references, so that `"'x'"` equals x.
-    answer = cleaned(said) if mode == "paper" else said
-    shown = excerpt(said)
+    quotation = excerpt(answer)
+    if mode == "paper":  # the original cleans the answer once more than the references, so that `"'x'"` equals x
+        answer = cleaned(answer)
     if references.exact_match is not None:
         passed = equals(references.exact_match, answer, mode)
-        checks.append(Check(passed, f"string_match: {shown} is not {references.exact_match!r}"))
+        checks.append(Check(passed, f"string_match: {quotation} is not {references.exact_match!r}"))
     for reference in references.must_include:
         passed = includes(reference, answer, mode, only_one=len(references.must_include) == 1)
-        checks.append(Check(passed, f"string_match: {shown} does not include {reference!r}"))
+        checks.append(Check(passed, f"string_match: {quotation} does not include {reference!r}"))
     if references.fuzzy_match == "N/A":
         return await _check_reason(config, answer, checks, mode, model)
     for reference in references.fuzzy_match:
@@ -113,15 +130,15 @@ async def _check_reason(
     return [reason] if mode == "paper" else [*checks, reason]
 
 
-async def _asked(model: LanguageModel | None, prompt: str, intent: str, reference: str, said: str) -> Check:
-    what = f"string_match: {excerpt(said)} compared with {reference!r}"
+async def _asked(model: LanguageModel | None, prompt: str, intent: str, reference: str, answer: str) -> Check:
+    what = f"string_match: {excerpt(answer)} compared with {reference!r}"
     if model is None:
         return Check(None, f"{what} needs a model")
     form = FUZZY if prompt == "fuzzy_match" else REASON
     values = {
         "task": quoted("task", intent),
         "reference": quoted("reference", reference or "(none)"),
-        "answer": quoted("answer", shorten(said, _ANSWER_CHARS) or "(none)"),
+        "answer": quoted("answer", shorten(answer, _ANSWER_CHARS) or "(none)"),
         "code": NONCE,
     }
     turns = load_prompt("prill.emulators.webarena", prompt).fill(values)
@@ -136,8 +153,8 @@ async def _asked(model: LanguageModel | None, prompt: str, intent: str, referenc
     return Check(verdict == form.choices[0], f"{what}: {verdict}")
 
 
-def _includes_fixed(reference: str, said: str) -> bool:
-    wanted, text = cleaned(" ".join(reference.split())), " ".join(said.split()).lower()
+def _includes_fixed(reference: str, answer: str) -> bool:
+    wanted, text = cleaned(" ".join(reference.split())), " ".join(answer.split()).lower()
     if _PLAIN_NUMBER.fullmatch(wanted):
         return Decimal(wanted) in _numbers(text)
     before = r"(?<!\d)(?<!\d[.,])" if wanted[:1].isdigit() else ""
@@ -146,8 +163,8 @@ def _includes_fixed(reference: str, said: str) -> bool:
 
 
 def _numbers(text: str) -> Iterator[Decimal]:
-    for found in _NUMBERS.findall(text):
-        plain = found.replace(",", "")
+    for number in _NUMBERS.findall(text):
+        plain = number.replace(",", "")
         # Order numbers such as 000000170 are names, not amounts.
         if _PLAIN_NUMBER.fullmatch(plain):
             yield Decimal(plain)
@@ -156,28 +173,6 @@ def _numbers(text: str) -> Iterator[Decimal]:
 def _bare(text: str) -> str:
     """The text in small letters with single blanks, without quotation marks or a full stop around it."""
     return " ".join(text.split()).lstrip(_QUOTES).rstrip(_QUOTES + " .!").lower()
-
-
-# WebArena's url_match: the address that the agent ended on, compared with references (arXiv 2307.13854).
-#
-# There is one rule, "GOLD in PRED". `paper` compares as the original code does. `fixed` mends these known defects:
-#
-# | reference              | address                  | paper | fixed | why |
-# |------------------------|--------------------------|-------|-------|-----|
-# | http://x/              | http://x/p/1             | yes   | no    | host and path were looked for as a piece of text |
-# | http://x/p/1           | http://x/p/10            | yes   | no    | the same |
-# | http://x/f/DIY         | http://x/f/diy           | no    | yes   | the references spell the same forum in both ways |
-# | http://x/s/?q=a        | http://x/s?q=a           | no    | yes   | a slash was taken off only at the very end |
-# | /s?q=a%20 (a blank)    | /s?q=A                   | no    | yes   | blanks around a value, and small and capital letters |
-# | /a?q=1 \|OR\| /b?q=2   | /a?q=2                   | yes   | no    | the values of all alternatives were put together |
-# | /a?t=1&t=2             | /a?t=1                   | yes   | no    | one of several values was enough |
-#
-# In both, an address below a path passes (http://x/f/books accepts http://x/f/books/12/title): tasks that create
-# something rely on it. Parts behind # are not compared.
-
-
-RULE = "GOLD in PRED"
-_EITHER, _TAB = " |OR| ", " |AND| "
 
 
 def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection[str] | None = None) -> Check:
@@ -199,7 +194,7 @@ def check_url(config: TaskConfig, url: str | None, mode: Mode, hosts: Collection
 
 def url_matches(reference: str, url: str, mode: Mode) -> bool:
     """Whether the address matches one of the references, which " |OR| " separates. Raises ValueError when one is broken."""
-    references = [one.rstrip("/") for one in reference.split(_EITHER)]
+    references = [one.rstrip("/") for one in reference.split(_OR)]
     if mode == "fixed":
         return any(_matches_fixed(one, url) for one in references)
     place, query = _parts(url.rstrip("/"))
@@ -208,8 +203,8 @@ def url_matches(reference: str, url: str, mode: Mode) -> bool:
     for one in references:
         base, values = _parts(one)
         places.append(base)
-        for key, found in values.items():
-            wanted[key].update(found)
+        for key, choices in values.items():
+            wanted[key].update(choices)
     return any(base in place for base in places) and all(
         any(value in query.get(key, ()) for value in values) for key, values in wanted.items()
     )
@@ -217,9 +212,7 @@ def url_matches(reference: str, url: str, mode: Mode) -> bool:
 
 def hosts(configs: Iterable[TaskConfig]) -> frozenset[str]:
     """Those of the sites that the tasks name, with their ports."""
-    urls = [
-        url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_EITHER))
-    ]
+    urls = [url for config in configs for url in (*config.start_url.split(_TAB), *(config.eval.reference_url or "").split(_OR))]
     return frozenset(map(_host, urls)) - {""}
 
 
@@ -236,15 +229,15 @@ def _parts(url: str) -> tuple[str, dict[str, list[str]]]:
 
 
 def _matches_fixed(reference: str, url: str) -> bool:
-    wanted, found = urlsplit(reference), urlsplit(url)
+    wanted, address = urlsplit(reference), urlsplit(url)
     if not wanted.netloc:
         raise ValueError("the reference has no host")
-    if wanted.netloc.lower() != found.netloc.lower():
+    if wanted.netloc.lower() != address.netloc.lower():
         return False
-    path, there = _segments(wanted.path), _segments(found.path)
+    path, there = _segments(wanted.path), _segments(address.path)
     if there[: len(path)] != path or (not path and there):
         return False
-    values = _values(found.query)
+    values = _values(address.query)
     return all(expected <= values.get(key, set()) for key, expected in _values(wanted.query).items())
 
 

@@ -4,6 +4,10 @@ A page is opened in a tab of its own beside the agent's, in the same context, an
 it stands. The original sleeps three seconds after each page; here a check that passes once the page is quiet is over, and
 one that fails is looked at again until those seconds are past. A site that is down (status 500 and above) decides nothing.
 
+Checks may call five functions, a fixed table: nothing of a check is run as code. They ask the shop's programming interface for
+its latest order and reviews, cut a forum's address down to a post, or read a member's role from GitLab's page. Whatever goes
+wrong on the way leaves the check undecided.
+
 `paper` compares as the original code does. `fixed` mends these known defects:
 
 | selected                  | required     | paper | fixed | why |
@@ -12,7 +16,7 @@ one that fails is looked at again until those seconds are past. A site that is d
 | a script that fails       | exact ""     | yes   | no    | nothing at all equalled an empty text |
 | the text `&lt;b&gt;`      | "&lt;b&gt;"  | no    | yes   | texts from scripts were decoded as if they were HTML source |
 | "Blue", "&nbsp;", "Band"  | "Blue Band"  | no    | yes   | a no-break blank is a blank |
-| "$120"                    | "20"         | yes   | no    | numbers as in `oracle_strings`; "20.0000" holds "20" in both |
+| "$120"                    | "20"         | yes   | no    | numbers as in oracle_answers; "20.0000" holds "20" in both |
 """
 
 from __future__ import annotations
@@ -38,16 +42,17 @@ if TYPE_CHECKING:
     from playwright.async_api import Page
 
 
-# The five functions that WebArena's checks may call (arXiv 2307.13854), as a fixed table: nothing of a check is run as code.
-#
-# They ask the shop's programming interface for its latest order and reviews, cut a forum's address down to a post, or read a
-# member's role from GitLab's page. Whatever goes wrong on the way leaves the check undecided.
-
-
 _T = TypeVar("_T")
 PREFIX = "func:"
 PAGE, LAST_URL = "__page__", "__last_url__"
 TIMEOUT = 30.0  # seconds for one answer of a site
+SETTLE = 3.0  # seconds: the original's sleep
+LIMIT = 90.0  # seconds for one check, with two addresses to open
+_LAST = "last"
+_SCRIPTS = ("document.", "[...document.")
+_OR = " |OR| "
+_AGAIN = 0.25  # seconds between two looks
+_CLOSING = 10.0  # seconds
 _MEMBER = "td[data-label='Account'] span.gl-avatar-labeled-sublabel"
 _ROLE = f"""(name) => {{
   const names = [...document.querySelectorAll("{_MEMBER}")].map((one) => one.outerText);
@@ -211,15 +216,6 @@ async def _body(answer: aiohttp.ClientResponse, what: str) -> bytes:
     return await answer.read()
 
 
-SETTLE = 3.0  # seconds: the original's sleep
-LIMIT = 90.0  # seconds for one check, with two addresses to open
-_LAST = "last"
-_SCRIPTS = ("document.", "[...document.")
-_OR = " |OR| "
-_AGAIN = 0.25  # seconds between two looks
-_CLOSING = 10.0  # seconds
-
-
 async def check_pages(
     checks: Sequence[PageCheck], page: Page | None, shop: ShopAccess, mode: Mode, settle: float = SETTLE
 ) -> list[Check]:
@@ -273,10 +269,11 @@ async def _look(check: PageCheck, caller: Caller, what: str, mode: Mode, settle:
         await asyncio.sleep(max(0.0, end - clock()))
         await _prepare(check, caller.page)
     while True:
-        found = await _selected(check, caller, mode)
-        missing = _missing(check, found, mode)
+        contents = await _selected(check, caller, mode)
+        missing = _missing(check, contents, mode)
         if missing is None or check.prep_actions or clock() >= end:
-            gives = f" gives {excerpt(str(found))}" if check.locator.strip() else ""  # the head of a whole page tells nothing
+            # The head of a whole page tells nothing.
+            gives = f" gives {excerpt(str(contents))}" if check.locator.strip() else ""
             return Check(missing is None, what if missing is None else f"{what}{gives}: {missing}")
         await asyncio.sleep(_AGAIN)
 
@@ -295,12 +292,12 @@ async def _selected(check: PageCheck, caller: Caller, mode: Mode) -> str | None:
     if not locator.strip():
         return html.unescape(await caller.page.content())
     if locator.startswith(_SCRIPTS):
-        found = await _evaluated(locator, caller.page, mode)
+        contents = await _evaluated(locator, caller.page, mode)
     elif locator.startswith(PREFIX):
-        found = await caller.call(locator.removeprefix(PREFIX))
+        contents = await caller.call(locator.removeprefix(PREFIX))
     else:
         raise Undecidable(f"the locator {locator!r} is of no known kind")
-    return html.unescape(found) if mode == "paper" and found is not None else found
+    return html.unescape(contents) if mode == "paper" and contents is not None else contents
 
 
 async def _evaluated(script: str, page: Page, mode: Mode) -> str | None:
@@ -316,14 +313,14 @@ async def _evaluated(script: str, page: Page, mode: Mode) -> str | None:
     return nothing if value is None and mode == "fixed" else str(value)
 
 
-def _missing(check: PageCheck, found: str | None, mode: Mode) -> str | None:
+def _missing(check: PageCheck, contents: str | None, mode: Mode) -> str | None:
     """What is required and not there, in words; None when all is."""
     required = check.required_contents
     if required.exact_match is None and not required.must_include:
         raise Undecidable("the check requires nothing")
-    if found is None:
+    if contents is None:
         return "nothing was found"
     if required.exact_match is not None:
-        return None if equals(required.exact_match, found, mode) else f"it is not {required.exact_match!r}"
-    absent = [one for one in required.must_include if not any(includes(part, found, mode) for part in one.split(_OR))]
+        return None if equals(required.exact_match, contents, mode) else f"it is not {required.exact_match!r}"
+    absent = [one for one in required.must_include if not any(includes(part, contents, mode) for part in one.split(_OR))]
     return f"it does not include {', '.join(map(repr, absent))}" if absent else None

@@ -1,4 +1,4 @@
-"""Where WebArena's sites are, who signs in to them, and under which names agents know them (arXiv 2307.13854)."""
+"""WebArena's sites (arXiv 2307.13854): where they are, who signs in, under which names agents know them, and their reset."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ _ACCOUNTS = {
 }
 _PLACEHOLDER = re.compile(rf"__({'|'.join(PUBLIC)})__")
 _SCHEME = re.compile(r"(?:https?://)?(?:www\.)?", re.IGNORECASE)
+_POLL = 0.5
+_READY = "Ready for duty!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Sites:
         Other addresses stay. A public host whose site is not set leads nowhere, and never to the real thing.
         Raises UsageError for a placeholder whose site is not set.
         """
-        url = _PLACEHOLDER.sub(lambda found: self.address(found[1]), url)
+        url = _PLACEHOLDER.sub(lambda placeholder: self.address(placeholder[1]), url)
         scheme = _SCHEME.match(url)
         bare = url[scheme.end() :] if scheme else url
         for name, host in _longest_first(PUBLIC):
@@ -98,7 +100,7 @@ class Sites:
                 return self.addresses.get(name, f"http://{name.lower().replace('_', '-')}.invalid") + rest
         return url
 
-    def shown(self, url: str) -> str:
+    def public(self, url: str) -> str:
         """The address as agents know it."""
         for name, address in _longest_first(self.addresses):
             if (rest := _below(url, address)) is not None:
@@ -115,13 +117,6 @@ def _below(url: str, start: str) -> str | None:
     """What follows `start`; None when the url only looks alike, such as onestopmarket.community."""
     rest = url[len(start) :]
     return rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
-
-
-# Brings WebArena's sites back to their first state, by a shell command or through the web.
-
-
-_POLL = 0.5
-_READY = "Ready for duty!"
 
 
 async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = ()) -> None:
@@ -166,12 +161,12 @@ async def _ask(parts: SplitResult, server: str) -> None:
 
 async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
     # A file and not a pipe: servers that the command leaves running keep its outputs open.
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_shell(
             command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
-            stderr=said,
+            stderr=errors,
             start_new_session=True,
         )
         try:
@@ -186,8 +181,8 @@ async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         if process.returncode:
-            said.seek(0)
-            last = (said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
+            errors.seek(0)
+            last = (errors.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1][:200]
             for word in secret:
                 last = last.replace(word, "…")
             raise EnvironmentFailure(f"the reset command ended with status {process.returncode}: {last}")

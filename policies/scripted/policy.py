@@ -83,8 +83,8 @@ class ScriptedPolicy:
         return self._finish(observation)
 
     def _finish(self, observation: Observation) -> Step:
-        told = " ".join(self._told)
-        answers = (f"Done. {told}".strip(), f"Done: {self._goal}", f"{told} The task is complete.".strip())
+        sentences = " ".join(self._told)
+        answers = (f"Done. {sentences}".strip(), f"Done: {self._goal}", f"{sentences} The task is complete.".strip())
         return _stop(observation, "There is nothing left to do.", answers[self._variant % len(answers)])
 
 

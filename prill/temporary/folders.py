@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class OwnFolder:
+class TempFolder:
     """Below the system's folder for temporary files; its name begins with `prefix`. Gone after `close`."""
 
     def __init__(self, prefix: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from PIL import Image
 
-    from prill.temporary.folders import OwnFolder
+    from prill.temporary.folders import TempFolder
 
     Source = str | os.PathLike[str] | bytes | Image.Image
 
@@ -43,7 +43,7 @@ class MemoryImage:
 
 _lock = threading.Lock()
 _numbers = count()
-_folder: OwnFolder | None = None
+_folder: TempFolder | None = None
 _by_digest: weakref.WeakValueDictionary[str, MemoryImage] = weakref.WeakValueDictionary()
 _by_path: weakref.WeakValueDictionary[str, MemoryImage] = weakref.WeakValueDictionary()
 
@@ -115,18 +115,18 @@ def _own_folder() -> str:
         import atexit
         import shutil
 
-        from prill.temporary.folders import OwnFolder, abandoned, taken_over
+        from prill.temporary.folders import TempFolder, abandoned, taken_over
 
         for folder in abandoned(_PREFIX):
             with taken_over(folder) as free:
                 if free:
                     shutil.rmtree(folder, ignore_errors=True)
-        _folder = OwnFolder(_PREFIX)
+        _folder = TempFolder(_PREFIX)
         atexit.register(_close, _folder, os.getpid())
     return str(_folder.path)
 
 
-def _close(folder: OwnFolder, owner: int) -> None:
+def _close(folder: TempFolder, owner: int) -> None:
     if os.getpid() == owner:
         folder.close()
 

@@ -24,7 +24,7 @@ def test_good_files_give_exit_code_0(prill: Prill, tmp_path: Path) -> None:
     assert done.stdout == "t.jsonl: trajectories, 3 good lines\nl.jsonl: labels, 1 good lines\n"
 
 
-def test_broken_lines_give_3_and_are_named(prill: Prill, tmp_path: Path) -> None:
+def test_check_names_broken_lines(prill: Prill, tmp_path: Path) -> None:
     with write_trajectories(tmp_path / "t.jsonl", 2).open("a") as file:
         file.write(
             '{"id": "x", "task": {}}\n{"id": "\\u001b[2J", "task": {"goal": "g"}, "final": {"screenshot": "no\x7f.png"}}\n'
@@ -37,7 +37,7 @@ def test_broken_lines_give_3_and_are_named(prill: Prill, tmp_path: Path) -> None
     assert third.endswith("no?.png is missing - at `$.final.screenshot`")
 
 
-def test_one_missing_file_of_two_gives_3(prill: Prill, tmp_path: Path) -> None:
+def test_check_with_one_missing_file(prill: Prill, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_bytes(LABEL)
     done = prill("check", "l.jsonl", "none.jsonl")
     assert (done.returncode, "none.jsonl: no such file" in done.stdout) == (3, True)
@@ -75,6 +75,6 @@ def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
 
 
 @pytest.mark.parametrize("words", [(), ("t.jsonl", "--schema", "labels")])
-def test_files_and_schema_exclude_each_other(words: tuple[str, ...], prill: Prill) -> None:
+def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> None:
     done = prill("check", *words)
     assert (done.returncode, "either files to check or --schema" in done.stderr) == (2, True)

@@ -15,12 +15,12 @@ def test_options_that_help_are_named(prill: Prill, tmp_path: Path) -> None:
     assert done.stderr.endswith("choose another file, or begin anew (-o, --no-resume)\n")
 
 
-def test_a_wrong_output_names_its_option(prill: Prill, tmp_path: Path) -> None:
+def test_wrong_output_names_its_option(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
     done = prill("score", "t.jsonl", "-o", "t.jsonl", "--evaluator", "always-fail")
     assert done.stderr.endswith("choose another file (-o)\n")
 
 
-def test_other_verbs_options_stay_unsaid(prill: Prill, tmp_path: Path) -> None:
+def test_options_of_other_verbs_unsaid(prill: Prill, tmp_path: Path) -> None:
     done = prill("table", tmp_path / "none.jsonl")
     assert done.stderr == f"prill table: {tmp_path}/none.jsonl: no such file\n"

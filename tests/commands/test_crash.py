@@ -18,7 +18,7 @@ COUNT = 2000
 
 
 @pytest.mark.slow
-def test_a_run_killed_ten_times_ends_with_every_id_once_and_repeats_few_calls(tmp_path: Path) -> None:
+def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", COUNT)
     out = tmp_path / "v.jsonl"
     chance = random.Random(7)
@@ -78,7 +78,7 @@ FAULTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("retries", [5, 0])
-def test_against_a_failing_endpoint_no_verdict_is_wrong(prill: Prill, tmp_path: Path, retries: int) -> None:
+def test_failing_endpoint_no_wrong_verdict(prill: Prill, tmp_path: Path, retries: int) -> None:
     write_trajectories(tmp_path / "t.jsonl", 600)
     with MockServer(seed=3, latency=0.01, **FAULTS) as server:
         words = ("-o", "v.jsonl", "--evaluator", "modular", "--model", "m", "--base-url", server.base_url)

@@ -39,7 +39,7 @@ def test_baselines_need_no_model(prill: Prill, tmp_path: Path, attempts: Path) -
         assert [verdict.success for verdict in verdicts(out)] == found
 
 
-def test_a_vote_samples_one_judge_and_counts_every_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+def test_vote_counts_every_sampled_call(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     out = tmp_path / "v.jsonl"
     (tmp_path / "vote.toml").write_text("evaluator = 'vote'\nsamples = 3\n[[judges]]\nevaluator = 'modular'\n")
     with MockServer() as server:
@@ -72,7 +72,7 @@ rule = "any"
 """
 
 
-def test_a_judge_file_describes_judges_of_judges(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+def test_judge_file_nests_judges(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     (tmp_path / "judge.toml").write_text(FILE)
     with MockServer(no_logprobs=True) as server:
         words = ("--evaluator", tmp_path / "judge.toml", "--base-url", server.base_url)
@@ -84,7 +84,7 @@ def test_a_judge_file_describes_judges_of_judges(prill: Prill, tmp_path: Path, a
     assert json.loads(plan.stdout)["calls"] == 12
 
 
-def test_a_plan_for_a_judge_file_knows_the_price_of_its_only_model(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     def plan(*models: str) -> str:
         parts = "".join(f"[[judges]]\nevaluator = 'modular'\nmodel = '{model}'\ncaptioner = 'given'\n" for model in models)
         fail = "[[judges]]\nevaluator = 'always-fail'\n" if len(models) == 1 else ""
@@ -116,7 +116,7 @@ WRONG: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG)
-def test_a_wrong_judge_file_is_one_clear_error(prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str) -> None:
+def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: Path, text: str, message: str) -> None:
     (tmp_path / "judge.toml").write_text(text)
     done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.toml", "--model", "m")
     assert done.returncode == 2
@@ -143,22 +143,20 @@ def test_a_wrong_judge_file_is_one_clear_error(prill: Prill, tmp_path: Path, att
         (("--evaluator", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),
     ],
 )
-def test_what_a_judge_lacks_is_said_before_anything_is_written(
-    prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str
-) -> None:
+def test_wrong_judge_writes_nothing(prill: Prill, tmp_path: Path, attempts: Path, words: tuple[Any, ...], message: str) -> None:
     done = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
     assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "v.jsonl").exists()
 
 
-def test_an_oracle_of_several_sources_names_its_own_option(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+def test_oracle_of_several_sources_refused(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     labels = tmp_path / "labels.jsonl"
     labels.write_bytes(b"".join(encode(LabelRecord(id="t0", success=True, source=source)) for source in ("human", "oracle")))
     done = prill("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "oracle", "--labels", labels)
     assert (done.returncode, "several sources (human, oracle); choose one" in done.stderr) == (2, True), done.stderr
 
 
-def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+def test_evidence_only_changes_identity(prill: Prill, tmp_path: Path, attempts: Path) -> None:
     words = ("score", attempts, "-o", tmp_path / "v.jsonl", "--evaluator", "self-report")
     assert prill(*words, "--evidence-only").returncode == 0
     again = prill(*words)
@@ -167,7 +165,7 @@ def test_evidence_only_is_part_of_who_judged(prill: Prill, tmp_path: Path, attem
 
 
 @pytest.mark.parametrize(("evaluator", "calls"), [("steps", 12), ("webjudge", 12 + 24 + 12), ("rubric", 12 + 24 + 12)])
-def test_judges_of_many_calls_run_by_name(prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int) -> None:
+def test_many_call_judges_run_by_name(prill: Prill, tmp_path: Path, attempts: Path, evaluator: str, calls: int) -> None:
     out = tmp_path / "v.jsonl"
     with MockServer() as server:
         words = ("--evaluator", evaluator, "--model", "m", "--base-url", server.base_url, "--captioner", "given")

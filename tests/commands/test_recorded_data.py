@@ -33,9 +33,7 @@ pytestmark = [
         ("androidworld", "androidworld", "text", "text"),
     ],
 )
-def test_recordings_are_imported_and_judged_without_error(
-    prill: Prill, tmp_path: Path, format: str, folder: str, captioner: str, part: str
-) -> None:
+def test_recordings_import_and_judge(prill: Prill, tmp_path: Path, format: str, folder: str, captioner: str, part: str) -> None:
     assert prill("convert", format, DATA / folder, "-o", "set").returncode == 0
     rows = [json.loads(line) for line in (tmp_path / "set/trajectories.jsonl").read_text().splitlines()]
     usable = [row for row in rows if (row["final"] or row["steps"][-1]["observation"])[part]][:COUNT]

@@ -14,7 +14,7 @@ import pytest
 
 from prill.commands.rollout import configure
 from prill.commands.rollout.cases import Case
-from prill.commands.rollout.policies import make_player
+from prill.commands.rollout.policies import plan_policy
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.webarena.sites import PUBLIC
 from prill.errors import UsageError
@@ -70,7 +70,7 @@ def chromium() -> None:
 
 
 @pytest.mark.usefixtures("chromium")
-def test_react_plays_miniwob_and_what_it_cannot_say_ends_its_episode_only(prill: Prill, tmp_path: Path) -> None:
+def test_react_episodes_in_miniwob(prill: Prill, tmp_path: Path) -> None:
     def answer(turn: str) -> str | dict[str, object] | int:
         if "Click on the link" in turn:
             return REFUSAL
@@ -112,7 +112,7 @@ def test_react_plays_miniwob_and_what_it_cannot_say_ends_its_episode_only(prill:
 
 
 @pytest.mark.usefixtures("chromium")
-def test_react_answers_a_question_on_the_shop_and_its_record_can_be_judged(prill: Prill, tmp_path: Path) -> None:
+def test_react_on_the_shop_can_be_judged(prill: Prill, tmp_path: Path) -> None:
     def answer(turn: str) -> str:
         if "URL: http://onestopmarket.com/\n" in turn:
             return acting(f"click [{number(turn, 'link ' + repr('Alder Desk Lamp'))}]", "The reviews are on its page.")
@@ -138,7 +138,7 @@ def test_react_answers_a_question_on_the_shop_and_its_record_can_be_judged(prill
     assert verdict.success is True
 
 
-def test_cogagent_taps_where_it_says_and_sees_the_screen(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_cogagent_taps_where_it_says(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     replies = in_order(
         "Action: Open the settings.\nGrounded Operation: CLICK(box=[[100,180,240,220]], element_info='Settings')",
         "Action: Turn it on.\nGrounded Operation: CLICK(box=[[400,210,600,290]], element_info='Bluetooth')",
@@ -161,7 +161,7 @@ def test_cogagent_taps_where_it_says_and_sees_the_screen(prill: Prill, tmp_path:
     assert (kept.agent, kept.answer, kept.metadata["ended_by"]) == ("cogagent/m", None, "agent")
 
 
-def test_auto_ui_gives_its_points_the_other_way_round_and_may_give_up(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_autoui_swaps_points_and_gives_up(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     decision = 'Action Decision: "action_type": "{}", "touch_point": "{}", "lift_point": "{}", "typed_text": ""'
     replies = in_order(
         decision.format("DUAL_POINT", "[0.2000, 0.1700]", "[0.2000, 0.1700]"),
@@ -180,9 +180,7 @@ def test_auto_ui_gives_its_points_the_other_way_round_and_may_give_up(prill: Pri
     assert len(endpoint.pictures) == 3
 
 
-def test_react_plays_a_phone_until_its_key_is_refused_and_what_was_finished_stays(
-    prill: Prill, tmp_path: Path, fake_adb: FakeAdb
-) -> None:
+def test_refused_key_keeps_what_is_finished(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     def answer(turn: str) -> str | int:
         if "second" in turn:
             return 401
@@ -213,12 +211,12 @@ def test_react_plays_a_phone_until_its_key_is_refused_and_what_was_finished_stay
         (("android", "--goal", "x", "--model", "local:/nowhere"), "/nowhere: no folder with a model in it"),
     ],
 )
-def test_what_react_cannot_do_is_one_clear_error(prill: Prill, words: tuple[str, ...], problem: str) -> None:
+def test_react_errors_are_one_line(prill: Prill, words: tuple[str, ...], problem: str) -> None:
     done = prill("rollout", *words, "--policy", "react", "-o", "out")
     assert (done.returncode, done.stderr.count("\n"), problem in done.stderr) == (2, 1, True)
 
 
-def test_on_webarena_react_is_told_which_sites_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in PUBLIC:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(f"WA_{name}", raising=False)
@@ -228,15 +226,15 @@ def test_on_webarena_react_is_told_which_sites_there_are(monkeypatch: pytest.Mon
     configure(parser)
     words = ["--tasks", "0", "--policy", "react", "--model", "m", "--base-url", "http://127.0.0.1:1", "-o", "out"]
     args = parser.parse_args(["webarena", *words], argparse.Namespace(concurrency=1))
-    policy = make_player(args, "web").make(Case("0"))
+    policy = plan_policy(args, "web", {}).make(Case("0"))
     assert isinstance(policy, React)
-    assert policy.variant.sites == (
+    assert policy.spec.sites == (
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "
         "http://homepage.com/password.html)"
     )
 
 
-def test_attempts_at_a_temperature_draw_with_seeds_of_their_own(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
     with Endpoint(lambda turn: acting("stop [done]")) as endpoint:
         words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, "--attempts", 2, *endpoint.words)
         assert prill("rollout", "android", *words, "--temperature", 1.5, "--max-tokens", 99, "-o", "out").returncode == 0

@@ -43,7 +43,7 @@ def episodes(out: Path) -> list[tuple[str | None, str]]:
 
 
 @pytest.mark.usefixtures("chromium")
-def test_killed_in_the_middle_and_taken_up_a_run_has_every_task_and_seed_once(tmp_path: Path) -> None:
+def test_killed_run_is_taken_up(tmp_path: Path) -> None:
     words = ["rollout", "miniwob", "--tasks", "click-link,enter-text", "--seeds", "0-7", "--workers", "2", "-o", str(tmp_path)]
     command = [sys.executable, "-m", "prill", *words]
     for enough in (2, 5):
@@ -66,7 +66,7 @@ def test_killed_in_the_middle_and_taken_up_a_run_has_every_task_and_seed_once(tm
 
 
 @pytest.mark.usefixtures("chromium")
-def test_pages_that_cannot_be_opened_cost_only_their_own_episodes(prill: Prill, tmp_path: Path) -> None:
+def test_dead_pages_cost_their_episodes_only(prill: Prill, tmp_path: Path) -> None:
     by_hand(tmp_path)
     # Port 1 is one that browsers refuse to ask.
     tasks = [{"id": f"gone{i}", "goal": "Open a", "start_url": "http://127.0.0.1:1/"} for i in range(3)]
@@ -96,7 +96,7 @@ def needs_adb() -> None:
         pytest.skip("adb is not installed: apt-get install adb")
 
 
-def test_two_phones_share_the_tasks_and_a_run_without_an_oracle_has_no_labels(prill: Prill, tmp_path: Path) -> None:
+def test_two_phones_share_the_tasks(prill: Prill, tmp_path: Path) -> None:
     needs_adb()
     words = ("--policy", "replay", "--replay", by_hand(tmp_path), "--tasks", tmp_path / "tasks.jsonl", "--attempts", 2)
     with FakeAdb(("emulator-5554", "emulator-5556")) as adb:
@@ -113,9 +113,7 @@ def test_two_phones_share_the_tasks_and_a_run_without_an_oracle_has_no_labels(pr
     assert all("Wi-Fi" in (t.final.text or "") for t in kept if t.final)
 
 
-def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(
-    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_adb()
     # Each of the three episodes waits so long for a phone.
     monkeypatch.setitem(AdbPhone.__init__.__kwdefaults__, "timeout", 2.0)
@@ -142,16 +140,14 @@ def test_when_no_phone_works_the_run_ends_with_the_reason_and_what_was_recorded(
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_error_before_anything_starts(
-    prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str
-) -> None:
+def test_impossible_runs_are_one_error(prill: Prill, tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
     by_hand(tmp_path)
     done = prill("rollout", *words, "-o", "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
 
 
-def test_a_site_without_an_address_is_named_before_anything_starts(prill: Prill, tmp_path: Path) -> None:
+def test_site_without_address_is_named(prill: Prill, tmp_path: Path) -> None:
     configs = tmp_path / "tasks.json"
     from prill.testing.shop import shop_configs
 
@@ -161,7 +157,7 @@ def test_a_site_without_an_address_is_named_before_anything_starts(prill: Prill,
     assert (done.returncode, "SHOPPING is not set" in done.stderr) == (2, True)
 
 
-def test_devices_says_what_is_missing_and_how_to_get_it(prill: Prill) -> None:
+def test_devices_says_what_is_missing(prill: Prill) -> None:
     done = prill("devices", "ios", "web")
     assert done.returncode == 0
     assert done.stdout.startswith("ios\n")

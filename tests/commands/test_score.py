@@ -37,7 +37,7 @@ def one_error(result: subprocess.CompletedProcess[str], *parts: str) -> None:
         assert part in lines[0]
 
 
-def test_all_scored_is_0_and_the_verdicts_are_right(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_score_all_scored_exits_0(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 30)
     result = prill("score", "t.jsonl", *words(server, "--json"))
     assert result.returncode == 0, result.stderr
@@ -50,7 +50,7 @@ def test_all_scored_is_0_and_the_verdicts_are_right(prill: Prill, server: MockSe
     assert (again["skipped"], again["usage"]["calls"]) == (30, 0)
 
 
-def test_some_unscored_is_3_with_counts_by_reason(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_score_some_unscored_exits_3(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 3)
     with path.open("a") as file:
         file.write('{"id": "x", "task": {"goal": "g"}}\n{"id": "y", "task": {"goal": 1}}\n')
@@ -60,7 +60,7 @@ def test_some_unscored_is_3_with_counts_by_reason(prill: Prill, server: MockServ
     assert "t.jsonl:5: Expected `str`, got `int` - at `$.task.goal`" in result.stderr
 
 
-def test_a_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
+def test_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 10)
     plan = ("--evaluator", "modular", "--model", "gpt-4o-mini", "--dry-run", "-o", "v.jsonl")
     result = prill("score", "t.jsonl", *plan, "--json")
@@ -71,7 +71,7 @@ def test_a_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
 
 
-def test_a_plan_leaves_out_what_is_done_and_names_what_cannot_be_used(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_plan_skips_done_and_names_unusable(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 6)
     prill("score", "t.jsonl", *words(server), "--limit", 4)
     with path.open("a") as file:
@@ -84,7 +84,7 @@ def test_a_plan_leaves_out_what_is_done_and_names_what_cannot_be_used(prill: Pri
     assert anew["trajectories"] == 6
 
 
-def test_the_budget_stops_calls_and_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_budget_stops_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 20)
     (tmp_path / "p.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
     common = ("--prices", "p.toml", "--concurrency", "1")
@@ -97,7 +97,7 @@ def test_the_budget_stops_calls_and_a_later_run_goes_on(prill: Prill, server: Mo
     assert [v.unscored for v in read_verdicts(tmp_path / "v.jsonl")] == [None] * 20
 
 
-def test_ctrl_c_finishes_what_is_under_way_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 400)
     with MockServer(latency=0.3) as slow:
         command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(slow, "--concurrency", 8))]
@@ -113,7 +113,7 @@ def test_ctrl_c_finishes_what_is_under_way_and_says_how_to_go_on(tmp_path: Path)
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == asked < 400
 
 
-def test_a_second_ctrl_c_drops_what_is_under_way_and_keeps_what_is_judged(tmp_path: Path) -> None:
+def test_second_ctrl_c_keeps_what_is_judged(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 40)
     with MockServer(stall=0.5, stall_seconds=60.0, seed=1) as stuck:
         command = [sys.executable, "-m", "prill", "score", "t.jsonl", *map(str, words(stuck, "--concurrency", 8))]
@@ -134,7 +134,7 @@ def test_a_second_ctrl_c_drops_what_is_under_way_and_keeps_what_is_judged(tmp_pa
     assert list(read_verdicts(tmp_path / "v.jsonl"))
 
 
-def test_several_files_and_packed_ones_are_read(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_score_reads_packed_files(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     import gzip
 
     write_trajectories(tmp_path / "a.jsonl", 2)
@@ -144,7 +144,7 @@ def test_several_files_and_packed_ones_are_read(prill: Prill, server: MockServer
     assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 4
 
 
-def test_a_damaged_archive_is_judged_as_far_as_it_goes(prill: Prill, tmp_path: Path) -> None:
+def test_damaged_archive_judged_in_part(prill: Prill, tmp_path: Path) -> None:
     import gzip
 
     packed = gzip.compress(write_trajectories(tmp_path / "a.jsonl", 2000).read_bytes())
@@ -157,7 +157,7 @@ def test_a_damaged_archive_is_judged_as_far_as_it_goes(prill: Prill, tmp_path: P
     assert found.count("input") == 1
 
 
-def test_what_helps_is_said_and_trying_again_only_where_it_can_help(prill: Prill, tmp_path: Path) -> None:
+def test_hints_of_score_only_where_useful(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
     with MockServer(thought_tokens=50) as wordy:
         result = prill("score", "t.jsonl", *words(wordy, "--max-tokens", 16))
@@ -175,38 +175,38 @@ def _no_label(folder: Path) -> Path:
 
 
 class TestBadInput:
-    def test_missing_file(self, prill: Prill, server: MockServer) -> None:
+    def test_score_names_a_missing_file(self, prill: Prill, server: MockServer) -> None:
         one_error(prill("score", "none.jsonl", *words(server)), "none.jsonl: no such file")
 
-    def test_empty_file(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_score_refuses_an_empty_file(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
         (tmp_path / "t.jsonl").write_text("")
         one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl: the file is empty")
 
-    def test_not_json(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_score_names_a_line_not_json(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
         (tmp_path / "t.jsonl").write_text("id,goal\n1,buy\n")
         one_error(prill("score", "t.jsonl", *words(server)), "t.jsonl:1: not valid JSON", "1 more broken line")
 
-    def test_unknown_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_unknown_evaluator_suggests_one(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", *words(server, evaluator="vml"))
         one_error(result, "unknown judge 'vml' (did you mean 'vlm'?)", "vlm, modular")
 
-    def test_a_count_that_is_none(self, prill: Prill, tmp_path: Path) -> None:
+    def test_count_that_is_none_is_refused(self, prill: Prill, tmp_path: Path) -> None:
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "always-fail", "--limit", "all")
         assert (result.returncode, "give a whole number of at least 1" in result.stderr) == (2, True)
 
-    def test_unreachable_server(self, prill: Prill, tmp_path: Path) -> None:
+    def test_unreachable_server_is_one_error(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 5)
         endpoint = ("--model", "m", "--base-url", "http://127.0.0.1:9/v1")
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", *endpoint)
         one_error(result, "cannot reach http://127.0.0.1:9/v1")
 
-    def test_no_key_for_the_hosted_service(self, prill: Prill, tmp_path: Path) -> None:
+    def test_hosted_service_needs_a_key(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--model", "gpt-4o")
         one_error(result, "$OPENAI_API_KEY is not set")
 
-    def test_wrong_key(self, prill: Prill, tmp_path: Path) -> None:
+    def test_wrong_key_ends_the_run_unshown(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 5)
         with MockServer(refuse_key=True) as strict:
             result = prill("score", "t.jsonl", *words(strict, "--concurrency", 1), OPENAI_API_KEY="sk-very-secret")
@@ -215,25 +215,25 @@ class TestBadInput:
         assert "very-secret" not in result.stderr
         assert asked <= 2, "every trajectory was tried with a key that is refused"
 
-    def test_model_without_vision(self, prill: Prill, tmp_path: Path) -> None:
+    def test_model_without_vision_ends_run(self, prill: Prill, tmp_path: Path) -> None:
         Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
         write_trajectories(tmp_path / "t.jsonl", 5, screenshot="a.png")
         with MockServer(no_images=True) as blind:
             result = prill("score", "t.jsonl", *words(blind, "--concurrency", 1, evaluator="vlm"))
         one_error(result, "takes no images", "a judge that reads text")
 
-    def test_embedded_model_given_images(self, prill: Prill, tmp_path: Path) -> None:
+    def test_embedded_model_refuses_images(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         result = prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "vlm", "--model", "embedded")
         one_error(result, "takes no images")
 
-    def test_verdicts_of_another_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    def test_output_of_another_evaluator(self, prill: Prill, server: MockServer, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         prill("score", "t.jsonl", *words(server))
         result = prill("score", "t.jsonl", *words(server, "--frames", 2))
         one_error(result, "holds verdicts of another evaluator", "--no-resume")
 
-    def test_no_model(self, prill: Prill, tmp_path: Path) -> None:
+    def test_missing_model_names_its_flag(self, prill: Prill, tmp_path: Path) -> None:
         write_trajectories(tmp_path / "t.jsonl", 1)
         one_error(prill("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular"), "model is missing", "--model")
 
@@ -247,7 +247,7 @@ class TestBadInput:
             ("../outside.png", "leaves the folder"),
         ],
     )
-    def test_bad_images_are_input_failures_of_their_trajectory(
+    def test_bad_image_is_an_input_failure(
         self, prill: Prill, server: MockServer, tmp_path: Path, name: str, reason: str
     ) -> None:
         folder = tmp_path / "set"
@@ -270,7 +270,7 @@ class TestBadInput:
         assert bad.usage.calls == 0
 
 
-def test_secrets_never_reach_files_or_messages(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+def test_key_stays_out_of_files_and_output(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
     result = prill("score", "t.jsonl", *words(server, "--api-key-env", "JUDGE_KEY", "--json"), JUDGE_KEY="sk-hush")
     written = "".join(path.read_text() for path in tmp_path.iterdir() if path.is_file())

@@ -27,13 +27,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_table_is_printed_as_markdown(prill: Prill, folder: Path) -> None:
+def test_table_is_printed_as_markdown(prill: Prill, folder: Path) -> None:
     done = prill("table", "v.jsonl")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split(" | ")[:3] for line in done.stdout.splitlines()[2:]] == [["| a", "true", ""], ["| b", "", ""]]
 
 
-def test_other_forms_are_asked_for_by_name(prill: Prill, folder: Path) -> None:
+def test_table_has_other_forms_by_name(prill: Prill, folder: Path) -> None:
     rows = json.loads(prill("table", "v.jsonl", "--format", "json").stdout)
     assert [(row["success"], row["unscored"]) for row in rows] == [(True, None), (None, "parse")]
     assert rows[0]["reason"] == VERDICTS[0].reason
@@ -41,12 +41,12 @@ def test_other_forms_are_asked_for_by_name(prill: Prill, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["markdown", "csv", "json"])
-def test_nothing_in_it_moves_a_terminal(form: str, prill: Prill, folder: Path) -> None:
+def test_table_moves_no_terminal(form: str, prill: Prill, folder: Path) -> None:
     printed = prill("table", "v.jsonl", "--format", form).stdout
     assert all(character.isprintable() or character == "\n" for character in printed)
 
 
-def test_the_file_name_says_the_form(prill: Prill, folder: Path) -> None:
+def test_table_form_follows_file_name(prill: Prill, folder: Path) -> None:
     for name, start in (("t.csv", "id,success"), ("t.json", "["), ("t.md", "| id |")):
         assert prill("table", "v.jsonl", "-o", name).stdout == ""
         assert (folder / name).read_text().startswith(start)
@@ -54,7 +54,7 @@ def test_the_file_name_says_the_form(prill: Prill, folder: Path) -> None:
     assert json.loads((folder / "t.csv").read_text())[0]["id"] == "a"
 
 
-def test_labels_of_one_source_are_a_column(prill: Prill, folder: Path) -> None:
+def test_table_has_labels_of_one_source(prill: Prill, folder: Path) -> None:
     words = ("table", "v.jsonl", "--labels", "l.jsonl", "--format", "json")
     assert [row["label"] for row in json.loads(prill(*words, "--source", "human").stdout)] == [False, None]
     done = prill(*words)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageChops
 
-from prill.commands.rollout import record_rows
-from prill.commands.rollout.cases import read_plan
+from prill.cli import main
+from prill.commands.rollout.cases import Case, read_plan
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
@@ -84,7 +86,7 @@ def test_answer_words_do_not_tell_success(trajectories: dict[str, Trajectory], l
     any(importlib.util.find_spec(module) is None for module in ("playwright", "miniwob")),
     reason="playwright or miniwob is not installed",
 )
-async def test_recording_again_gives_the_same(
+def test_recording_again_gives_the_same(
     trajectories: dict[str, Trajectory], labels: dict[str, LabelRecord], tmp_path: Path
 ) -> None:
     try:
@@ -93,19 +95,34 @@ async def test_recording_again_gives_the_same(
         pytest.skip(str(error))
     rows = PLAN[::14]
     assert len(rows) == 6
-    await record_rows(rows[:4], tmp_path)
+    assert played(rows[:4], tmp_path) == 4
     # The second run takes up the first, whose last line a crash has cut.
-    file = tmp_path / "trajectories.jsonl"
+    file = tmp_path / "out" / "trajectories.jsonl"
     file.write_bytes(file.read_bytes()[:-40])
-    counts = await record_rows(rows, tmp_path)
-    assert (counts.skipped, counts.total) == (3, 6)
-    again = by_id(tmp_path)
-    assert list(again) == [row.id("miniwob", "") for row in rows]
-    assert list(read_labels(tmp_path / "labels.jsonl")) == [labels[id] for id in again]
-    for id, trajectory in again.items():
-        assert without_pictures(trajectory) == without_pictures(trajectories[id])
-        for here, there in zip(trajectory.observations, trajectories[id].observations, strict=True):
+    assert played(rows, tmp_path) == 3
+    again, truths = by_id(tmp_path / "out"), {label.id: label for label in read_labels(tmp_path / "out" / "labels.jsonl")}
+    # Ids follow the settings of a run, so the same episode is found by its task and by how the agent behaved.
+    samples = {(t.task.id, labels[t.id].note): t for t in trajectories.values()}
+    assert [(t.task.site, (truths[t.id].note or "").split(";")[0]) for t in again.values()] == [
+        (row.task, row.behaviour) for row in rows
+    ]
+    for trajectory in again.values():
+        truth = truths[trajectory.id]
+        sample = samples[trajectory.task.id, truth.note]
+        assert replace(truth, id=sample.id) == labels[sample.id]
+        assert without_pictures(trajectory) == without_pictures(sample)
+        for here, there in zip(trajectory.observations, sample.observations, strict=True):
             assert difference(str(here.screenshot), str(there.screenshot)) < 8
+
+
+def played(rows: Sequence[Case], folder: Path) -> int:
+    """Records the rows by the command; gives how many it played."""
+    plan = folder / "plan.toml"
+    lines = (f'{{ task = "{row.task}", seed = {row.seed}, behaviour = "{row.behaviour}" }}' for row in rows)
+    plan.write_text(f"episodes = [{', '.join(lines)}]")
+    before = len(by_id(folder / "out")) if (folder / "out").exists() else 0
+    assert main(["rollout", "miniwob", "--plan", str(plan), "-o", str(folder / "out")]) == 0
+    return len(by_id(folder / "out")) - before
 
 
 def without_pictures(trajectory: Trajectory) -> tuple[object, ...]:

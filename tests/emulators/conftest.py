@@ -70,7 +70,7 @@ async def make_ios(simulators: FakeSimulators, temporary: Path, tmp_path: Path) 
     async with AsyncExitStack() as opened:
 
         def one(**options: Any) -> Ios:
-            options = {"simctl": str(simulators.simctl), "after_action": 0.0, "still_gap": 0.0, "idle": 0.0, **options}
+            options = {"simctl": str(simulators.simctl), "after_action": 0.0, "settle_gap": 0.0, "idle": 0.0, **options}
             made = Ios(tmp_path / "images", IosSpec(companion=str(simulators.companion), **options))
             opened.push_async_callback(made.close)
             return made

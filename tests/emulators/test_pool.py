@@ -33,7 +33,7 @@ class Phone:
             await asyncio.sleep(600)
 
 
-async def test_a_borrower_waits_until_one_is_free_and_gets_the_one_that_rested_longest() -> None:
+async def test_longest_rested_is_lent_first() -> None:
     phones = [Phone(), Phone()]
     pool = Pool(phones)
     seen: list[int] = []
@@ -52,7 +52,7 @@ async def test_a_borrower_waits_until_one_is_free_and_gets_the_one_that_rested_l
     assert seen == [0, 1] * 3
 
 
-async def test_one_that_fails_several_times_in_a_row_is_closed_and_not_lent_again() -> None:
+async def test_repeated_failure_sets_aside() -> None:
     bad, good = Phone(), Phone()
     pool = Pool([bad, good], patience=2)
     for failure in ("gone", None, "gone", "gone"):
@@ -65,7 +65,7 @@ async def test_one_that_fails_several_times_in_a_row_is_closed_and_not_lent_agai
             assert phone is good
 
 
-async def test_those_who_wait_are_told_when_none_is_left() -> None:
+async def test_waiters_learn_that_none_is_left() -> None:
     phone = Phone()
     pool = Pool([phone], patience=1)
 
@@ -81,7 +81,7 @@ async def test_those_who_wait_are_told_when_none_is_left() -> None:
         await waiting
 
 
-async def test_closing_closes_every_one_and_an_empty_pool_is_refused() -> None:
+async def test_close_closes_all_of_a_pool() -> None:
     phones = [Phone(), Phone()]
     await Pool(phones).close()
     assert [phone.closed for phone in phones] == [1, 1]
@@ -89,7 +89,7 @@ async def test_closing_closes_every_one_and_an_empty_pool_is_refused() -> None:
         Pool([])
 
 
-async def test_another_one_than_the_one_that_failed_is_lent_while_there_are_others() -> None:
+async def test_retry_gets_another_environment() -> None:
     one, other = Phone(), Phone()
     pool = Pool([one, other], patience=1)
     for _ in range(2):
@@ -102,7 +102,7 @@ async def test_another_one_than_the_one_that_failed_is_lent_while_there_are_othe
         assert phone is one
 
 
-async def test_one_that_does_not_close_keeps_neither_the_others_nor_the_run_from_ending() -> None:
+async def test_stuck_close_holds_nobody_up() -> None:
     phones = [Phone("never"), Phone("badly"), Phone()]
     pool = Pool(phones, patience=1, closing=0.01)
     for phone in phones[:2]:

@@ -21,7 +21,7 @@ def picture(shade: int = 0) -> bytes:
     return png.getvalue()
 
 
-def test_a_picture_is_kept_as_it_is_and_once(tmp_path: Path) -> None:
+def test_picture_is_kept_unchanged_once(tmp_path: Path) -> None:
     from PIL import Image
 
     path = keep_screenshot(picture(7), tmp_path / "images")
@@ -32,19 +32,19 @@ def test_a_picture_is_kept_as_it_is_and_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 4, 20, 60])
-def test_a_damaged_picture_is_a_failure_of_the_environment(cut: int, tmp_path: Path) -> None:
+def test_damaged_picture_is_a_failure(cut: int, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailure, match="damaged"):
         keep_screenshot(picture()[:cut], tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+def test_unwritable_folder_is_one_error(tmp_path: Path) -> None:
     (tmp_path / "images").touch()
     with pytest.raises(UsageError, match="cannot be written"):
         keep_screenshot(picture(), tmp_path / "images")
 
 
-def test_phones_that_show_the_same_at_the_same_moment_do_not_disturb_one_another(tmp_path: Path) -> None:
+def test_same_picture_written_twice_at_once(tmp_path: Path) -> None:
     gate = threading.Barrier(4)
 
     def keep(png: bytes) -> str:

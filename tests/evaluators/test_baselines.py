@@ -14,7 +14,7 @@ def run(*actions: Action, answer: str | None = None, id: str = "a") -> Trajector
 
 
 @pytest.mark.parametrize("success", [True, False])
-async def test_a_constant_says_the_same_of_everything(success: bool) -> None:
+async def test_constant_says_the_same_always(success: bool) -> None:
     verdict = await Constant(success)(run())
     assert (verdict.success, verdict.score, verdict.usage.calls) == (success, float(success), 0)
 
@@ -34,22 +34,22 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("last", "answer", "success"), CLAIMS)
-async def test_self_report_takes_the_agents_word(last: Action, answer: str | None, success: bool) -> None:
+async def test_self_report_takes_agents_word(last: Action, answer: str | None, success: bool) -> None:
     assert (await SelfReport()(run(last, answer=answer))).success is success
 
 
-async def test_an_agent_that_did_nothing_has_no_word_to_take() -> None:
+async def test_self_report_needs_an_action() -> None:
     assert (await SelfReport()(run())).unscored == "no_evidence"
 
 
-async def test_evidence_only_hides_the_agents_word_and_marks_the_verdict() -> None:
+async def test_evidence_only_hides_agents_word() -> None:
     judge = EvidenceOnly(SelfReport())
     claimed, plain = run(Action("answer", "stop [Done]"), answer="Done"), run(Action("answer", "answer"))
     assert (await judge(claimed)).success == (await judge(plain)).success
     assert (await judge(claimed)).evaluator.params == {"evidence_only": True}
 
 
-async def test_an_oracle_gives_the_labels_and_abstains_without_one() -> None:
+async def test_oracle_abstains_without_label() -> None:
     labels = [
         LabelRecord(id="a", success=True, source="human"),
         LabelRecord(id="b", success=None, source="human"),

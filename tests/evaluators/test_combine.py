@@ -58,9 +58,7 @@ VOTES: list[tuple[Rule, list[float | None], bool | None]] = [
 
 
 @pytest.mark.parametrize(("rule", "scores", "success"), VOTES)
-async def test_a_vote_stands_when_those_who_abstained_could_not_have_changed_it(
-    rule: Rule, scores: list[float | None], success: bool | None
-) -> None:
+async def test_vote_stands_despite_abstentions(rule: Rule, scores: list[float | None], success: bool | None) -> None:
     verdict = await Vote([Says(score) for score in scores], rule)(TRAJECTORY)
     assert verdict.success is success
     assert verdict.unscored == (None if success is not None else "transport")
@@ -83,14 +81,14 @@ async def test_a_vote_stands_when_those_who_abstained_could_not_have_changed_it(
         ([0.1, None], [3, 1], False, 0.1),
     ],
 )
-async def test_an_ensemble_is_the_weighted_mean_and_knows_what_is_missing(
+async def test_ensemble_is_the_weighted_mean(
     scores: list[float | None], weights: list[float] | None, success: bool | None, mean: float | None
 ) -> None:
     verdict = await Ensemble([Says(score) for score in scores], weights)(TRAJECTORY)
     assert (verdict.success, verdict.score) == (success, pytest.approx(mean) if mean is not None else None)
 
 
-async def test_what_ends_the_run_leaves_no_judge_of_a_combination_at_work() -> None:
+async def test_run_error_ends_all_judges() -> None:
     class Slow(Says):
         ended = False
 
@@ -113,7 +111,7 @@ async def test_what_ends_the_run_leaves_no_judge_of_a_combination_at_work() -> N
         assert slow.ended
 
 
-def test_combinations_that_make_no_sense_are_refused() -> None:
+def test_senseless_combinations_refused() -> None:
     for build in (
         lambda: Vote([]),
         lambda: Vote([Says(1.0)], "most"),  # type: ignore[arg-type]
@@ -127,7 +125,7 @@ def test_combinations_that_make_no_sense_are_refused() -> None:
             build()
 
 
-def test_the_fingerprint_holds_every_judge_and_the_rule() -> None:
+def test_identity_holds_judges_and_rule() -> None:
     one, other = Says(0.1), Says(0.2)
     kinds = [Vote([one, other]), Vote([one, other], "any"), Vote([one]), Cascade(one, other), Cascade(one, other, low=0.2)]
     assert len({repr(judge.info) for judge in kinds}) == len(kinds)
@@ -136,7 +134,7 @@ def test_the_fingerprint_holds_every_judge_and_the_rule() -> None:
 @pytest.mark.parametrize(
     ("first", "asked"), [(0.05, False), (0.1, True), (0.5, True), (0.9, True), (0.95, False), (None, True)]
 )
-async def test_a_cascade_asks_the_second_judge_inside_the_band_only(first: float | None, asked: bool) -> None:
+async def test_cascade_asks_second_inside_band(first: float | None, asked: bool) -> None:
     second = Says(0.7)
     verdict = await Cascade(Says(first), second)(TRAJECTORY)
     assert bool(second.asked) is asked
@@ -144,12 +142,12 @@ async def test_a_cascade_asks_the_second_judge_inside_the_band_only(first: float
     assert verdict.usage.calls == 1 + asked
 
 
-async def test_a_cascade_never_falls_back_on_an_unsure_first_judge() -> None:
+async def test_cascade_keeps_no_unsure_verdict() -> None:
     verdict = await Cascade(Says(0.6), Says(None))(TRAJECTORY)
     assert (verdict.success, verdict.unscored, verdict.reason) == (None, "transport", "down")
 
 
-async def test_a_cascade_on_an_endpoint_saves_the_calls_that_it_says_it_saves() -> None:
+async def test_cascade_saves_the_calls_it_claims() -> None:
     """Half of the trajectories are clear to the first judge; the second one is a real client of the mock server."""
 
     class Caption:
@@ -178,7 +176,7 @@ async def test_a_cascade_on_an_endpoint_saves_the_calls_that_it_says_it_saves() 
     assert all(verdict.success is False and len(verdict.opinions or ()) == 1 for verdict in cascade[1::2])
 
 
-def test_savings_are_those_of_a_cascade(tmp_path: Path) -> None:
+def test_savings_need_a_cascade(tmp_path: Path) -> None:
     unseen = Verdict(id="b", unscored="no_evidence", reason="no screenshot to read", evaluator=EvaluatorInfo("cascade", "1"))
     assert savings([unseen]).judged == 0, "what failed before any judge saw it was neither asked nor saved"
     with pytest.raises(UsageError, match="not a verdict of a cascade"):

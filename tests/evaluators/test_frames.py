@@ -22,7 +22,7 @@ def picture(path: Path, shade: int) -> Observation:
     return Observation(screenshot=str(path))
 
 
-async def test_equal_pictures_are_one_frame_whatever_their_files_are_called_and_the_last_state_is_the_last_frame(
+async def test_equal_pictures_are_one_frame(
     tmp_path: Path,
 ) -> None:
     states = [picture(tmp_path / f"{i}.png", shade) for i, shade in enumerate((1, 2, 1, 3, 1))]
@@ -31,19 +31,19 @@ async def test_equal_pictures_are_one_frame_whatever_their_files_are_called_and_
     assert frames == planned_frames(attempt(*states), None)
 
 
-async def test_states_without_a_picture_or_a_caption_have_no_frame_but_keep_their_numbers(tmp_path: Path) -> None:
+async def test_states_without_frame_keep_numbers(tmp_path: Path) -> None:
     states = (Observation(caption="start"), picture(tmp_path / "a.png", 1), Observation(caption="end"), Observation())
     assert [frame.states for frame in await distinct_frames(attempt(*states), None)] == [(1,)]
     frames = await distinct_frames(attempt(*states), GivenCaption())
     assert [(frame.states, frame.text) for frame in frames] == [((0,), "start"), ((2,), "end")]
 
 
-async def test_equal_texts_are_one_frame_too() -> None:
+async def test_equal_texts_are_one_frame() -> None:
     frames = await distinct_frames(attempt(*(Observation(caption=text) for text in "abab")), GivenCaption())
     assert [(frame.states, frame.text) for frame in frames] == [((0, 2), "a"), ((1, 3), "b")]
 
 
-async def test_without_any_evidence_the_error_says_what_to_do(tmp_path: Path) -> None:
+async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoEvidence, match="captioner"):
         await distinct_frames(attempt(Observation(caption="x"), Observation()), None)
     with pytest.raises(NoEvidence, match="captioner"):
@@ -64,45 +64,43 @@ async def test_without_any_evidence_the_error_says_what_to_do(tmp_path: Path) ->
         ([5] * 60, 10, 3, list(range(49, 60))),  # the tail stays
     ],
 )
-def test_the_last_frame_and_the_best_rated_are_shown_in_order(
-    scores: list[int | None], count: int, least: int, kept: list[int]
-) -> None:
+def test_best_frames_and_last_in_order(scores: list[int | None], count: int, least: int, kept: list[int]) -> None:
     assert chosen(scores, count, least) == kept
 
 
-def test_titles_say_which_states_a_frame_shows() -> None:
+def test_title_names_states_of_a_frame() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
     assert title(Frame((0,)), run) == "State 0 (the start)"
     assert title(Frame((2,)), run) == "State 2 (after action 2)"
     assert title(Frame((0, 1, 3)), run) == "State 3 (after the last action); it looked the same in state 0, 1"
 
 
-def test_a_state_that_looks_like_the_last_one_is_not_called_so_when_the_last_was_not_recorded() -> None:
+def test_title_without_recorded_last_state() -> None:
     run = attempt(Observation(caption="a"), Observation(caption="b"), last_recorded=False)
     assert title(Frame((1,)), run) == "State 1 (after action 1)"
 
 
-def test_the_block_numbers_the_images_in_the_order_in_which_they_follow() -> None:
+def test_frame_block_numbers_images() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
     block, images = frame_block([Frame((1,), "b.png"), Frame((3,), "d.png")], ["a list", ""], run, 1000)
     assert images == [Image("b.png"), Image("d.png")]
     assert block.index("Image 1: State 1") < block.index("a list") < block.index("Image 2: State 3")
 
 
-def test_texts_share_the_room() -> None:
+def test_frame_block_shares_the_room() -> None:
     run = attempt(*[Observation(caption=str(i)) for i in range(4)])
     block, images = frame_block([Frame((1,), text="y" * 900), Frame((3,), text="y" * 900)], ["", ""], run, 400)
     assert not images
     assert 400 <= block.count("y") < 420
 
 
-def test_a_captioner_that_reads_text_depends_on_no_image(tmp_path: Path) -> None:
+def test_text_captioner_reads_no_image(tmp_path: Path) -> None:
     states = [picture(tmp_path / "a.png", 1)] * 2
     assert images_read(states, None) == [str(tmp_path / "a.png")]
     assert images_read(states, GivenCaption()) == []
 
 
-def test_a_verdict_says_what_was_not_seen() -> None:
+def test_remarks_say_what_was_not_seen() -> None:
     assert remarks(0, 9, [24000]) == ""
     assert remarks(2, 9, [24000]) == " [2 of 9 frames could not be rated]"
     assert "fewer frames were shown" in remarks(0, 9, [24000, 4000])

@@ -43,7 +43,7 @@ def text(messages: tuple[Message, ...]) -> str:
     return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
-async def test_the_modular_judge_shows_goal_actions_caption_and_answer_but_no_thoughts() -> None:
+async def test_modular_judge_shows_no_thoughts() -> None:
     model = ScriptedModel([SUCCESS])
     verdict = await CaptionJudge(model, Given())(trajectory(caption="The cart holds 1 item"))
     assert (verdict.success, verdict.score, verdict.reason) == (True, 1.0, "it is there")
@@ -54,7 +54,7 @@ async def test_the_modular_judge_shows_goal_actions_caption_and_answer_but_no_th
     assert "start page" not in shown
 
 
-async def test_the_vision_judge_sees_the_last_frames_after_the_text(tmp_path: Path) -> None:
+async def test_vision_judge_sees_last_frames(tmp_path: Path) -> None:
     model = ScriptedModel([SUCCESS])
     verdict = await VLMJudge(model)(trajectory(tmp_path))
     assert verdict.success
@@ -68,20 +68,20 @@ PROMPTS = sorted(file.name.removesuffix(".md") for file in (files("prill.evaluat
 
 
 @pytest.mark.parametrize("name", PROMPTS)
-def test_all_calls_with_a_prompt_begin_alike_so_that_servers_read_that_once(name: str) -> None:
+def test_calls_of_a_prompt_begin_alike(name: str) -> None:
     prompt = load_prompt("prill.evaluators", name)
     system, user = prompt.text.split("\n# user\n")
     assert set(Prompt(name, system).slots) <= {"device"}
     assert user.startswith("The code of this message is {{ code }};"), "the code stands before all that is quoted"
 
 
-async def test_the_answer_can_be_left_out() -> None:
+async def test_answer_can_be_left_out() -> None:
     model = ScriptedModel([SUCCESS])
     await CaptionJudge(model, Given(), answer=False)(trajectory(caption="x"))
     assert "Done!" not in text(model.seen[0])
 
 
-async def test_an_answer_that_is_left_out_is_not_among_the_actions_either(tmp_path: Path) -> None:
+async def test_left_out_answer_not_in_actions(tmp_path: Path) -> None:
     plain = trajectory(tmp_path, caption="x")
     spoken = replace(
         plain, steps=(*plain.steps, Step(Observation(), Action("stop", "stop [It costs 12]", value="It costs 12")))
@@ -98,19 +98,19 @@ async def test_an_answer_that_is_left_out_is_not_among_the_actions_either(tmp_pa
     ("platform", "words"),
     [("web", "web sites"), ("android", "Android phone"), ("ios", "iPhone"), ("desktop", "desktop computer")],
 )
-async def test_the_prompt_follows_the_platform(platform: Platform, words: str) -> None:
+async def test_prompt_follows_the_platform(platform: Platform, words: str) -> None:
     model = ScriptedModel([SUCCESS])
     await CaptionJudge(model, Given())(trajectory(platform=platform, caption="x"))
     assert words in text(model.seen[0])
 
 
-async def test_without_evidence_there_is_no_verdict_and_no_call() -> None:
+async def test_no_evidence_makes_no_call() -> None:
     model = ScriptedModel([])
     assert (await VLMJudge(model)(trajectory(caption="x"))).unscored == "no_evidence"
     assert (await CaptionJudge(model, Given())(Trajectory(id="a", task=Task(goal="g")))).unscored == "no_evidence"
 
 
-async def test_a_prompt_that_does_not_fit_is_sent_once_more_with_less_of_the_state() -> None:
+async def test_prompt_too_long_is_sent_shorter() -> None:
     model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
     verdict = await CaptionJudge(model, Given(), max_chars=4000)(trajectory(caption="x" * 9000))
     assert verdict.success
@@ -121,7 +121,7 @@ async def test_a_prompt_that_does_not_fit_is_sent_once_more_with_less_of_the_sta
     assert (await CaptionJudge(model, Given())(trajectory(caption="short"))).unscored == "context"
 
 
-async def test_a_long_history_is_shortened_too_but_no_action_is_left_out() -> None:
+async def test_long_history_keeps_every_action() -> None:
     model = ScriptedModel([ContextTooLong("too long"), SUCCESS])
     steps = tuple(Step(Observation(), Action("type", f"type {i} " + "y" * 700)) for i in range(30))
     long = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=Observation(caption="x"))
@@ -132,7 +132,7 @@ async def test_a_long_history_is_shortened_too_but_no_action_is_left_out() -> No
     assert all(f"\n{i}: type {i - 1} yy" in second for i in range(1, 31))
 
 
-async def test_the_score_is_the_probability_of_success_where_the_endpoint_gives_it() -> None:
+async def test_score_is_probability_of_success() -> None:
     with MockServer() as server:
         judge = CaptionJudge(OpenAIModel("m", base_url=server.base_url), Given())
         good = await judge(trajectory(caption="truth=success"))
@@ -147,7 +147,7 @@ async def test_the_score_is_the_probability_of_success_where_the_endpoint_gives_
     assert (plain.success, plain.score) == (False, 0.0)
 
 
-def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
+def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
     infos = [
         VLMJudge(model).info,
@@ -162,14 +162,14 @@ def test_everything_that_changes_a_verdict_changes_the_fingerprint() -> None:
     assert all(info.prompt and info.prompt.startswith("sha256:") for info in infos)
 
 
-async def test_a_missing_screenshot_is_an_input_failure_of_that_trajectory() -> None:
+async def test_missing_screenshot_input_failure() -> None:
     with MockServer() as server:
         verdict = await VLMJudge(OpenAIModel("m", base_url=server.base_url))(trajectory(screenshot="/nowhere/x.png"))
     assert verdict.unscored == "input"
     assert "image /nowhere/x.png is missing" in verdict.reason
 
 
-async def test_thoughts_are_shown_only_on_request_and_as_claims() -> None:
+async def test_thoughts_only_shown_on_request() -> None:
     model = ScriptedModel([SUCCESS])
     await CaptionJudge(model, Given(), thoughts=True)(trajectory(caption="x"))
     shown = text(model.seen[0])
@@ -180,9 +180,7 @@ async def test_thoughts_are_shown_only_on_request_and_as_claims() -> None:
     ("kind", "platform", "shown"),
     [("text", "web", True), ("text", "android", False), ("vision", "web", False), ("vision", "ios", True)],
 )
-async def test_the_paper_preset_shows_the_answer_where_the_original_did(
-    tmp_path: Path, kind: str, platform: Platform, shown: bool
-) -> None:
+async def test_paper_preset_shows_the_answer(tmp_path: Path, kind: str, platform: Platform, shown: bool) -> None:
     model = ScriptedModel([SUCCESS])
     judge = VLMJudge(model, preset="paper") if kind == "vision" else CaptionJudge(model, Given(), preset="paper")
     verdict = await judge(trajectory(tmp_path, platform, caption="x"))
@@ -191,7 +189,7 @@ async def test_the_paper_preset_shows_the_answer_where_the_original_did(
     assert ("Done!" in text(model.seen[0])) is shown
 
 
-async def test_the_paper_preset_asks_for_two_lines_whatever_the_endpoint_can_do() -> None:
+async def test_paper_preset_asks_for_two_lines() -> None:
     with MockServer() as server:
         model = OpenAIModel("m", base_url=server.base_url)
         paper = await CaptionJudge(model, Given(), preset="paper")(trajectory(caption="truth=success"))
@@ -200,7 +198,7 @@ async def test_the_paper_preset_asks_for_two_lines_whatever_the_endpoint_can_do(
     assert "{" not in paper.reason
 
 
-def test_the_paper_preset_is_one_state() -> None:
+def test_paper_preset_shows_one_state() -> None:
     with pytest.raises(UsageError, match="one state"):
         CaptionJudge(ScriptedModel([]), Given(), preset="paper", frames=2)
 
@@ -218,7 +216,7 @@ READINGS = [
 
 
 @pytest.mark.parametrize(("reply", "offline", "reflexion"), READINGS)
-def test_the_originals_reading_of_replies_is_kept_for_comparison(reply: str, offline: bool, reflexion: bool) -> None:
+def test_original_reading_of_replies(reply: str, offline: bool, reflexion: bool) -> None:
     assert reference_verdict(reply, "offline") is offline
     assert reference_verdict(reply, "reflexion") is reflexion
 
@@ -239,5 +237,5 @@ ORIGINAL_WORDS = [
 
 
 @pytest.mark.parametrize(("recorded", "words"), ORIGINAL_WORDS)
-def test_the_originals_wording_of_actions_is_kept_for_comparison(recorded: str, words: str | None) -> None:
+def test_original_wording_of_actions(recorded: str, words: str | None) -> None:
     assert reference_action(recorded) == words

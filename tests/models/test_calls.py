@@ -22,24 +22,24 @@ async def after(turns: int, outcome: object, log: list[object] | None = None) ->
     return outcome
 
 
-async def test_results_come_in_the_order_of_the_calls() -> None:
+async def test_together_keeps_order_of_calls() -> None:
     assert await together([after(3, "a"), after(1, "b"), after(2, "c")]) == ["a", "b", "c"]
     assert await together([]) == []
 
 
-async def test_the_first_failure_is_raised_as_it_is_and_the_rest_is_dropped() -> None:
+async def test_first_failure_drops_the_rest() -> None:
     dropped: list[object] = []
     with pytest.raises(CallTimeout, match="late"):
         await together([after(9, "slow", dropped), after(1, CallTimeout("late")), after(9, "slower", dropped)])
     assert set(dropped) == {"slow", "slower"}
 
 
-async def test_a_failure_that_ends_the_run_goes_before_one_of_the_trajectory() -> None:
+async def test_run_failure_is_raised_first() -> None:
     with pytest.raises(EndpointError):
         await together([after(1, TransportFailure("down")), after(1, EndpointError("no such model"))])
 
 
-async def test_being_cancelled_cancels_the_calls() -> None:
+async def test_cancelling_cancels_the_calls() -> None:
     dropped: list[object] = []
     whole = asyncio.create_task(together([after(50, "a", dropped), after(50, "b", dropped)]))
     await asyncio.sleep(0)
@@ -50,7 +50,7 @@ async def test_being_cancelled_cancels_the_calls() -> None:
     assert set(dropped) == {"a", "b"}
 
 
-async def test_of_many_calls_a_bounded_number_is_begun_and_the_rest_is_never_begun_after_a_failure(
+async def test_calls_begun_at_once_are_bounded(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     begun: list[int] = []

@@ -52,7 +52,7 @@ async def status(asked: OpenAIModel) -> str:
     return (await asked.complete(ASK, form=FORM)).fields["status"]
 
 
-async def test_one_call_gives_the_fields_and_the_usage(endpoint: ScriptedEndpoint) -> None:
+async def test_call_gives_fields_and_usage(endpoint: ScriptedEndpoint) -> None:
     reply = await model(endpoint).complete(ASK, form=FORM)
     assert reply.fields == {"thoughts": "fine", "status": "success"}
     assert reply.usage == Usage(1, 10, 5, 0, None)
@@ -65,19 +65,19 @@ async def test_one_call_gives_the_fields_and_the_usage(endpoint: ScriptedEndpoin
 @pytest.mark.parametrize(
     "fault", [failed(408), failed(409), failed(429), failed(500), failed(502), failed(503), failed(529), "drop"]
 )
-async def test_what_may_pass_later_is_tried_again(endpoint: ScriptedEndpoint, fault: Any) -> None:
+async def test_passing_faults_are_tried_again(endpoint: ScriptedEndpoint, fault: Any) -> None:
     endpoint.script = [fault, fault, GOOD]
     assert await status(model(endpoint)) == "success"
     assert len(endpoint.bodies) == 3
 
 
-async def test_a_proxy_page_with_status_200_is_a_failure_of_transport(endpoint: ScriptedEndpoint) -> None:
+async def test_proxy_page_is_transport_failure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [lambda body: web.Response(text="<html>Status: success</html>", content_type="text/html")]
     with pytest.raises(TransportFailure, match=r"no chat completion .*3 attempts"):
         await status(model(endpoint, retries=2))
 
 
-async def test_retry_after_is_obeyed_by_every_call(endpoint: ScriptedEndpoint) -> None:
+async def test_every_call_obeys_retry_after(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(429, retry_after="0.4"), GOOD]
     asked = model(endpoint, concurrency=1)
     await asyncio.gather(status(asked), status(asked))
@@ -86,7 +86,7 @@ async def test_retry_after_is_obeyed_by_every_call(endpoint: ScriptedEndpoint) -
     assert min(others) - first >= 0.4
 
 
-async def test_only_rate_limits_shrink_the_concurrency(endpoint: ScriptedEndpoint) -> None:
+async def test_only_rate_limits_shrink_limit(endpoint: ScriptedEndpoint) -> None:
     asked = model(endpoint, concurrency=10)
     endpoint.script = [failed(500), failed(503), "drop", GOOD]
     await status(asked)
@@ -100,22 +100,20 @@ async def test_only_rate_limits_shrink_the_concurrency(endpoint: ScriptedEndpoin
     assert limiter.limit == 9
 
 
-async def test_never_more_calls_at_once_than_asked_for(endpoint: ScriptedEndpoint) -> None:
+async def test_concurrency_is_never_exceeded(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [0.02]
     asked = model(endpoint, concurrency=4)
     await asyncio.gather(*(status(asked) for _ in range(20)))
     assert endpoint.peak == 4
 
 
-async def test_silence_is_a_timeout_with_its_own_reason(endpoint: ScriptedEndpoint) -> None:
+async def test_silence_is_a_timeout_failure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [5.0]
     with pytest.raises(CallTimeout, match=r"no answer within 0\.05 s \(2 attempts\)"):
         await status(model(endpoint, timeout=0.05, retries=1))
 
 
-async def test_a_refused_key_ends_the_run_without_retries_and_is_not_shown(
-    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refused_key_ends_run_unshown(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-1")
     endpoint.script = [failed(401, "Incorrect API key provided: sk-secret-1")]
     with pytest.raises(EndpointError, match="MY_KEY") as caught:
@@ -124,25 +122,25 @@ async def test_a_refused_key_ends_the_run_without_retries_and_is_not_shown(
     assert endpoint.keys == ["Bearer sk-secret-1"]
 
 
-async def test_an_unknown_model_ends_the_run(endpoint: ScriptedEndpoint) -> None:
+async def test_unknown_model_ends_the_run(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(404, "The model `m` does not exist")]
     with pytest.raises(EndpointError, match="does not exist"):
         await status(model(endpoint))
 
 
-async def test_a_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint) -> None:
+async def test_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(429, "You exceeded your current quota", "insufficient_quota")]
     with pytest.raises(EndpointError, match="quota"):
         await status(model(endpoint))
     assert len(endpoint.bodies) == 1
 
 
-async def test_an_unreachable_server_ends_the_run() -> None:
+async def test_unreachable_server_ends_the_run() -> None:
     with pytest.raises(EndpointError, match=r"cannot reach http://127\.0\.0\.1:9/v1"):
         await OpenAIModel("m", base_url="http://127.0.0.1:9/v1").complete(ASK, form=FORM)
 
 
-async def test_structure_steps_down_once_and_is_remembered(endpoint: ScriptedEndpoint) -> None:
+async def test_structure_steps_down_only_once(endpoint: ScriptedEndpoint) -> None:
     def strict(body: dict[str, Any]) -> web.StreamResponse:
         kind = body.get("response_format", {}).get("type")
         answer = (
@@ -158,7 +156,7 @@ async def test_structure_steps_down_once_and_is_remembered(endpoint: ScriptedEnd
     assert "Status: <one word: success or failure>" in endpoint.bodies[-1]["messages"][0]["content"]
 
 
-async def test_waiting_calls_profit_from_what_the_first_ones_learn(endpoint: ScriptedEndpoint) -> None:
+async def test_waiting_calls_profit_from_first(endpoint: ScriptedEndpoint) -> None:
     def strict(body: dict[str, Any]) -> web.StreamResponse:
         return (failed(400, "logprobs are not supported") if "logprobs" in body else GOOD)(body)  # type: ignore[return-value]
 
@@ -168,7 +166,7 @@ async def test_waiting_calls_profit_from_what_the_first_ones_learn(endpoint: Scr
     assert len(endpoint.bodies) <= 33
 
 
-async def test_a_model_that_is_dropped_early_leaves_no_connection_open(
+async def test_dropped_model_leaves_no_socket(
     endpoint: ScriptedEndpoint, recwarn: pytest.WarningsRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     import gc
@@ -180,7 +178,7 @@ async def test_a_model_that_is_dropped_early_leaves_no_connection_open(
     assert not recwarn.list
 
 
-async def test_a_server_that_fails_on_schemas_is_asked_without(endpoint: ScriptedEndpoint) -> None:
+async def test_server_without_schemas_answers(endpoint: ScriptedEndpoint) -> None:
     def llama_cpp_python(body: dict[str, Any]) -> web.StreamResponse:
         broken = body.get("response_format", {}).get("type") == "json_schema"
         return (failed(500, "Internal Server Error") if broken else GOOD)(body)  # type: ignore[return-value]
@@ -190,16 +188,14 @@ async def test_a_server_that_fails_on_schemas_is_asked_without(endpoint: Scripte
 
 
 @pytest.mark.parametrize("code", [400, 422, 501])
-async def test_an_unexplained_refusal_of_the_first_request_is_tried_in_simpler_forms(
-    endpoint: ScriptedEndpoint, code: int
-) -> None:
+async def test_unexplained_refusal_steps_down(endpoint: ScriptedEndpoint, code: int) -> None:
     endpoint.script = [failed(code, "bad request"), failed(code, "bad request"), GOOD]
     assert await status(model(endpoint)) == "success"
     kinds = [body.get("response_format", {}).get("type") for body in endpoint.bodies]
     assert kinds == ["json_schema", "json_object", None]
 
 
-async def test_an_outage_at_the_start_does_not_cost_structure_for_ever(endpoint: ScriptedEndpoint) -> None:
+async def test_early_outage_keeps_structure(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(500), failed(500), failed(500), GOOD]
     asked = model(endpoint, retries=0)
     with pytest.raises(TransportFailure, match="^HTTP 500: no"):
@@ -216,7 +212,7 @@ async def test_an_outage_at_the_start_does_not_cost_structure_for_ever(endpoint:
         ("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", "max_tokens"),
     ],
 )
-async def test_a_refused_parameter_is_left_out_from_then_on(endpoint: ScriptedEndpoint, message: str, field: str) -> None:
+async def test_refused_parameter_is_left_out(endpoint: ScriptedEndpoint, message: str, field: str) -> None:
     endpoint.script = [failed(400, message), GOOD]
     asked = model(endpoint)
     await status(asked)
@@ -224,7 +220,7 @@ async def test_a_refused_parameter_is_left_out_from_then_on(endpoint: ScriptedEn
     assert [field in body for body in endpoint.bodies] == [True, False, False]
 
 
-async def test_a_cut_reply_gets_twice_the_tokens_once(endpoint: ScriptedEndpoint) -> None:
+async def test_cut_reply_gets_twice_the_tokens(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said('{"thoughts": "Status: success', "length"), GOOD]
     reply = await model(endpoint).complete(ASK, form=FORM, max_tokens=50)
     assert [body["max_tokens"] for body in endpoint.bodies] == [50, 100]
@@ -234,7 +230,7 @@ async def test_a_cut_reply_gets_twice_the_tokens_once(endpoint: ScriptedEndpoint
         await status(model(endpoint))
 
 
-async def test_a_reply_without_a_verdict_is_asked_for_once_more_and_paid_for(endpoint: ScriptedEndpoint) -> None:
+async def test_reply_without_verdict_asked_again(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said("I cannot say"), GOOD]
     assert await status(model(endpoint)) == "success"
     endpoint.script = [said("unsuccessful")]
@@ -255,7 +251,7 @@ async def test_a_reply_without_a_verdict_is_asked_for_once_more_and_paid_for(end
         (said(""), Unparsable),
     ],
 )
-async def test_what_will_not_pass_later_has_its_reason(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]) -> None:
+async def test_lasting_faults_have_their_reason(endpoint: ScriptedEndpoint, answer: Any, error: type[Exception]) -> None:
     endpoint.script = [answer]
     with pytest.raises(error):
         await status(model(endpoint))
@@ -277,9 +273,7 @@ def picture(tmp_path: Path) -> str:
         (500, "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj"),
     ],
 )
-async def test_a_model_without_vision_ends_the_run(
-    endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str
-) -> None:
+async def test_model_without_vision_ends_run(endpoint: ScriptedEndpoint, picture: str, status_code: int, message: str) -> None:
     endpoint.script = [failed(status_code, message)]
     with pytest.raises(EndpointError, match="takes no images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
@@ -296,16 +290,14 @@ async def test_a_model_without_vision_ends_the_run(
         "You set image=1 in `--limit-mm-per-prompt`, but passed 4 image items in the same prompt.",
     ],
 )
-async def test_more_images_than_the_endpoint_takes_are_too_much_for_one_request_and_no_fault_of_an_image(
-    endpoint: ScriptedEndpoint, picture: str, message: str
-) -> None:
+async def test_too_many_images_are_too_long(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
     endpoint.script = [failed(400, message)]
     with pytest.raises(ContextTooLong, match="fewer images"):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
 
 
 @pytest.mark.parametrize("message", ["image exceeds 5 MB maximum", "image dimensions exceed the limit of 8000 pixels"])
-async def test_an_image_that_is_too_large_is_an_input_error(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
+async def test_too_large_image_is_input_error(endpoint: ScriptedEndpoint, picture: str, message: str) -> None:
     endpoint.script = [GOOD, failed(400, message)]
     asked, look = model(endpoint), (Message("user", ("Look.", Image(picture))),)
     await asked.complete(look, form=FORM)
@@ -313,13 +305,13 @@ async def test_an_image_that_is_too_large_is_an_input_error(endpoint: ScriptedEn
         await asked.complete(look, form=FORM)
 
 
-async def test_one_bad_image_is_an_input_error_of_its_trajectory(endpoint: ScriptedEndpoint, picture: str) -> None:
+async def test_bad_image_is_an_input_error(endpoint: ScriptedEndpoint, picture: str) -> None:
     endpoint.script = [failed(400, "Could not process image")]
     with pytest.raises(InputError):
         await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
 
 
-async def test_a_model_that_has_seen_is_not_called_blind_for_one_bad_image(endpoint: ScriptedEndpoint, picture: str) -> None:
+async def test_seeing_model_not_called_blind(endpoint: ScriptedEndpoint, picture: str) -> None:
     look = (Message("user", ("Look.", Image(picture))),)
     endpoint.script = [GOOD, failed(400, "Failed to load multimodal data"), GOOD]
     asked = model(endpoint)
@@ -329,7 +321,7 @@ async def test_a_model_that_has_seen_is_not_called_blind_for_one_bad_image(endpo
     assert (await asked.complete(look, form=FORM)).fields["status"] == "success"
 
 
-async def test_images_go_after_the_text_with_the_type_of_their_bytes(endpoint: ScriptedEndpoint, picture: str) -> None:
+async def test_images_follow_text_with_type(endpoint: ScriptedEndpoint, picture: str) -> None:
     reply = await model(endpoint).complete((Message("user", ("Look.", Image(picture))),), form=FORM)
     text, image = endpoint.bodies[0]["messages"][0]["content"]
     assert text["text"].startswith("Look.\n\nReply with one JSON object")
@@ -337,14 +329,14 @@ async def test_images_go_after_the_text_with_the_type_of_their_bytes(endpoint: S
     assert reply.usage.images == 1
 
 
-async def test_missing_counts_are_estimated_so_that_a_budget_still_works(endpoint: ScriptedEndpoint) -> None:
+async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:
     choice = {"message": {"content": '{"thoughts": "", "status": "failure"}'}, "finish_reason": "stop"}
     endpoint.script = [lambda body: web.json_response({"choices": [choice]})]
     reply = await model(endpoint).complete(ASK, form=FORM)
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (5, 10)  # 18 and 38 characters
 
 
-async def test_no_call_starts_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+async def test_no_call_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text("[m]\nprompt = 100000\ncompletion = 0\n")  # 10 tokens = $1
     asked = model(endpoint, prices=str(prices), budget_usd=2.5)
@@ -353,14 +345,12 @@ async def test_no_call_starts_beyond_the_budget(endpoint: ScriptedEndpoint, tmp_
     assert asked.ledger.total.usd == pytest.approx(3.0)
 
 
-async def test_a_budget_without_a_price_is_refused(endpoint: ScriptedEndpoint) -> None:
+async def test_budget_without_price_refused(endpoint: ScriptedEndpoint) -> None:
     with pytest.raises(UsageError, match="price"):
         model(endpoint, budget_usd=1)
 
 
-async def test_the_cache_answers_equal_requests_and_only_those(
-    endpoint: ScriptedEndpoint, tmp_path: Path, picture: str
-) -> None:
+async def test_cache_answers_equal_requests(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
     with_image = (Message("user", ("Look.", Image(picture))),)
     first = await asked.complete(ASK, form=FORM)
@@ -373,7 +363,7 @@ async def test_the_cache_answers_equal_requests_and_only_those(
     assert len(endpoint.bodies) == 4
 
 
-async def test_equal_requests_at_the_same_time_are_one_call(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+async def test_equal_requests_are_one_call(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
     endpoint.script = [0.05]
     asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
     assert await asyncio.gather(*(status(asked) for _ in range(5))) == ["success"] * 5
@@ -388,7 +378,7 @@ async def test_a_failed_call_is_not_cached(endpoint: ScriptedEndpoint, tmp_path:
     assert await status(asked) == "success"
 
 
-def test_one_client_serves_many_event_loops_in_turn_and_at_once(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_client_serves_many_event_loops(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from prill.testing import MockServer
@@ -407,7 +397,7 @@ def test_one_client_serves_many_event_loops_in_turn_and_at_once(tmp_path: Path, 
     assert not [w for w in recwarn if issubclass(w.category, ResourceWarning)]
 
 
-def test_log_probabilities_reach_the_reply() -> None:
+def test_logprobs_reach_the_reply() -> None:
     entry = {"token": "success", "logprob": -0.1, "top_logprobs": [{"token": "success", "logprob": -0.1}]}
     from prill.models.wire import decode_completion
 
@@ -418,9 +408,7 @@ def test_log_probabilities_reach_the_reply() -> None:
     assert completion.tokens[0].top == (("success", -0.1),)
 
 
-async def test_every_call_gets_a_code_of_its_own_and_kept_replies_do_not_depend_on_it(
-    endpoint: ScriptedEndpoint, tmp_path: Path
-) -> None:
+async def test_every_call_gets_its_own_code(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
     ask = (Message("user", (f"[page {NONCE}]\nhello\n[/page {NONCE}]",)),)
     plain = model(endpoint)
     await plain.complete(ask, form=FORM)
@@ -434,7 +422,7 @@ async def test_every_call_gets_a_code_of_its_own_and_kept_replies_do_not_depend_
     assert len(endpoint.bodies) == 3
 
 
-async def test_samples_differ_by_seed_and_share_what_the_model_has_learnt(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+async def test_samples_share_the_dialect(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
     refused = failed(400, "Unrecognized request argument supplied: seed")
     endpoint.script = [GOOD, refused, GOOD, GOOD]
     greedy = model(endpoint, cache=DiskCache(tmp_path / "replies"))
@@ -447,7 +435,7 @@ async def test_samples_differ_by_seed_and_share_what_the_model_has_learnt(endpoi
     assert first.ledger.total.calls == greedy.ledger.total.calls == 3
 
 
-async def test_a_waiting_call_that_is_given_up_while_a_turn_comes_free_is_just_given_up() -> None:
+async def test_cancelled_waiter_frees_its_turn() -> None:
     limiter = AdaptiveLimiter(1)
     await limiter.__aenter__()
 

@@ -23,7 +23,7 @@ def ask(words: str) -> tuple[Message, ...]:
     return Message("system", ("You judge.",)), Message("user", (words,))
 
 
-def test_it_answers_in_form_with_probabilities_and_free_of_charge_in_one_event_loop_after_another() -> None:
+def test_embedded_answers_in_form() -> None:
     model = EmbeddedModel()
 
     async def several() -> list[float | None]:
@@ -38,17 +38,17 @@ def test_it_answers_in_form_with_probabilities_and_free_of_charge_in_one_event_l
     assert model.name == "embedded/SmolLM2-135M-Instruct.Q4_1"
 
 
-async def test_the_same_question_gets_the_same_answer() -> None:
+async def test_same_question_same_answer() -> None:
     first, second = [await EmbeddedModel().complete(ask("Was it done?"), form=FORM) for _ in range(2)]
     assert first.text == second.text
 
 
-async def test_it_takes_no_images() -> None:
+async def test_embedded_takes_no_images() -> None:
     with pytest.raises(EndpointError, match="takes no images"):
         await EmbeddedModel().complete((Message("user", ("Look.", Image("a.png"))),), form=FORM)
 
 
-async def test_a_file_that_is_missing_or_no_model_is_named(tmp_path: Path) -> None:
+async def test_wrong_gguf_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none\.gguf: no such file"):
         EmbeddedModel(str(tmp_path / "none.gguf"))
     (tmp_path / "bad.gguf").write_bytes(b"not a model")

@@ -14,7 +14,7 @@ from prill.types import Usage
     ("model", "same_as"),
     [("gpt-4o-2024-11-20", "gpt-4o"), ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"), ("openai/gpt-4.1-mini", "gpt-4.1-mini")],
 )
-def test_a_dated_name_has_the_price_of_its_longest_known_beginning(model: str, same_as: str) -> None:
+def test_dated_name_has_price_of_model(model: str, same_as: str) -> None:
     assert price_of(model) == price_of(same_as) is not None
 
 
@@ -32,18 +32,18 @@ def test_the_users_table_goes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[m]\nprompt = 1", "not toml", "m = 3"])
-def test_a_table_in_another_form_is_refused(tmp_path: Path, text: str) -> None:
+def test_wrong_price_table_is_refused(tmp_path: Path, text: str) -> None:
     table = tmp_path / "p.toml"
     table.write_text(text)
     with pytest.raises(UsageError, match="not a price table"):
         price_of("m", str(table))
 
 
-def test_an_unknown_price_makes_the_sum_unknown_but_not_the_counts() -> None:
+def test_unknown_price_keeps_the_counts() -> None:
     assert Usage(1, 10, 5, 0, 0.5) + Usage(1, 10, 5, 1, None) == Usage(2, 20, 10, 1, None)
 
 
-async def test_each_piece_of_work_gets_its_own_share() -> None:
+async def test_each_meter_gets_its_own_share() -> None:
     ledger = Ledger(Price(1e6, 1e6))
 
     async def work(tokens: int) -> Usage:

@@ -174,7 +174,7 @@ def look(folder: Path, colour: str) -> tuple[Message, ...]:
     return Message("system", (JUDGE,)), Message("user", (Image(str(path)),))
 
 
-async def test_it_sees_the_picture_and_its_answer_is_read_by_the_form(model: LocalModel, tmp_path: Path) -> None:
+async def test_local_model_sees_the_picture(model: LocalModel, tmp_path: Path) -> None:
     with metered() as meter:
         bright, dark = await asyncio.gather(
             *(model.complete(look(tmp_path, colour), form=FORM) for colour in ("white", "black"))
@@ -187,7 +187,7 @@ async def test_it_sees_the_picture_and_its_answer_is_read_by_the_form(model: Loc
     assert model.name == "local/tiny-llava"
 
 
-async def test_the_form_is_asked_for_behind_the_first_text_and_validated(model: LocalModel, tmp_path: Path) -> None:
+async def test_form_follows_the_first_text(model: LocalModel, tmp_path: Path) -> None:
     asked = look(tmp_path, "white")
     reply = await model.complete(asked, form=FORM)
     written = Message("system", (f"{JUDGE}\n\n{FORM.instructions(as_json=False)}",))
@@ -196,7 +196,7 @@ async def test_the_form_is_asked_for_behind_the_first_text_and_validated(model: 
         await model.complete(asked, form=replace(FORM, verdict="colour"))
 
 
-def test_it_works_in_one_event_loop_after_another_and_leaves_no_thread_behind(seeing: Path, tmp_path: Path) -> None:
+def test_local_model_leaves_no_thread(seeing: Path, tmp_path: Path) -> None:
     before = set(threading.enumerate())
     local = LocalModel(seeing, device="cpu")
     assert asyncio.run(local.complete(look(tmp_path, "black"), form=FORM)) == asyncio.run(
@@ -208,9 +208,7 @@ def test_it_works_in_one_event_loop_after_another_and_leaves_no_thread_behind(se
     assert not thread.is_alive()
 
 
-async def test_a_code_takes_the_place_of_the_mark_in_every_call(
-    model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_code_replaces_its_mark(model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRILL_CODE_KEY", "k")
     marked = (Message("user", (f"[page {NONCE}]",)),)
     plain = (Message("user", ("[page ]",)),)
@@ -218,7 +216,7 @@ async def test_a_code_takes_the_place_of_the_mark_in_every_call(
     assert with_code == without + 8  # eight hexadecimal digits, a token each
 
 
-async def test_samples_differ_by_seed_and_are_the_same_for_the_same(model: LocalModel) -> None:
+async def test_samples_differ_by_their_seed(model: LocalModel) -> None:
     assert isinstance(model, SampledModel)
     asked = (Message("user", ("?",)),)
 
@@ -233,7 +231,7 @@ async def test_samples_differ_by_seed_and_are_the_same_for_the_same(model: Local
     assert model.sampled(3.0, 1).name == "local/tiny-llava (temperature 3, seed 1)"
 
 
-async def test_an_answer_that_is_cut_is_asked_for_once_more_at_twice_the_length(model: LocalModel, tmp_path: Path) -> None:
+async def test_cut_answer_gets_twice_the_length(model: LocalModel, tmp_path: Path) -> None:
     whole = await model.complete(look(tmp_path, "white"), form=FORM)
     length = whole.usage.completion_tokens
     again = await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=length - 1)
@@ -242,7 +240,7 @@ async def test_an_answer_that_is_cut_is_asked_for_once_more_at_twice_the_length(
         await model.complete(look(tmp_path, "white"), form=FORM, max_tokens=2)
 
 
-async def test_what_does_not_fit_the_window_is_a_failure_of_its_own(blind: Path) -> None:
+async def test_too_long_for_window_is_context(blind: Path) -> None:
     local = LocalModel(blind, device="cpu")
     with pytest.raises(ContextTooLong, match=r"the request has \d+ tokens, and the model's window 64"):
         await local.complete((Message("user", ("word " * 100,)),))
@@ -250,22 +248,22 @@ async def test_what_does_not_fit_the_window_is_a_failure_of_its_own(blind: Path)
         await local.complete((Message("user", ("word",)),))
 
 
-async def test_a_model_without_eyes_says_so(blind: Path, tmp_path: Path) -> None:
+async def test_text_model_refuses_images(blind: Path, tmp_path: Path) -> None:
     with pytest.raises(EndpointError, match="takes no images"):
         await LocalModel(blind, device="cpu").complete(look(tmp_path, "white"))
 
 
-async def test_a_missing_picture_concerns_this_trajectory_only(model: LocalModel) -> None:
+async def test_missing_picture_is_input_error(model: LocalModel) -> None:
     with pytest.raises(InputError, match="is missing"):
         await model.complete((Message("user", (Image("/nowhere.png"),)),))
 
 
-async def test_time_has_a_limit(model: LocalModel, seeing: Path, tmp_path: Path) -> None:
+async def test_local_model_times_out(model: LocalModel, seeing: Path, tmp_path: Path) -> None:
     with pytest.raises(CallTimeout, match="no answer within 0 s"):
         await LocalModel(seeing, device="cpu", timeout=0.0).complete(look(tmp_path, "white"), form=FORM)
 
 
-async def test_a_call_that_is_given_up_ends_and_the_next_is_answered(model: LocalModel, tmp_path: Path) -> None:
+async def test_cancelled_call_frees_the_model(model: LocalModel, tmp_path: Path) -> None:
     task = asyncio.create_task(model.sampled(9.0, 0).complete((Message("user", ("?",)),), max_tokens=400))
     await asyncio.sleep(0.05)
     task.cancel()
@@ -274,7 +272,7 @@ async def test_a_call_that_is_given_up_ends_and_the_next_is_answered(model: Loca
     assert "bright" in (await model.complete(look(tmp_path, "white"), form=FORM)).text
 
 
-async def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+async def test_folder_without_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no folder with a model in it"):
         LocalModel(tmp_path / "none")
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
@@ -282,6 +280,6 @@ async def test_what_is_no_model_is_named(tmp_path: Path) -> None:
         await LocalModel(tmp_path).complete((Message("user", ("?",)),))
 
 
-def test_an_unknown_number_format_is_named(blind: Path) -> None:
+def test_unknown_dtype_is_named(blind: Path) -> None:
     with pytest.raises(UsageError, match="unknown dtype 'int7'"):
         LocalModel(blind, dtype="int7")

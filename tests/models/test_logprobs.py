@@ -14,7 +14,7 @@ def tokens(*rows: tuple[str, dict[str, float]]) -> list[Token]:
     return [Token(text, log(top.get(text, 1.0)), tuple((t, log(p)) for t, p in top.items())) for text, top in rows]
 
 
-def test_prefixes_of_a_choice_are_summed_and_renormalised() -> None:
+def test_prefixes_of_a_choice_are_summed() -> None:
     reply = tokens(
         ('{"thoughts": "ok", "status": "', {}),
         ("succ", {"succ": 0.5, 'success"': 0.1, "fail": 0.2, "The": 0.1, "f": 0.05, "successful": 0.05}),
@@ -24,12 +24,12 @@ def test_prefixes_of_a_choice_are_summed_and_renormalised() -> None:
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.6 / 0.85)
 
 
-def test_a_token_that_holds_the_quote_too_is_compared_after_it() -> None:
+def test_token_is_compared_after_quote() -> None:
     reply = tokens(('{"status":', {}), (' "failure', {' "failure': 0.7, ' "success': 0.3, "failure": 0.9}), ('"}', {}))
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.3)
 
 
-def test_the_last_verdict_is_the_place() -> None:
+def test_last_verdict_is_the_place() -> None:
     reply = tokens(
         ("Status: ", {}),
         ("success", {"success": 0.9, "failure": 0.1}),
@@ -39,7 +39,7 @@ def test_the_last_verdict_is_the_place() -> None:
     assert choice_probability(reply, "status", CHOICES, "success") == pytest.approx(0.2)
 
 
-def test_a_verdict_quoted_in_the_reasoning_behind_the_one_that_was_read_is_no_place() -> None:
+def test_quoted_verdict_is_no_place() -> None:
     reply = tokens(
         ('{"status": "', {}),
         ("failure", {"failure": 0.8, "success": 0.2}),
@@ -50,7 +50,7 @@ def test_a_verdict_quoted_in_the_reasoning_behind_the_one_that_was_read_is_no_pl
     assert choice_probability(reply, "status", CHOICES, "success", "failure") == pytest.approx(0.2)
 
 
-def test_labels_and_grades_are_told_by_their_first_token() -> None:
+def test_labels_told_by_first_token() -> None:
     labels = ("towards-the-goal", "not-sure", "goal-reached", "away-from-the-goal")
     reply = tokens(
         ('"response": "', {}), ("goal", {"goal": 0.5, "go": 0.1, "t": 0.2, "not": 0.1, "a": 0.1}), ('-reached"}', {})
@@ -60,13 +60,13 @@ def test_labels_and_grades_are_told_by_their_first_token() -> None:
     assert choice_probability(grade, "score", tuple("12345"), "5") == pytest.approx(0.3 / 0.9)
 
 
-def test_a_token_that_fits_both_choices_counts_for_neither() -> None:
+def test_ambiguous_token_counts_for_none() -> None:
     reply = tokens(("Status: ", {}), ("un", {"un": 0.6, "unsure": 0.3, "unable": 0.1}))
     whole = [*reply, Token("sure", 0.0)]
     assert choice_probability(whole, "status", ("unsure", "unable"), "unsure") == pytest.approx(0.75)
 
 
-def test_an_unknown_probability_is_none_and_not_a_half() -> None:
+def test_unknown_probability_is_none() -> None:
     assert choice_probability(tokens(("no verdict", {})), "status", CHOICES, "success") is None
     reply = tokens(("Status: ", {}), ("s", {"x": 0.5}))
     assert choice_probability([reply[0], Token("x", 0.0), Token("success", 0.0)], "status", CHOICES, "success") is None

@@ -45,17 +45,17 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "verdict", "why"), READ, ids=[row[2] for row in READ])
-def test_a_verdict_is_read(text: str, verdict: str, why: str) -> None:
+def test_verdict_of_a_reply_is_read(text: str, verdict: str, why: str) -> None:
     assert FORM.parse(text)["status"] == verdict
 
 
 @pytest.mark.parametrize(("text", "why"), REFUSED, ids=[row[1] for row in REFUSED])
-def test_anything_else_is_no_verdict(text: str, why: str) -> None:
+def test_other_replies_have_no_verdict(text: str, why: str) -> None:
     with pytest.raises(Unparsable):
         FORM.parse(text)
 
 
-def test_a_choice_that_is_a_digit_may_come_as_a_number() -> None:
+def test_digit_choice_may_be_a_number() -> None:
     rating = ReplyFormat("description", "score", ("1", "2", "3"))
     assert rating.parse('{"description": "d", "score": 2}') == rating.parse('{"description": "d", "score": "2"}')
     for other in ("4", "2.5", "true", "null", "[2]"):
@@ -63,34 +63,34 @@ def test_a_choice_that_is_a_digit_may_come_as_a_number() -> None:
             rating.parse(f'{{"description": "d", "score": {other}}}')
 
 
-def test_thoughts_may_span_lines_up_to_the_status() -> None:
+def test_thoughts_may_span_several_lines() -> None:
     assert FORM.parse("Thoughts: one\ntwo\nStatus: success")["thoughts"] == "one\ntwo"
 
 
 @given(st.text(), st.sampled_from(FORM.choices))
-def test_any_thoughts_survive_the_json_form(thoughts: str, verdict: str) -> None:
+def test_any_thoughts_survive_json(thoughts: str, verdict: str) -> None:
     fields = FORM.parse(json.dumps({"thoughts": thoughts, "status": verdict}))
     assert fields == {"thoughts": thoughts.strip(), "status": verdict}
 
 
-def test_half_characters_in_a_reply_do_not_reach_the_verdict_file() -> None:
+def test_half_characters_are_replaced() -> None:
     assert FORM.parse('{"thoughts": "a\\ud800b", "status": "success"}')["thoughts"] == "a?b"
 
 
 @given(st.text(max_size=80), st.sampled_from(FORM.choices), st.integers(1, 30))
-def test_json_cut_anywhere_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -> None:
+def test_cut_json_never_gives_a_verdict(thoughts: str, verdict: str, cut: int) -> None:
     whole = json.dumps({"thoughts": thoughts, "status": verdict})
     with pytest.raises(Unparsable):
         FORM.parse(whole[:-cut])
 
 
-def test_the_schema_offers_the_choices_after_the_reasoning() -> None:
+def test_schema_has_choices_last() -> None:
     schema = FORM.json_schema()
     assert list(schema["properties"]) == ["thoughts", "status"]
     assert schema["properties"]["status"]["enum"] == ["success", "failure"]
 
 
-def test_a_verdict_at_the_very_end_of_the_thoughts_counts_and_one_that_is_quoted_there_does_not() -> None:
+def test_verdict_at_end_of_thoughts_counts() -> None:
     assert FORM.parse("Thoughts: All is met. Status: success") == {"thoughts": "All is met.", "status": "success"}
     assert FORM.parse("Thoughts: No!  **Status:** failure\n")["status"] == "failure"
     for text in (
@@ -119,14 +119,14 @@ class Whole:
 RECORD = RecordFormat(Whole, '{"parts": [{"name": "…", "weight": 1, "where": 3}], "note": "…"}')
 
 
-def test_a_record_is_read_from_the_last_object_that_is_one() -> None:
+def test_record_is_the_last_valid_object() -> None:
     early = '{"parts": [], "note": "quoted from the page"}'
     late = '{"parts": [{"name": "a", "weight": 2, "where": null}], "note": "mine \\ud800"}'
     reply = Reply("", Usage(), RECORD.parse(f"I saw {early}\n```json\n{late}\n```"))
     assert RECORD.read(reply) == Whole((Part("a", 2.0, None),), "mine ?")
 
 
-def test_numbers_of_a_record_may_come_as_texts() -> None:
+def test_record_numbers_may_be_texts() -> None:
     reply = Reply("", Usage(), RECORD.parse('{"parts": [{"name": "a", "weight": "2.5", "where": "3"}], "note": "5"}'))
     assert RECORD.read(reply) == Whole((Part("a", 2.5, 3),), "5")
 
@@ -134,12 +134,12 @@ def test_numbers_of_a_record_may_come_as_texts() -> None:
 @pytest.mark.parametrize(
     "text", ["", "no object", '{"parts": []}', '{"parts": [{"name": 1}], "note": ""}', '{"parts": [], "no']
 )
-def test_what_is_no_such_record_is_unparsable(text: str) -> None:
+def test_other_records_are_unparsable(text: str) -> None:
     with pytest.raises(Unparsable, match="not what was asked for"):
         RECORD.parse(text)
 
 
-def test_the_schema_of_a_record_is_strict_and_whole() -> None:
+def test_record_schema_is_strict() -> None:
     schema = RECORD.json_schema()
     assert "$ref" not in json.dumps(schema)
     part = schema["properties"]["parts"]["items"]

@@ -28,11 +28,11 @@ SCREEN = Observation(screenshot="screen.png")
         *FIXED.values(),
     ],
 )
-def test_an_action_is_the_same_after_being_written_and_read(action: Action) -> None:
+def test_written_action_reads_the_same(action: Action) -> None:
     assert read_auto_ui(f"Action Plan: [DUAL_POINT]; Action Decision: {auto_ui_text(action)}") == action
 
 
-def test_points_are_y_before_x_with_four_decimals_and_minus_one_for_what_is_no_gesture() -> None:
+def test_points_are_y_before_x() -> None:
     assert auto_ui_text(Action("click", point=(0.41539, 0.71913))) == TAP
     assert auto_ui_text(Action("back")) == (
         '"action_type": "PRESS_BACK", "touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", "typed_text": ""'
@@ -41,7 +41,7 @@ def test_points_are_y_before_x_with_four_decimals_and_minus_one_for_what_is_no_g
     assert read_auto_ui(TAP).point == (0.4154, 0.7191)
 
 
-def test_a_tap_lifts_within_four_hundredths_of_the_screen() -> None:
+def test_tap_lifts_within_0_04() -> None:
     def lifted(distance: float) -> str:
         return read_auto_ui(TAP.replace('"lift_point": "[0.7191', f'"lift_point": "[{0.7191 + distance:.4f}')).kind
 
@@ -60,11 +60,11 @@ def test_a_tap_lifts_within_four_hundredths_of_the_screen() -> None:
         '"action_type": "DUAL_POINT", "touch_point": "[-1.0, -1.0]", "lift_point": "[-1.0, -1.0]", "typed_text": ""',
     ],
 )
-def test_what_is_no_decision_is_kept_raw(text: str) -> None:
+def test_no_decision_is_kept_raw(text: str) -> None:
     assert read_auto_ui(text) == Action("other", text)
 
 
-async def test_the_prompt_repeats_the_last_eight_actions_and_the_goal() -> None:
+async def test_prompt_repeats_eight_actions() -> None:
     taps = [TAP.replace("0.4154", f"0.{i:04d}") for i in range(1000, 1010)]
     model = ScriptedModel([f"Action Plan: [DUAL_POINT]; Action Decision: {tap}" for tap in (*taps, taps[0])])
     policy = AutoUI(model)
@@ -80,7 +80,7 @@ async def test_the_prompt_repeats_the_last_eight_actions_and_the_goal() -> None:
     assert model.seen[-1][0].parts[1] == "Previous Actions:  Goal: another"
 
 
-async def test_any_function_of_prompt_and_screenshot_may_be_the_model() -> None:
+async def test_model_may_be_any_function() -> None:
     asked = []
 
     async def model(prompt: str, screenshot: str) -> str:
@@ -93,6 +93,6 @@ async def test_any_function_of_prompt_and_screenshot_may_be_the_model() -> None:
     assert asked == [("Previous Actions:  Goal: g", "screen.png")]
 
 
-async def test_a_state_without_a_screenshot_is_no_evidence() -> None:
+async def test_autoui_needs_a_screenshot() -> None:
     with pytest.raises(NoEvidence, match="looks at screenshots"):
         await AutoUI(ScriptedModel([])).act(Observation(text="x"))

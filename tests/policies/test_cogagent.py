@@ -20,7 +20,7 @@ def world(states: int = 9) -> ReplayEnvironment:
     return ReplayEnvironment(Trajectory(id="r", task=TASK, steps=steps, final=SCREEN))
 
 
-async def test_the_18b_model_is_asked_for_the_steps_with_grounding_and_shown_the_screen() -> None:
+async def test_18b_is_asked_with_grounding() -> None:
     model = ScriptedModel(["Plan: open it.\nGrounded Operation: tap [[500,200]]", "Grounded Operation: task complete"])
     trajectory = await rollout(CogAgent(model, generation="18b"), world(), TASK, id="a")
     question = 'What steps do I need to take to "Open {{ goal }} mail"?(with grounding)'
@@ -30,7 +30,7 @@ async def test_the_18b_model_is_asked_for_the_steps_with_grounding_and_shown_the
     assert (last.action.text, last.thought, trajectory.metadata) == ("Action Type: TaskComplete", None, {"ended_by": "agent"})
 
 
-async def test_the_9b_model_is_told_its_earlier_operations_in_its_own_form() -> None:
+async def test_9b_is_told_its_operations() -> None:
     lines = [
         "Action: Tap the mail icon.\nGrounded Operation: CLICK(box=[[0,0,100,100]], element_info='Mail')",
         "Action: Scroll.\nGrounded Operation: SCROLL_DOWN(box=[[0,0,1000,1000]], step_count=5)",
@@ -47,7 +47,7 @@ async def test_the_9b_model_is_told_its_earlier_operations_in_its_own_form() -> 
     assert trajectory.steps[0].thought == "Action: Tap the mail icon."
 
 
-async def test_a_new_episode_begins_without_history_and_with_the_same_draws() -> None:
+async def test_episode_begins_without_history() -> None:
     swipe, end = "Grounded Operation: swipe up", "Grounded Operation: task complete"
     ios = Task(id="t", goal="g", platform="ios")
 
@@ -63,7 +63,7 @@ async def test_a_new_episode_begins_without_history_and_with_the_same_draws() ->
 
 
 @pytest.mark.parametrize(("platform", "machine"), [("web", "WIN"), ("ios", "Mobile"), ("desktop", "WIN")])
-async def test_the_9b_model_is_told_what_machine_it_is(platform: Platform, machine: str) -> None:
+async def test_9b_is_told_its_machine(platform: Platform, machine: str) -> None:
     model = ScriptedModel(["Grounded Operation: END()"])
     policy = CogAgent(model)
     policy.reset(Task(goal="g", platform=platform))
@@ -71,14 +71,14 @@ async def test_the_9b_model_is_told_what_machine_it_is(platform: Platform, machi
     assert f"(Platform: {machine})" in str(model.seen[0][0].parts[1])
 
 
-async def test_without_a_screenshot_or_a_model_there_is_no_action() -> None:
+async def test_cogagent_needs_screen_and_model() -> None:
     with pytest.raises(NoEvidence, match="looks at screenshots"):
         await CogAgent(ScriptedModel([])).act(Observation(text="[1] button 'OK'"))
     trajectory = await rollout(CogAgent(ScriptedModel([Refusal("no")])), world(), TASK, id="a")
     assert trajectory.error == "the agent's model gave no action (refusal): no"
 
 
-def test_an_unknown_generation_is_refused_with_the_choices() -> None:
+def test_unknown_generation_is_refused() -> None:
     unknown: Generation = "7b"  # type: ignore[assignment]
     with pytest.raises(UsageError, match="choose 18b or 9b"):
         CogAgent(ScriptedModel([]), generation=unknown)

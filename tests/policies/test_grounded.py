@@ -40,21 +40,21 @@ def reply(operation: str) -> str:
         ("", Action("stop", "task complete")),
     ],
 )
-def test_ios_operations_are_translated_as_in_the_paper(operation: str, action: Action) -> None:
+def test_ios_operations_as_in_the_paper(operation: str, action: Action) -> None:
     assert read_cogagent_18b(reply(operation), "ios") == action
 
 
-def test_a_reply_without_an_operation_ends_an_ios_episode_and_idles_on_android() -> None:
+def test_reply_without_an_operation() -> None:
     assert read_cogagent_18b("I cannot see anything.", "ios").kind == "stop"
     assert read_cogagent_18b("I cannot see anything.", "android").kind == "wait"
 
 
-def test_what_is_said_before_the_operation_is_not_looked_at() -> None:
+def test_words_before_operation_do_not_count() -> None:
     said = "Plan: swipe up, then press home.\nGrounded Operation: tap [[250,750]]"
     assert read_cogagent_18b(said, "ios").point == (0.25, 0.75)
 
 
-def test_a_swipe_up_may_mean_left_or_right_and_the_draws_are_the_seeds() -> None:
+def test_swipe_up_draws_by_seed() -> None:
     def ways(seed: int) -> list[str | None]:
         draw = random.Random(seed)
         return [read_cogagent_18b(reply("swipe up"), "ios", swipe_up="left-or-right", draw=draw).value for _ in range(40)]
@@ -89,7 +89,7 @@ def test_a_swipe_up_may_mean_left_or_right_and_the_draws_are_the_seeds() -> None
         ("", "wait", (None, None), None),
     ],
 )
-def test_android_operations_are_translated_as_in_the_paper(
+def test_android_operations_as_in_the_paper(
     operation: str, kind: str, points: tuple[Point | None, Point | None], value: str | None
 ) -> None:
     action = read_cogagent_18b(reply(operation), "android")
@@ -99,12 +99,12 @@ def test_android_operations_are_translated_as_in_the_paper(
 
 
 @pytest.mark.parametrize("operation", ["swipe left", "press home", "task complete", "tap [[500,500]]", 'type "a b"'])
-def test_ios_actions_are_written_so_that_logs_of_them_can_be_read(operation: str) -> None:
+def test_ios_actions_read_back_from_logs(operation: str) -> None:
     action = read_cogagent_18b(reply(operation), "ios")
     assert parse_ios(action.text) == action
 
 
-def test_a_place_is_a_point_or_the_middle_of_a_box() -> None:
+def test_place_is_a_point_or_a_middle() -> None:
     assert thousandths("x [[ 10 , 20 ]]") == (0.01, 0.02)
     assert thousandths("[[0,0,1000,1000]]") == (0.5, 0.5)
     for broken in ("[[10]]", "[10,20]", "[[1001,5]]"):
@@ -142,7 +142,7 @@ CLICK = "CLICK(box=[[219,186,311,206]], element_type='Clickable text', element_i
         ("click the icon", "other", None, None),
     ],
 )
-def test_the_newer_models_calls_are_read(operation: str, kind: str, point: Point | None, value: str | None) -> None:
+def test_calls_of_the_9b_are_read(operation: str, kind: str, point: Point | None, value: str | None) -> None:
     said = f"Action: Do it (now).\nGrounded Operation: {operation}\n<<General operation (harmless)>>"
     action = read_cogagent_9b(said)
     assert (action.kind, action.point, action.value) == (kind, point, value)

@@ -33,30 +33,30 @@ def recorded(*steps: Step, task: str = "t", answer: str | None = None) -> Trajec
         (None, (0.1, 0.2), None, (0.1, 0.2)),
     ],
 )
-def test_an_element_is_found_again_by_role_and_name_else_by_its_place(
+def test_element_is_found_by_role_and_name(
     target: str | None, point: tuple[float, float] | None, found: str | None, kept_point: tuple[float, float] | None
 ) -> None:
     action = relocated(Action("click", target=target, point=point), NOW)
     assert (action.target, action.point) == (found, kept_point)
 
 
-def test_of_several_with_the_same_name_the_one_with_the_same_number_is_meant() -> None:
+def test_same_number_wins_among_namesakes() -> None:
     page = "[4] button 'Buy'\n[7] button 'Buy' focused: True\n[9] button 'Buy'"
     assert relocated(Action("click", target="[7] button 'Buy'"), page).target == "[7] button 'Buy' focused: True"
     assert relocated(Action("click", target="[8] button 'Buy'"), page).target == "[4] button 'Buy'"
 
 
-def test_the_words_of_the_action_follow_the_new_number() -> None:
+def test_action_text_follows_the_number() -> None:
     action = Action("click", "click [12] where [12] is link 'Cart'", target="[12] link 'Cart'")
     assert relocated(action, NOW).text == "click [30] where [30] is link 'Cart'"
 
 
-def test_what_was_typed_stays_also_where_it_looks_like_the_number() -> None:
+def test_typed_digits_stay_as_they_are() -> None:
     action = Action("type", "type [12] [[12]] where [12] is link 'Cart'", target="[12] link 'Cart'", value="[12]")
     assert relocated(action, NOW).text == "type [30] [[12]] where [30] is link 'Cart'"
 
 
-async def test_a_whole_episode_keeps_thoughts_and_the_answer() -> None:
+async def test_replay_keeps_thoughts_and_answer() -> None:
     steps = (
         Step(Observation(text=CART), Action("click", "click [12]", target=CART), "To the cart."),
         Step(Observation(text=""), Action("type", "type", target="[5] textbox 'Search'", value="tea\n"), None),
@@ -71,14 +71,14 @@ async def test_a_whole_episode_keeps_thoughts_and_the_answer() -> None:
     assert (trajectory.answer, trajectory.metadata) == ("$3", {"ended_by": "agent"})
 
 
-async def test_a_recorded_end_is_played_and_no_second_one() -> None:
+async def test_recorded_end_is_played_once() -> None:
     policy = HumanReplay([recorded(Step(Observation(), Action("answer", "stop [4]", value="4"), "Four."), answer="4")])
     policy.reset(Task(id="t", goal="g"))
     step = await policy.act(Observation(text=NOW))
     assert (step.action, step.thought) == (Action("answer", "stop [4]", value="4"), "Four.")
 
 
-async def test_the_record_is_chosen_by_the_tasks_id_or_by_its_goal() -> None:
+async def test_record_by_task_id_or_goal() -> None:
     policy = HumanReplay([recorded(task="a", answer="A"), recorded(task="b", answer="B")])
     for task, answer in ((Task(id="b", goal="x"), "B"), (Task(id="", goal="goal of a"), "A"), (Task(id="a", goal=""), "A")):
         policy.reset(task)

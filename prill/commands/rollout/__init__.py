@@ -17,13 +17,16 @@ import msgspec
 
 from prill.commands.options import add_model_options, positive
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
-from prill.commands.rollout.environments import Stage
-from prill.commands.rollout.phones import PHONE_STAGES
-from prill.commands.rollout.policies import POLICIES, Player, make_player
-from prill.commands.rollout.web import WEB_STAGES
+from prill.commands.rollout.environments import OWN, Setting
+from prill.commands.rollout.phones import PHONES
+from prill.commands.rollout.policies import PolicyPlan, plan_policy, read_assigned
+from prill.commands.rollout.web import WEB
+from prill.commands.rollout.webarena import WEBARENA
 from prill.early_stop import EarlyStop
 from prill.emulators.pool import Pool
+from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import EnvironmentFailure, UsageError
+from prill.policies.registry import POLICIES
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.record import Episode, Recorded, record
 from prill.run_folder import INTERRUPTED
@@ -32,17 +35,32 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 
-STAGES = {**WEB_STAGES, **PHONE_STAGES}
+# Stands in the help for whatever is named instead of a built-in environment.
+_OWN = "module:Object|file.py:Object"
+KINDS = {**WEB, "webarena": WEBARENA, **PHONES}
+
+
+class _Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
+    """Takes the user's own environments and those of other packages, too: they share one set of options."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        name, *words = values
+        super().__call__(parser, namespace, [name if name in KINDS else _OWN, *words], option_string)
+        namespace.environment = name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: some for every environment, some for one."""
     parser.epilog = "Example: prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a"
-    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=True)
-    for name, kind in STAGES.items():
-        sub = kinds.add_parser(name, help=kind.purpose, description=kind.purpose, epilog=kind.example)
+    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=True, action=_Environments)
+    purposes = {name: entry.what for name, entry in ENVIRONMENTS.entries.items()} | {_OWN: "an environment of your own"}
+    for name, purpose in purposes.items():
+        sub = kinds.add_parser(name, help=purpose, description=purpose, epilog=KINDS.get(name, OWN).example)
         _common(sub)
-        kind.configure(sub.add_argument_group(name))
+        KINDS.get(name, OWN).configure(sub.add_argument_group(name))
+    kinds.choices = None  # type: ignore[assignment]  # any other name is looked up when the run begins
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -64,18 +82,23 @@ def _common(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--retry-broken", action="store_true", help="play episodes again that ended with an error")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     who = parser.add_argument_group("policy")
-    who.add_argument("--policy", choices=list(POLICIES), help="; ".join(f"{n}: {p.purpose}" for n, p in POLICIES.items()))
+    purposes = "; ".join(f"{name}: {entry.what}" for name, entry in POLICIES.entries.items())
+    who.add_argument("--policy", metavar="NAME|module:Object|file.py:Object", help=f"{purposes}; or one of your own")
     who.add_argument("--plan", metavar="TOML", help="scripted: file that lists the episodes, instead of --tasks and --seeds")
     who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
     who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
-    who.add_argument("--direct", action="store_true", help="react: ask for the action without reasoning")
+    who.add_argument("--direct", action="store_true", default=None, help="react: ask for the action without reasoning")
     who.add_argument(
         "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
     )
+    who.add_argument("--temperature", type=_temperature, metavar="T", help="draws differ by seed and attempt (default 0)")
+    who.add_argument("--generation", choices=["18b", "9b"], help="cogagent: which model's form (default 9b)")
     who.add_argument(
-        "--temperature", type=_warmth, default=0.0, metavar="T", help="draws differ by seed and attempt (default 0)"
+        "--set",
+        action="append",
+        metavar="KEY=VALUE",
+        help="any other option of the policy or the environment, as often as needed (policy.KEY, environment.KEY)",
     )
-    who.add_argument("--generation", choices=["18b", "9b"], default="9b", help="cogagent: which model's form (default 9b)")
     add_model_options(parser)
 
 
@@ -91,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         return 3
     if args.json:
         print(json.dumps({**asdict(counts), "output": args.output}))
-    shown = {
+    summary = {
         "success": counts.success,
         "failure": counts.failure,
         "without a label": counts.undecided,
@@ -99,77 +122,64 @@ def run(args: argparse.Namespace) -> int:
         "could not begin": counts.lost,
         "already there": counts.skipped,
     }
-    print(", ".join(f"{n} {name}" for name, n in shown.items() if n) or "nothing to do", "->", args.output, file=sys.stderr)
-    if counts.said is not None:
-        print(f"the last that broke off or could not begin: {counts.said}", file=sys.stderr)
+    print(", ".join(f"{n} {name}" for name, n in summary.items() if n) or "nothing to do", "->", args.output, file=sys.stderr)
+    if counts.last_problem is not None:
+        print(f"the last that broke off or could not begin: {counts.last_problem}", file=sys.stderr)
     if (Path(args.output) / INTERRUPTED).exists():
         print(f"attempts that were interrupted are in {Path(args.output) / INTERRUPTED}", file=sys.stderr)
     return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
 
 
-async def record_rows(rows: Sequence[Case], out: Path) -> Recorded:
-    """Records cases of the scripted policy in MiniWoB++ into a folder, screenshots in `images` below it."""
-    words = ["miniwob", "--policy", "scripted", "--tasks", "all", "-o", str(out)]
-    parser = argparse.ArgumentParser()
-    configure(parser)
-    args = parser.parse_args(words)
-    player = make_player(args, "web")
-    stage = STAGES["miniwob"].make(args, out / "images")
-    try:
-        return await record(Pool(stage.environments), _episodes("miniwob", stage, player, rows, ()), out, oracle=stage.oracle)
-    finally:
-        await stage.close()
-
-
 async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
     from tqdm import tqdm
 
-    kind, out = STAGES[args.environment], Path(args.output)
+    kind, out = KINDS.get(args.environment, OWN), Path(args.output)
     args.policy = args.policy or kind.policy
     args.max_steps = args.max_steps or kind.max_steps
     args.concurrency = max(args.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
-    player = make_player(args, kind.platform)
-    plan = _plan(args)
-    stage = kind.make(args, out / "images")
-    pool = Pool(stage.environments, patience=stage.patience)
+    if args.policy is None:
+        raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
+    assigned = read_assigned(args)
+    plan = plan_policy(args, kind.platform, assigned.policy)
+    listed = _listed_cases(args)
+    setting = kind.make(args, out / "images", assigned.environment)
+    pool = Pool(setting.environments, patience=setting.patience)
     early_stop = (
         None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(compare_text=args.compare_text)
     )
     try:
-        rows = plan if plan is not None else _from_options(args, player, stage.tasks)
-        known_by = [args.environment, stage.settings, args.policy, player.agent, player.settings, args.max_steps, early_stop]
-        with tqdm(total=len(rows[: args.limit]), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+        rows = (listed if listed is not None else _cases_of_options(args, plan, setting.tasks))[: args.limit]
+        run = [args.environment, setting.fingerprint, args.policy, plan.agent, plan.fingerprint, args.max_steps, early_stop]
+        with tqdm(total=len(rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
             counts = await record(
                 pool,
-                _episodes(args.environment, stage, player, rows[: args.limit], known_by),
+                _episodes(args.environment, setting, plan, rows, run),
                 out,
-                oracle=stage.oracle,
+                oracle=setting.oracle,
                 max_steps=args.max_steps,
                 timeout=args.episode_timeout,
                 early_stop=early_stop,
                 retry_broken=args.retry_broken,
                 progress=partial(_show, bar),
             )
-        return counts, stage.oracle is not None
+        return counts, setting.oracle is not None
     finally:
         try:
             await pool.close()
         finally:
-            await stage.close()
+            await setting.close()
 
 
 def _episodes(
-    environment: str, stage: Stage[Any], player: Player, rows: Sequence[Case], known_by: Sequence[object]
+    environment: str, setting: Setting[Any], plan: PolicyPlan, rows: Sequence[Case], run: Sequence[object]
 ) -> list[Episode[Any]]:
-    def settings(row: Case) -> str:
-        return fingerprint([*known_by, stage.contents.get(row.task)]) if known_by else ""
-
+    """`run` is what tells this run from others in the same folder: its episodes have ids of their own."""
     return [
         Episode(
-            id=row.id(environment, settings(row)),
-            task=partial(stage.task, name=row.task, seed=row.seed),
-            policy=partial(player.make, row),
-            agent=player.agent,
+            id=row.id(environment, fingerprint([*run, setting.contents.get(row.task)])),
+            task=partial(setting.task, name=row.task, seed=row.seed),
+            policy=partial(plan.make, row),
+            agent=plan.agent,
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
             metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt},
@@ -184,7 +194,7 @@ def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
     bar.update(0)
 
 
-def _warmth(text: str) -> float:
+def _temperature(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -204,7 +214,8 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _plan(args: argparse.Namespace) -> tuple[Case, ...] | None:
+def _listed_cases(args: argparse.Namespace) -> tuple[Case, ...] | None:
+    """The episodes of `--plan`; None without one."""
     if not args.plan:
         return None
     if args.policy != "scripted":
@@ -212,7 +223,7 @@ def _plan(args: argparse.Namespace) -> tuple[Case, ...] | None:
     return read_plan(Path(args.plan))
 
 
-def _from_options(args: argparse.Namespace, player: Player, tasks: Sequence[str]) -> tuple[Case, ...]:
+def _cases_of_options(args: argparse.Namespace, plan: PolicyPlan, tasks: Sequence[str]) -> tuple[Case, ...]:
     behaviours: Sequence[Behaviour | None] = (None,)
     if args.policy == "scripted":
         try:
@@ -221,8 +232,8 @@ def _from_options(args: argparse.Namespace, player: Player, tasks: Sequence[str]
             raise UsageError(f"--behaviour {args.behaviour!r}: choose from {', '.join(BEHAVIOURS)}") from None
     elif args.behaviour:
         raise UsageError("--behaviour is for the scripted policy: add --policy scripted")
-    able = [task for task in tasks if player.plays is None or task in player.plays]
+    able = [task for task in tasks if plan.plays is None or task in plan.plays]
     if len(able) < len(tasks) and args.tasks != "all":
         missing = ", ".join(task for task in tasks if task not in able)
-        raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(player.plays or ()))}")
+        raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(plan.plays or ()))}")
     return cases(able, numbers(args.seeds, "--seeds"), args.attempts, behaviours)

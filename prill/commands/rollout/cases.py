@@ -1,4 +1,4 @@
-"""Which episodes a run is to record: options and plan files, read into cases."""
+"""Which episodes a run is to record: plan files, task files, lists of the paper and single goals, read into cases and tasks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """One line of a plan: which task, which seed, and how the scripted policy is to behave."""
 
     task: str
@@ -57,7 +57,7 @@ class Row:
 class Plan:
     """What a plan file holds: `episodes = [{task = "click-button", seed = 3, behaviour = "solve"}, …]`."""
 
-    episodes: tuple[Row, ...]
+    episodes: tuple[PlanRow, ...]
 
 
 def read_plan(path: Path) -> tuple[Case, ...]:
@@ -83,7 +83,7 @@ def cases(
 
 def numbers(text: str, option: str) -> list[int]:
     """The numbers of `0-4,7`. Raises UsageError that names the option."""
-    found: list[int] = []
+    listed: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
@@ -91,8 +91,8 @@ def numbers(text: str, option: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"{option} {text!r}: {part.strip()} counts down")
-        found += range(first, last + 1)
-    return found
+        listed += range(first, last + 1)
+    return listed
 
 
 def fingerprint(settings: object) -> str:
@@ -104,11 +104,8 @@ def _short(text: str, length: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-# The tasks that `prill rollout` is given: a file, one of the paper's lists, or a single goal.
-
-
 @dataclass(frozen=True)
-class GivenTask:
+class TaskLine:
     """A line of a task file: `{"id": "…", "goal": "…", "start_url": "…"}`; the goal is required, an id is made of the rest."""
 
     goal: str
@@ -124,7 +121,7 @@ def add_task_options(group: argparse._ArgumentGroup, start: str) -> None:
     group.add_argument("--start-url", metavar="URL", help=f"where tasks begin that do not say so: {start}")
 
 
-def given_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]:
+def read_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]:
     """The tasks by id, in order. Raises UsageError that names the place."""
     if bool(args.goal) == bool(args.tasks):
         raise UsageError("give either --tasks or --goal")
@@ -133,7 +130,7 @@ def given_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]
     elif args.tasks in NAMES:
         tasks = list(task_list(args.tasks))
     else:
-        tasks = _read(args.tasks)
+        tasks = _task_file(args.tasks)
     named = [
         replace(
             task,
@@ -149,19 +146,19 @@ def given_tasks(args: argparse.Namespace, platform: Platform) -> dict[str, Task]
     return by_id
 
 
-def contents(tasks: Mapping[str, Task]) -> dict[str, object]:
+def task_contents(tasks: Mapping[str, Task]) -> dict[str, object]:
     """What tells each task from another that has the same id in another file, or had it before an edit."""
     return {name: [task.goal, task.site, task.start_url] for name, task in tasks.items()}
 
 
-def _read(path: str) -> list[Task]:
+def _task_file(path: str) -> list[Task]:
     if not Path(path).is_file():
         raise UsageError(f"--tasks {path!r}: no such file, and no list; the lists are {', '.join(NAMES)}")
     tasks: list[Task] = []
     for line in read_lines(path):
         try:
-            given = msgspec.json.decode(line.data, type=GivenTask)
+            row = msgspec.json.decode(line.data, type=TaskLine)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise UsageError(f"{path}:{line.number}: {error}") from None
-        tasks.append(Task(id=given.id, goal=given.goal, site=given.site, start_url=given.start_url))
+        tasks.append(Task(id=row.id, goal=row.goal, site=row.site, start_url=row.start_url))
     return tasks

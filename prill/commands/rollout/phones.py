@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from prill.commands.options import positive
-from prill.commands.rollout.cases import add_task_options, contents, given_tasks
-from prill.commands.rollout.environments import Stage, StageKind
+from prill.commands.rollout.cases import add_task_options, read_tasks
+from prill.commands.rollout.environments import EnvironmentKind, Setting, task_setting
+from prill.emulators.registry import make_environment
 from prill.errors import UsageError
-from prill.protocols import Environment
-from prill.types import Task
 
 
 def _android_options(group: argparse._ArgumentGroup) -> None:
@@ -27,30 +27,23 @@ def _android_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--adb-port", type=positive, metavar="N", help="port of the adb server ($ANDROID_ADB_SERVER_PORT, 5037)")
 
 
-def _android(args: argparse.Namespace, images: Path) -> Stage[Any]:
-    from prill.emulators.android.adb import AdbPhone
-    from prill.emulators.android.appium import AppiumPhone
-    from prill.emulators.android.avd import Avd
-    from prill.emulators.android.environment import Android
-
+def _android(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
     if args.avd and args.device:
         raise UsageError("give either --avd or --device")
-    devices: list[str | Avd | None]
-    if args.avd:
-        devices = [
-            Avd(args.avd, adb_port=args.adb_port, window=args.window, snapshot=args.snapshot) for _ in range(args.workers or 1)
-        ]
-    else:
-        devices = [*_one_a_worker(args, args.device, "--device")]
+    options = {
+        "avd": args.avd,
+        "snapshot": args.snapshot,
+        "window": args.window,
+        "backend": args.backend,
+        "appium_url": args.appium_url,
+        "adb_port": args.adb_port,
+    }
+    devices = [None] * (args.workers or 1) if args.avd else _one_a_worker(args, args.device, "--device")
     environments = [
-        Android(
-            images,
-            phone=AdbPhone(args.adb_port) if args.backend == "adb" else AppiumPhone(args.appium_url, adb_port=args.adb_port),
-            device=device,
-        )
-        for device in devices
+        make_environment("android", images=images, lax=True, **{**options, "device": device, **assigned}) for device in devices
     ]
-    return _stage(args, environments, "android", {"avd": args.avd, "snapshot": args.snapshot, "backend": args.backend})
+    fingerprint = {"avd": args.avd, "snapshot": args.snapshot, "backend": args.backend, **assigned}
+    return task_setting(environments, read_tasks(args, "android"), fingerprint, patience=3)
 
 
 def _ios_options(group: argparse._ArgumentGroup) -> None:
@@ -66,20 +59,21 @@ def _ios_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _ios(args: argparse.Namespace, images: Path) -> Stage[Any]:
-    from prill.emulators.ios.environment import Ios
-
-    settings: dict[str, Any] = {"restore": args.restore, "swipe_up": args.swipe_up}
-    if args.restore == "clone" and "," not in (args.simulator or ""):
+def _ios(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
+    options = {"restore": args.restore, "swipe_up": args.swipe_up, **assigned}
+    if options["restore"] == "clone" and "," not in (args.simulator or ""):
         # Every worker has copies of its own of the one simulator.
         simulators = [args.simulator] * (args.workers or 1)
     else:
         simulators = _one_a_worker(args, args.simulator, "--simulator")
+    tools = {"companion": args.companion, "simctl": args.simctl}
     environments = [
-        Ios(images, simulator=simulator, companion=args.companion, simctl=args.simctl, **settings) for simulator in simulators
+        make_environment("ios", images=images, lax=True, **{**tools, "simulator": simulator, **options})
+        for simulator in simulators
     ]
     # A clone is of what somebody prepared; erased, one simulator is as good as another.
-    return _stage(args, environments, "ios", {**settings, "simulator": args.simulator if args.restore == "clone" else None})
+    fingerprint = {"simulator": args.simulator if options["restore"] == "clone" else None, **options}
+    return task_setting(environments, read_tasks(args, "ios"), fingerprint, patience=3)
 
 
 def _one_a_worker(args: argparse.Namespace, named: str | None, option: str) -> list[str | None]:
@@ -92,27 +86,16 @@ def _one_a_worker(args: argparse.Namespace, named: str | None, option: str) -> l
     return names[: args.workers]
 
 
-def _stage(args: argparse.Namespace, environments: list[Any], platform: Any, settings: dict[str, Any]) -> Stage[Any]:
-    tasks = given_tasks(args, platform)
-
-    async def task(environment: Environment, name: str, seed: int) -> Task:
-        return tasks[name]
-
-    return Stage(environments, list(tasks), task, None, settings, contents=contents(tasks), patience=3)
-
-
 # The paper's limits: 20 actions on Android (arXiv 2404.06474, section 4.3), 10 on iOS (its code).
-PHONE_STAGES = {
-    "android": StageKind(
-        "an Android device or emulator, through adb or Appium",
+PHONES = {
+    "android": EnvironmentKind(
         "Example: prill rollout android --avd Pixel_4_API_33 --tasks android --policy cogagent --model M -o runs/c",
         "android",
         20,
         _android_options,
         _android,
     ),
-    "ios": StageKind(
-        "an iOS simulator, through idb",
+    "ios": EnvironmentKind(
         "Example: prill rollout ios --simulator 'iPhone 14' --tasks ios_eval --policy cogagent --model M -o runs/d",
         "ios",
         10,

@@ -1,26 +1,39 @@
-"""From command-line words to the policies that `prill rollout` lets play."""
+"""From command-line words to the policies that `prill rollout` lets play, and the words that set options."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from prill.commands.options import make_model
 from prill.commands.rollout.cases import Case
+from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
-from prill.models.prompts import load_prompt
+from prill.policies.registry import POLICIES, Fingerprinted, make_policy, policies_with
 from prill.protocols import LanguageModel, Policy, SampledModel
+from prill.registry import Maker, OptionError, nearest, options_of
 from prill.store import read_trajectories
 from prill.types import Platform, Trajectory
 
+# Flags that fill an option of the policy; a policy without that option refuses the flag.
+FLAGS = {
+    "--direct": "reasoning",
+    "--max-tokens": "max_tokens",
+    "--generation": "generation",
+    "--replay": "trajectories",
+    "--behaviour": "behaviour",
+    "--model": "model",
+    "--temperature": "model",
+}
+# What the command fills in by itself.
+_FILLED = ("model", "images", "browser", "hooks", "phone", "virtual_device")
+
 
 @dataclass(frozen=True)
-class Player:
+class PolicyPlan:
     """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
 
     `plays` are the tasks that it can do; None: any.
@@ -28,64 +41,118 @@ class Player:
 
     agent: str
     make: Callable[[Case], Policy]
-    settings: dict[str, Any] = field(default_factory=dict)
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
     plays: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
-class PolicyKind:
-    """One name for `--policy`."""
+class Assigned:
+    """What `--set` says of the policy, and of the environment."""
 
-    purpose: str
-    make: Callable[[argparse.Namespace, Platform], Player]
-
-
-def make_player(args: argparse.Namespace, platform: Platform) -> Player:
-    """The policy of `--policy`. Raises UsageError."""
-    if args.policy is None:
-        raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES)}")
-    return POLICIES[args.policy].make(args, platform)
+    policy: dict[str, Any]
+    environment: dict[str, Any]
 
 
-def _scripted(args: argparse.Namespace, platform: Platform) -> Player:
-    if args.environment == "webarena":
-        return _plays(args)
-    from prill.policies.scripted.policy import ScriptedPolicy
-    from prill.policies.scripted.scripts import SCRIPTS
+def read_assigned(args: argparse.Namespace) -> Assigned:
+    """Each KEY=VALUE for the one of policy and environment that has such an option; `policy.` or `environment.` says which.
 
-    if args.environment != "miniwob":
+    Raises UsageError for a key that neither has, or both.
+    """
+    makers = {"policy": POLICIES.maker(args.policy), "environment": ENVIRONMENTS.maker(args.environment)}
+    options = {kind: [name for name in options_of(maker) if name not in _FILLED] for kind, maker in makers.items()}
+    if args.policy == "scripted":  # how it behaves is a matter of the episode
+        options["policy"] = []
+    assigned: dict[str, dict[str, Any]] = {"policy": {}, "environment": {}}
+    for words in args.set or ():
+        name, equals, value = words.partition("=")
+        if not equals:
+            raise UsageError(f"--set {words}: expected KEY=VALUE")
+        kind, _, key = name.rpartition(".")
+        kinds = [one for one in options if key in options[one] and kind in ("", one)]
+        if not kinds:
+            raise _unknown(name, key, args, options)
+        if len(kinds) > 1:
+            raise UsageError(f"--set {name}: policy and environment have it; say policy.{key} or environment.{key}")
+        assigned[kinds[0]][key] = _value(words, value)
+    return Assigned(assigned["policy"], assigned["environment"])
+
+
+def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[str, Any]) -> PolicyPlan:
+    """The policy of `--policy`. Raises UsageError, also for options that it does not have."""
+    maker = POLICIES.maker(args.policy)
+    _refuse_foreign(args, maker)
+    if args.policy == "scripted" and args.environment != "miniwob":
+        return _plan_shop(args)
+    model = make_model(args) if _asks_model(args, maker) else None
+    options = {**_flag_options(args, platform), **assigned}
+    seeded = "seed" in options_of(maker) and "seed" not in options
+
+    def make(case: Case) -> Policy:
+        of_case: dict[str, Any] = {"seed": case.seed} if seeded else {}
+        if case.behaviour is not None:
+            of_case["behaviour"] = case.behaviour
+        return make_policy(args.policy, model=_drawn(args, model, case), lax=True, **options, **of_case)
+
+    try:
+        policy = make(Case(""))
+    except OptionError as error:
+        raise UsageError(f"{error}{_help(error.option, maker)}") from None
+    if (args.workers or 1) > 1 and make(Case("")) is policy:
+        raise UsageError(f"{args.policy} is one policy, and every worker needs one of its own: name a class")
+    name = args.policy.rpartition(":")[2]
+    fingerprint = {key: value for key, value in options.items() if key != "trajectories"}
+    if model is not None:
+        fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0}
+    if isinstance(policy, Fingerprinted):
+        fingerprint["asked"] = policy.fingerprint(platform)
+    agent = name if model is None else f"{name}/{model.name}"
+    return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None))
+
+
+def _plan_shop(args: argparse.Namespace) -> PolicyPlan:
+    """The scripts of the local shop's tasks."""
+    if args.environment != "webarena":
         raise UsageError("the scripted policy knows MiniWoB++ and the local shop only; choose another --policy")
-    return Player("scripted", lambda case: ScriptedPolicy(case.behaviour or "solve"), plays=frozenset(SCRIPTS))
-
-
-def _plays(args: argparse.Namespace) -> Player:
     from prill.testing.shop import Play, shop_solutions
 
     if not args.shop:
         raise UsageError("the scripted policy knows the tasks of the local shop only: add --shop, or choose another --policy")
     solutions = {str(number): solution for number, solution in shop_solutions().items()}
-
-    wanted = set((args.behaviour or "solve").split(","))
-    if other := wanted - {"solve", "wrong-target"}:
+    if other := set((args.behaviour or "solve").split(",")) - {"solve", "wrong-target"}:
         raise UsageError(f"--behaviour {', '.join(sorted(other))}: on the shop there are solve and wrong-target")
 
     def make(case: Case) -> Policy:
         solution = solutions[case.task]
         return Play(solution.right if case.behaviour == "solve" else solution.wrong)
 
-    return Player("scripted", make, plays=frozenset(solutions))
+    return PolicyPlan("scripted", make, plays=frozenset(solutions))
 
 
-def _react(args: argparse.Namespace, platform: Platform) -> Player:
-    from prill.policies.react import React, Variant
+def _refuse_foreign(args: argparse.Namespace, maker: Maker) -> None:
+    """Raises UsageError for a flag of other policies, and names those."""
+    for flag, option in FLAGS.items():
+        if getattr(args, flag[2:].replace("-", "_")) is None or option in options_of(maker):
+            continue
+        raise UsageError(
+            f"{flag}: the policy {args.policy} has no such option; those that have it: {', '.join(policies_with(option))}"
+        )
 
-    if args.environment == "miniwob" and args.text == "html":
-        raise UsageError("react names elements by the numbers of their lines: leave out --text html")
-    model = make_model(args)
-    variant = Variant(reasoning=not args.direct, sites=_sites(args))
-    make = partial(React, variant=variant, max_tokens=args.max_tokens or 384)
-    settings = _asked(args, variant.hash(platform), direct=args.direct, sites=variant.sites)
-    return Player(f"react/{model.name}", lambda case: make(_drawn(args, model, case)), settings)
+
+def _flag_options(args: argparse.Namespace, platform: Platform) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if args.direct:
+        options["reasoning"] = False
+    if args.max_tokens is not None:
+        options["max_tokens"] = args.max_tokens
+    if args.generation is not None:
+        options["generation"] = args.generation
+    if args.replay is not None:
+        options["trajectories"] = [item for item in read_trajectories(args.replay) if isinstance(item, Trajectory)]
+    if args.policy == "react":
+        if args.environment == "miniwob" and args.text == "html":
+            raise UsageError("react names elements by the numbers of their lines: leave out --text html")
+        options["sites"] = _sites(args)
+    return options
 
 
 def _sites(args: argparse.Namespace) -> str:
@@ -94,56 +161,45 @@ def _sites(args: argparse.Namespace) -> str:
         return ""
     from prill.emulators.webarena.sites import PUBLIC, Sites
 
-    known = Sites.from_environment().addresses
+    addresses = Sites.from_environment().addresses
     names = {"HOMEPAGE": "a list of all sites, with passwords at http://homepage.com/password.html"}
-    return ", ".join(f"http://{host} ({names.get(name, name.lower())})" for name, host in PUBLIC.items() if name in known)
+    return ", ".join(f"http://{host} ({names.get(name, name.lower())})" for name, host in PUBLIC.items() if name in addresses)
 
 
-def _cogagent(args: argparse.Namespace, platform: Platform) -> Player:
-    from prill.policies.cogagent import CogAgent
-
-    model = make_model(args)
-    make = partial(CogAgent, generation=args.generation, max_tokens=args.max_tokens or 1024)
-    settings = _asked(args, load_prompt("prill.policies", f"cogagent_{args.generation}").hash)
-    return Player(f"cogagent/{model.name}", lambda case: make(_drawn(args, model, case), seed=case.seed), settings)
+def _asks_model(args: argparse.Namespace, maker: Maker) -> bool:
+    option = options_of(maker).get("model")
+    return option is not None and (option.required or args.model is not None)
 
 
-def _autoui(args: argparse.Namespace, platform: Platform) -> Player:
-    from prill.policies.autoui import AutoUI
-
-    model = make_model(args)
-    make = partial(AutoUI, max_tokens=args.max_tokens or 512)
-    settings = _asked(args, load_prompt("prill.policies", "auto_ui").hash)
-    return Player(f"autoui/{model.name}", lambda case: make(_drawn(args, model, case)), settings)
-
-
-def _replay(args: argparse.Namespace, platform: Platform) -> Player:
-    from prill.policies.replay import HumanReplay
-
-    if not args.replay:
-        raise UsageError("--policy replay needs --replay FILE")
-    recorded = [item for item in read_trajectories(args.replay) if isinstance(item, Trajectory)]
-    content = hashlib.sha256(Path(args.replay).read_bytes()).hexdigest()
-    return Player("replay", lambda case: HumanReplay(recorded), {"replay": content})
-
-
-def _asked(args: argparse.Namespace, prompt: str, **settings: str | bool) -> dict[str, Any]:
-    return {"model": args.model, "prompt": prompt, "max_tokens": args.max_tokens, "temperature": args.temperature, **settings}
-
-
-def _drawn(args: argparse.Namespace, model: LanguageModel, case: Case) -> LanguageModel:
+def _drawn(args: argparse.Namespace, model: LanguageModel | None, case: Case) -> LanguageModel | None:
     """The model at `--temperature`: the same case draws the same where the endpoint heeds seeds, another attempt otherwise."""
-    if not args.temperature:
+    if not args.temperature or model is None:
         return model
     if not isinstance(model, SampledModel):
         raise UsageError(f"--temperature: {model.name} answers at temperature 0 only")
     return model.sampled(args.temperature, 1000 * case.seed + case.attempt)
 
 
-POLICIES = {
-    "react": PolicyKind("a model thinks and acts on the page's text, as in WebArena", _react),
-    "cogagent": PolicyKind("CogAgent, on screenshots", _cogagent),
-    "autoui": PolicyKind("Auto-UI, on screenshots", _autoui),
-    "replay": PolicyKind("the actions of recorded trajectories again", _replay),
-    "scripted": PolicyKind("MiniWoB++ and the local shop by script, well or badly on purpose", _scripted),
-}
+def _unknown(name: str, key: str, args: argparse.Namespace, options: Mapping[str, list[str]]) -> UsageError:
+    message = f"--set {name}: neither the policy {args.policy} nor the environment {args.environment} has such an option"
+    if others := policies_with(key):
+        return UsageError(f"{message}; policies that have it: {', '.join(others)}")
+    return UsageError(f"{message}{nearest(key, [*options['policy'], *options['environment']])}")
+
+
+def _value(words: str, value: str) -> Any:
+    """Lists and tables are written as JSON; all else is text, which is read as what the option asks for."""
+    if not value.startswith(("[", "{")):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise UsageError(f"--set {words}: this is no JSON") from None
+
+
+def _help(option: str, maker: Maker) -> str:
+    """Which words on the command line give the option."""
+    flag = next((flag for flag, name in FLAGS.items() if name == option), None)
+    if option not in options_of(maker):
+        return ""
+    return f"; to give it: {flag}" if flag else f"; to give it: --set {option}=…"

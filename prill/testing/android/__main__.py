@@ -29,21 +29,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--adb-keyboard", action="store_true", help="the ADB keyboard is installed")
     parser.add_argument("--consoles", action="store_true", help="phones answer `adb emu` on the port in their serial")
     parser.add_argument("--until-eof", action="store_true", help="end with standard input, and so with the parent process")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     try:
         with FakeAdb(
-            chosen.serials or ["emulator-5554"],
-            port=chosen.port,
-            control_port=chosen.control_port,
-            frames=chosen.frames,
-            adb_keyboard=chosen.adb_keyboard,
-            consoles=chosen.consoles,
+            options.serials or ["emulator-5554"],
+            port=options.port,
+            control_port=options.control_port,
+            frames=options.frames,
+            adb_keyboard=options.adb_keyboard,
+            consoles=options.consoles,
         ) as adb:
             print(f"adb -P {adb.port} devices\n{adb.control_url}", flush=True)
-            if chosen.until_eof:
+            if options.until_eof:
                 threading.Thread(target=_wait_for_eof, args=(ended,), daemon=True).start()
             ended.wait()
     except (UsageError, EnvironmentFailure) as error:

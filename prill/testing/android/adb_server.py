@@ -1,4 +1,4 @@
-"""The adb server: its phones, and the ports that lead to them."""
+"""The adb server: its phones, the ports that lead to them, and the protocol that the adb binary and its imitators speak."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from prill.testing.android.phone import Phone
 from prill.testing.android.shell import run
 from prill.testing.android.wire import Hangup, Listener, end_of, first_of, until
 
-# The smart-socket protocol that the adb binary and its imitators speak with an adb server.
-
-
 VERSION = b"0029"  # of the protocol: adb 1.0.41, unchanged since 2018; a client that finds another one ends the server
+REGULAR, CHUNK = 0o100644, 65536  # of file transfer: the mode of a file, and the bytes sent at once
 _SERIAL = re.compile(r"host-serial:([\w.:-]+?):(features|get-|forward|killforward|list-forward|wait-for)")
 
 
-class Refused(Exception):
+class ServerRefusal(Exception):
     """What the server answers FAIL with."""
 
 
@@ -36,7 +34,7 @@ class Connection:
             request = (await self.reader.readexactly(int(await self.reader.readexactly(4), 16))).decode()
             try:
                 more = await (self._host(request) if request.startswith("host") else self._service(request))
-            except Refused as refusal:
+            except ServerRefusal as refusal:
                 message = str(refusal).encode()
                 await self._send(b"FAIL%04x%b" % (len(message), message))
                 more = False
@@ -80,7 +78,7 @@ class Connection:
         elif kind in ("forward", "killforward", "killforward-all", "list-forward"):
             await self._forwarding(serial, kind, rest)
         else:
-            raise Refused(f"unknown host service '{request}'")
+            raise ServerRefusal(f"unknown host service '{request}'")
         return False
 
     def _list(self, *, long: bool = False) -> bytes:
@@ -93,14 +91,14 @@ class Connection:
     async def _track(self) -> None:
         await self._okay()
         while True:
-            known = self._list()
-            await self._send(b"%04x%b" % (len(known), known))
-            await first_of(until(lambda known=known: self._list() != known), end_of(self.reader))  # type: ignore[misc]
+            phones = self._list()
+            await self._send(b"%04x%b" % (len(phones), phones))
+            await first_of(until(lambda phones=phones: self._list() != phones), end_of(self.reader))  # type: ignore[misc]
 
     def _waited(self, serial: str, kind: str) -> bool:
         try:
             self.server.phone(serial)
-        except Refused:
+        except ServerRefusal:
             return kind.endswith("disconnect")
         return not kind.endswith("disconnect")
 
@@ -111,27 +109,27 @@ class Connection:
         phone = self.server.phone(serial)
         ports = [int(port) for port in re.findall(r"tcp:(\d+)", rest)]
         await self._okay()
-        chosen: bytes | None = None
+        port_text: bytes | None = None
         if kind == "forward":
             local = await self.server.forward(phone.serial, ports[0], ports[1])
-            chosen = str(local).encode() if ports[0] == 0 else None
+            port_text = str(local).encode() if ports[0] == 0 else None
         elif kind == "killforward-all":
             for local in list(self.server.forwards):
                 await self.server.unforward(local)
         elif not await self.server.unforward(ports[0]):
-            raise Refused(f"listener 'tcp:{ports[0]}' not found")
-        await self._okay(chosen)
+            raise ServerRefusal(f"listener 'tcp:{ports[0]}' not found")
+        await self._okay(port_text)
 
     async def _service(self, request: str) -> bool:
         """A request to the phone that the connection was switched to."""
         phone = self.target
         if phone is None:
-            raise Refused("closed")
+            raise ServerRefusal("closed")
         kind, _, rest = request.partition(":")
         install = re.search(r"-S\W+(\d+)", rest)
         if kind == "sync":
             await self._okay()
-            await serve(phone.files, self.reader, self.writer)
+            await serve_files(phone.files, self.reader, self.writer)
         elif kind in ("exec", "abb_exec") and install:
             await self._okay()
             await self.reader.readexactly(int(install[1]))
@@ -141,7 +139,7 @@ class Connection:
             work = self._shell(phone, rest, packets=",v2" in kind)
             await first_of(work, end_of(self.reader), until(lambda: phone.state != "device"))
         else:
-            raise Refused("closed")
+            raise ServerRefusal("closed")
         return False
 
     async def _shell(self, phone: Phone, line: str, *, packets: bool) -> None:
@@ -184,11 +182,11 @@ class AdbServer:
         if serial:
             listed = [phone for phone in listed if phone.serial == serial]
         if not listed:
-            raise Refused(f"device '{serial}' not found" if serial else "no devices/emulators found")
+            raise ServerRefusal(f"device '{serial}' not found" if serial else "no devices/emulators found")
         if len(listed) > 1:
-            raise Refused("more than one device/emulator")
+            raise ServerRefusal("more than one device/emulator")
         if listed[0].state == "offline":
-            raise Refused("device offline")
+            raise ServerRefusal("device offline")
         return listed[0]
 
     async def forward(self, serial: str, local: int, remote: int) -> int:
@@ -203,16 +201,16 @@ class AdbServer:
         try:
             listener = await Listener(through).open(local)
         except OSError as error:
-            raise Refused(f"cannot bind listener: {error.strerror}") from None
+            raise ServerRefusal(f"cannot bind listener: {error.strerror}") from None
         self.forwards[listener.port] = (serial, remote, listener)
         return listener.port
 
     async def unforward(self, local: int) -> bool:
         """Closes a forwarded port; false when there is none."""
-        known = self.forwards.pop(local, None)
-        if known is not None:
-            await known[2].close()
-        return known is not None
+        forward = self.forwards.pop(local, None)
+        if forward is not None:
+            await forward[2].close()
+        return forward is not None
 
     def remove(self, serial: str) -> None:
         """The phone is gone; a port that led to it leads nowhere."""
@@ -225,15 +223,11 @@ class AdbServer:
         return [listener for _, _, listener in self.forwards.values()]
 
 
-# adb's file transfer: push, pull and stat on the files of one phone.
+# File transfer
 
 
-REGULAR = 0o100644
-CHUNK = 65536
-
-
-async def serve(files: dict[str, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """The requests of one sync connection, until it quits."""
+async def serve_files(files: dict[str, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The requests of one sync connection (push, pull and stat on the files of a phone), until it quits."""
     name, content = "", b""
     while True:
         kind, size = struct.unpack("<4sI", await reader.readexactly(8))
@@ -249,8 +243,8 @@ async def serve(files: dict[str, bytes], reader: asyncio.StreamReader, writer: a
             if kind == b"SEND":
                 name = path.rpartition(",")[0]  # the rest is its mode
             elif kind == b"STAT":
-                found = (REGULAR, len(files[path]), 0) if path in files else (0, 0, 0)
-                writer.write(struct.pack("<4sIII", b"STAT", *found))
+                stat = (REGULAR, len(files[path]), 0) if path in files else (0, 0, 0)
+                writer.write(struct.pack("<4sIII", b"STAT", *stat))
             elif kind == b"RECV" and path in files:
                 data = files[path]
                 for start in range(0, len(data), CHUNK):

@@ -100,10 +100,10 @@ def _node(widget: Widget, index: int, package: str, tag: _Tag) -> str:
         "selected": False,
         "bounds": f"[{left},{top}][{right},{bottom}]",
     }
-    written = "".join(f" {name}={quoteattr(_plain(value))}" for name, value in facts.items())
+    attributes = "".join(f" {name}={quoteattr(_plain(value))}" for name, value in facts.items())
     inner = "".join(_node(child, place, package, tag) for place, child in enumerate(widget.children))
     name = tag(widget)
-    return f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written} />"
+    return f"<{name}{attributes}>{inner}</{name}>" if inner else f"<{name}{attributes} />"
 
 
 def _plain(value: object) -> str:

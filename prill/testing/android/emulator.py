@@ -53,13 +53,13 @@ def options(arguments: Sequence[str]) -> Options:
     """The options of a command line; what follows -qemu is not looked at. Raises Stop."""
     values: dict[str, str] = {}
     flags: set[str] = set()
-    left = list(arguments)
-    while left and left[0] != "-qemu":
-        word = left.pop(0)
+    rest = list(arguments)
+    while rest and rest[0] != "-qemu":
+        word = rest.pop(0)
         if word.startswith("@"):
             values["-avd"] = word[1:]
-        elif word in VALUED.split() and left:
-            values[word] = left.pop(0)
+        elif word in VALUED.split() and rest:
+            values[word] = rest.pop(0)
         elif word in FLAGS.split():
             flags.add(word)
         else:
@@ -69,8 +69,8 @@ def options(arguments: Sequence[str]) -> Options:
 
 def avd_home() -> Path:
     """The folder of AVDs: $ANDROID_AVD_HOME, else `avd` in $ANDROID_USER_HOME, else ~/.android/avd."""
-    if chosen := os.environ.get("ANDROID_AVD_HOME"):
-        return Path(chosen)
+    if folder := os.environ.get("ANDROID_AVD_HOME"):
+        return Path(folder)
     user = os.environ.get("ANDROID_USER_HOME")
     return (Path(user) if user else Path.home() / ".android") / "avd"
 
@@ -99,9 +99,9 @@ def avd_folder(name: str) -> Path:
     return folder
 
 
-async def emulate(chosen: Options) -> None:
+async def emulate(settings: Options) -> None:
     """Runs the phone until it is killed. Raises Stop."""
-    name = chosen.values.get("-avd", "")
+    name = settings.values.get("-avd", "")
     if not name:
         raise Stop("No AVD specified. Use '@foo' or '-avd foo' to launch a virtual device named 'foo'")
     folder = avd_folder(name)
@@ -109,7 +109,7 @@ async def emulate(chosen: Options) -> None:
     if not os.environ.get(CONTROL):
         raise Stop(f"set {CONTROL} to the control URL of a fake adb server")
     with (folder / "multiinstance.lock").open("w", encoding="utf-8") as lock:
-        if "-read-only" not in chosen.flags:
+        if "-read-only" not in settings.flags:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -117,33 +117,33 @@ async def emulate(chosen: Options) -> None:
                     "Running multiple emulators with the same AVD is an experimental feature.\n"
                     "Please use -read-only flag to enable this feature."
                 ) from None
-        if "-wipe-data" in chosen.flags:
+        if "-wipe-data" in settings.flags:
             userdata.unlink(missing_ok=True)
         ended = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, ended.set)
-        listener = await _console(chosen, name, ended)
+        listener = await _console(settings, name, ended)
         config = ini(folder / "config.ini")
         size = [int(config.get("hw.lcd.width", 720)), int(config.get("hw.lcd.height", 1600))]
-        about = {"avd": name, "userdata": str(userdata.resolve()), "size": size, "read_only": "-read-only" in chosen.flags}
+        facts = {"avd": name, "userdata": str(userdata.resolve()), "size": size, "read_only": "-read-only" in settings.flags}
         try:
-            await _hold(listener.port, about, ended)
+            await _hold(listener.port, facts, ended)
         finally:
             await listener.close()
 
 
-async def _console(chosen: Options, name: str, ended: asyncio.Event) -> Listener:
+async def _console(settings: Options, name: str, ended: asyncio.Event) -> Listener:
     """Listens on the console port: the one asked for, else the first free even one."""
-    asked = chosen.values.get("-port") or chosen.values.get("-ports", "").partition(",")[0]
-    if asked and (not asked.isdecimal() or int(asked) % 2):
-        raise Stop(f"invalid port {asked}: it must be an even number")
-    for port in [int(asked)] if asked else range(FIRST_PORT, FIRST_PORT + 130, 2):
+    wanted_port = settings.values.get("-port") or settings.values.get("-ports", "").partition(",")[0]
+    if wanted_port and (not wanted_port.isdecimal() or int(wanted_port) % 2):
+        raise Stop(f"invalid port {wanted_port}: it must be an even number")
+    for port in [int(wanted_port)] if wanted_port else range(FIRST_PORT, FIRST_PORT + 130, 2):
         try:
             return await Listener(console(name, ended.set, partial(_snapshot, port))).open(port)
         except OSError:
             continue
-    if asked:
-        raise Stop(f"the console port {asked} is taken")
+    if wanted_port:
+        raise Stop(f"the console port {wanted_port} is taken")
     raise Stop("It seems too many emulator instances are running on this machine. Aborting.")
 
 
@@ -194,17 +194,17 @@ async def _posted(path: str, about: dict[str, object]) -> tuple[asyncio.StreamRe
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["-list-avds"]:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["-list-avds"]:
         print("".join(f"{path.stem}\n" for path in sorted(avd_home().glob("*.ini"))), end="")
         return 0
-    if given[:1] == ["-version"]:
+    if words[:1] == ["-version"]:
         print(VERSION)
         return 0
     try:
-        chosen = options(given)
+        settings = options(words)
         print(f"INFO    | {VERSION}", flush=True)
-        asyncio.run(emulate(chosen))
+        asyncio.run(emulate(settings))
     except Stop as stop:
         print("".join(f"ERROR   | {line}\n" for line in str(stop).splitlines()), end="", file=sys.stderr)
         return 1

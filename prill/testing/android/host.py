@@ -18,11 +18,11 @@ from prill.testing.android.console import console
 from prill.testing.android.phone import Fault, Phone, known_fault
 from prill.testing.android.wire import Listener, Request, end_of, first_of, read_request, until, write_response
 
-# The control port: state and faults from outside, and the door through which the fake `emulator` program adds its phone.
-
 
 class Control:
-    """GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL], /load/SNAPSHOT[/SERIAL]; and
+    """The control port: state and faults from outside, and where the fake `emulator` program adds its phone.
+
+    GET /state; POST /reset[/SERIAL], /fault/KIND[/SERIAL], /save/SNAPSHOT[/SERIAL], /load/SNAPSHOT[/SERIAL]; and
     POST /attach/SERIAL, whose connection holds the phone.
     """
 
@@ -51,8 +51,8 @@ class Control:
         elif method == "POST" and what in ("save", "load"):
             self.adb.snapshot(what, unquote(first), second)
         elif (method, what) != ("GET", "state"):
-            known = "GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT, /attach/SERIAL"
-            raise UsageError(f"{method} /{what} is not known: {known}")
+            usage = "GET /state, POST /reset, /fault/KIND, /save/SNAPSHOT, /load/SNAPSHOT, /attach/SERIAL"
+            raise UsageError(f"{method} /{what} is not known: {usage}")
 
     def _state(self) -> dict[str, object]:
         return {phone.serial: phone.summary() for phone in self.adb.phones}
@@ -161,10 +161,10 @@ class FakeAdb:
         if kind == "adb-down":
             self.server.down = True
             return
-        known = known_fault(kind)
+        fault = known_fault(kind)
         self.server.down = False
         for phone in self.phones if not serial else (self.phone(serial),):
-            phone.fault = known
+            phone.fault = fault
 
     def snapshot(self, what: str, name: str, serial: str = "") -> None:
         """`save`: keeps the state of one phone, or all; `load`: goes back to it. Raises UsageError."""

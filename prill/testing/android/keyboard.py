@@ -6,7 +6,7 @@ import base64
 import binascii
 
 from prill.testing.android.phone import LATIN_IME, Phone
-from prill.testing.android.touch import NOTHING, Answer, failed, press, said
+from prill.testing.android.touch import NOTHING, Answer, failed, output, press
 
 
 def adb_keyboard(phone: Phone, action: str, options: dict[str, str]) -> None:
@@ -33,8 +33,8 @@ def settings(phone: Phone, words: list[str]) -> Answer:
         if words[0] == "put" and words[3:] and words[3] in phone.installed_imes:
             phone.ime = words[3]
             phone.changed()
-        return said(f"{phone.ime}\n") if words[0] == "get" else NOTHING
-    return said("null\n") if words[:1] == ["get"] else NOTHING
+        return output(f"{phone.ime}\n") if words[0] == "get" else NOTHING
+    return output("null\n") if words[:1] == ["get"] else NOTHING
 
 
 def ime(phone: Phone, words: list[str]) -> Answer:
@@ -42,11 +42,11 @@ def ime(phone: Phone, words: list[str]) -> Answer:
     kind, *rest = words or [""]
     if kind == "list":
         names = phone.installed_imes if "-a" in rest else phone.imes
-        return said("".join(f"{name}\n" if "-s" in rest else f"{name}:\n  mId={name}\n" for name in names))
+        return output("".join(f"{name}\n" if "-s" in rest else f"{name}:\n  mId={name}\n" for name in names))
     if kind == "reset":
         phone.ime, phone.imes = LATIN_IME, [LATIN_IME]
         phone.changed()
-        return said("Reset current and enabled IMEs for user #0\n")
+        return output("Reset current and enabled IMEs for user #0\n")
     name = rest[-1] if rest else ""
     known = name in (phone.imes if kind == "set" else phone.installed_imes)
     if kind not in ("enable", "disable", "set") or not known:
@@ -61,4 +61,4 @@ def ime(phone: Phone, words: list[str]) -> Answer:
         phone.ime = LATIN_IME if phone.ime == name else phone.ime
     phone.changed()
     done = {"set": "selected", "enable": "now enabled", "disable": "now disabled"}[kind]
-    return said(f"Input method {name}{':' if kind != 'set' else ''} {done} for user #0\n")
+    return output(f"Input method {name}{':' if kind != 'set' else ''} {done} for user #0\n")

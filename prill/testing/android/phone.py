@@ -68,7 +68,7 @@ class Phone:
     crashed: bool = False
     snapshots: dict[str, tuple[Screen, dict[str, bytes], str, list[str]]] = field(default_factory=dict)
     _moving: int = 0
-    _seen: tuple[str, int] = ("home", 0)
+    _drawn_view: tuple[str, int] = ("home", 0)
 
     def __post_init__(self) -> None:
         known_fault(self.fault)
@@ -133,9 +133,9 @@ class Phone:
 
     def changed(self) -> None:
         """To be called after whatever may have changed the screen: starts the animation, keeps what is to be kept."""
-        seen = (self.screen.page, self.screen.offset)
-        if seen != self._seen:
-            self._seen, self._moving = seen, self.frames
+        view = (self.screen.page, self.screen.offset)
+        if view != self._drawn_view:
+            self._drawn_view, self._moving = view, self.frames
         if self.userdata is not None and not self.read_only:
             part = self.userdata.with_name(self.userdata.name + ".part")
             part.write_text(json.dumps(self._kept()), encoding="utf-8")
@@ -149,14 +149,14 @@ class Phone:
     def summary(self) -> dict[str, object]:
         """What the control port tells."""
         screen = self.screen
-        seen = {"page": screen.page, "focus": screen.focus, "texts": screen.texts, "clipboard": screen.clipboard}
-        return {"serial": self.serial, "fault": self.fault, **seen, **self._kept()}
+        state = {"page": screen.page, "focus": screen.focus, "texts": screen.texts, "clipboard": screen.clipboard}
+        return {"serial": self.serial, "fault": self.fault, **state, **self._kept()}
 
     def _factory(self) -> None:
         self.screen = Screen(self.size)
         self.files.clear()
         self.ime, self.imes = LATIN_IME, [LATIN_IME]
-        self._moving, self._seen = 0, ("home", 0)
+        self._moving, self._drawn_view = 0, ("home", 0)
 
     def _kept(self) -> dict[str, object]:
         screen = self.screen

@@ -10,9 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-# What a fake phone shows: its apps, their names and numbers, and the widgets that screens are made of.
-
-
 Box = tuple[int, int, int, int]
 # Where an app lives: the component that `dumpsys window` shows and `am start -n` opens.
 COMPONENTS = {
@@ -55,10 +52,10 @@ class Widget:
 
 def flat(widgets: tuple[Widget, ...]) -> list[Widget]:
     """The widgets and all inside them, outer ones first."""
-    found = []
+    widgets_inside = []
     for widget in widgets:
-        found += [widget, *flat(widget.children)]
-    return found
+        widgets_inside += [widget, *flat(widget.children)]
+    return widgets_inside
 
 
 @dataclass(slots=True)
@@ -161,9 +158,9 @@ class Screen:
             button = Widget("Button", self._box(0, width * 3 // 4, width), "add", "Add", "Add note", act=self._add_note)
             above = (self._field("draft", "New note", width * 3 // 4), button)
         rows = self._rows()
-        shown = rows[self.offset : self.offset + self._visible]
+        visible_rows = rows[self.offset : self.offset + self._visible]
         shift = (1 if above else 0) - self.offset
-        placed = tuple(replace(row, box=self._box(self.offset + n + shift, 0, width)) for n, row in enumerate(shown))
+        placed = tuple(replace(row, box=self._box(self.offset + n + shift, 0, width)) for n, row in enumerate(visible_rows))
         scrolls = len(rows) > self._visible
         area = (0, self._top + (self._row if above else 0), width, self.size[1])
         return (bar, *above, Widget("ListView", area, "list", scrollable=scrolls, children=placed))

@@ -1,4 +1,8 @@
-"""What a phone's shell answers: the commands that adb users and Appium send, each as a real phone words it."""
+"""What a phone's shell answers: the commands that adb users and Appium send, each as a real phone words it.
+
+A line is read as a shell reads it (quotes, backslashes, variables and the signs that end a command), so that text which was
+not quoted shows: `input text a;b` types `a` and then looks for a program called `b`.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,12 @@ from prill.testing.android import keyboard, touch
 from prill.testing.android.keyboard import adb_keyboard
 from prill.testing.android.phone import ADB_KEYBOARD, APPIUM_SETTINGS, PATIENCE, UIA2, Phone
 from prill.testing.android.screen import COMPONENTS, Screen
-from prill.testing.android.touch import NOTHING, Answer, failed, said
+from prill.testing.android.touch import NOTHING, Answer, failed, output
 
-# How a phone's shell reads a command line: quotes, backslashes, variables and the signs that end a command.
-#
-# Enough to notice text that was not quoted: `input text a;b` types `a` and then looks for a program called `b`.
-
-
+RUNNER = f"{UIA2}.test/androidx.test.runner.AndroidJUnitRunner"
+# These need services that come up last: before the boot is done they are not there.
+LATE = ("input", "wm", "am", "pm", "cmd", "screencap", "uiautomator", "ime", "settings", "dumpsys", "monkey")
+Program = Callable[[Phone, list[str]], Answer | Awaitable[Answer]]
 Joint = Literal["", "&&", "||", "|"]
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 
@@ -37,13 +40,13 @@ class Command:
 
 def commands(line: str) -> list[Command]:
     """The commands of a line. Redirections are dropped with their file; unset variables are empty. Raises Unreadable."""
-    found, drop, at = [Command()], False, 0
+    parsed, drop, at = [Command()], False, 0
     word: str | None = None
 
     def finish() -> None:
         nonlocal word, drop
         if word is not None and not drop:
-            found[-1].words.append(word)
+            parsed[-1].words.append(word)
         if word is not None:
             drop = False
         word = None
@@ -78,11 +81,11 @@ def commands(line: str) -> list[Command]:
             twice = sign in "&|" and line[at : at + 1] == sign
             at += twice
             joints: dict[str, Joint] = {"&&": "&&", "||": "||", "|": "|"}
-            found.append(Command(joint=joints.get(sign * (2 if twice else 1), "")))
+            parsed.append(Command(joint=joints.get(sign * (2 if twice else 1), "")))
         else:
             word = (word or "") + sign
     finish()
-    return [command for command in found if command.words]
+    return [command for command in parsed if command.words]
 
 
 def _double_quoted(line: str, at: int) -> tuple[str, int]:
@@ -105,8 +108,7 @@ def _after_name(line: str, at: int) -> int:
     return at
 
 
-# Shell commands for apps and services: am, pm, cmd, dumpsys and monkey.
-RUNNER = f"{UIA2}.test/androidx.test.runner.AndroidJUnitRunner"
+# Apps and services: am, pm, cmd, dumpsys and monkey
 
 
 async def am(phone: Phone, words: list[str]) -> Answer:
@@ -138,23 +140,23 @@ async def _instrument(phone: Phone) -> Answer:
         if phone.sessions == number:
             phone.running.discard(UIA2)
     if phone.crashed:
-        return said("INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n")
-    return said("INSTRUMENTATION_CODE: 0\n")
+        return output("INSTRUMENTATION_RESULT: shortMsg=Process crashed.\nINSTRUMENTATION_CODE: 0\n")
+    return output("INSTRUMENTATION_CODE: 0\n")
 
 
 def _options(words: list[str]) -> dict[str, str]:
     """Options of an intent; extras as `--es name`."""
-    found, left = {}, list(words)
-    while left:
-        word = left.pop(0)
-        if word in ("--es", "--ei", "--ez") and len(left) > 1:
-            name, value = left.pop(0), left.pop(0)
-            found[f"{word} {name}"] = value
-        elif word in ("-a", "-d", "-n", "-c", "-p", "-f", "-t") and left:
-            found[word] = left.pop(0)
+    options, rest = {}, list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in ("--es", "--ei", "--ez") and len(rest) > 1:
+            name, value = rest.pop(0), rest.pop(0)
+            options[f"{word} {name}"] = value
+        elif word in ("-a", "-d", "-n", "-c", "-p", "-f", "-t") and rest:
+            options[word] = rest.pop(0)
         elif not word.startswith("-"):
-            found["-n"] = word
-    return found
+            options["-n"] = word
+    return options
 
 
 def _start(phone: Phone, options: dict[str, str]) -> Answer:
@@ -171,7 +173,7 @@ def _start(phone: Phone, options: dict[str, str]) -> Answer:
     elif not _open(phone.screen, package):
         return failed(f"Error type 3\nError: Activity class {{{component}}} does not exist.\n", 1)
     phone.changed()
-    return said(f"Starting: Intent {{ {'act=' + action if action else 'cmp=' + component} }}\n")
+    return output(f"Starting: Intent {{ {'act=' + action if action else 'cmp=' + component} }}\n")
 
 
 def _open(screen: Screen, package: str) -> bool:
@@ -190,26 +192,26 @@ def _broadcast(phone: Phone, options: dict[str, str]) -> Answer:
     # Whether anybody hears a broadcast cannot be seen from its result: the keyboard must be the one in use.
     if phone.adb_keyboard and phone.ime == ADB_KEYBOARD:
         adb_keyboard(phone, action, options)
-    return said(f"Broadcasting: Intent {{ act={action} flg=0x400000 }}\nBroadcast completed: {result}\n")
+    return output(f"Broadcasting: Intent {{ act={action} flg=0x400000 }}\nBroadcast completed: {result}\n")
 
 
 def pm(phone: Phone, words: list[str]) -> Answer:
     """The package manager."""
     kind, package = " ".join(words[:2]), words[-1] if words else ""
     if kind == "list instrumentation":
-        return said(f"instrumentation:{RUNNER} (target={UIA2})\n")
+        return output(f"instrumentation:{RUNNER} (target={UIA2})\n")
     if kind == "list packages":
-        return said("".join(f"package:{name} versionCode:{code}\n" for name, (_, code) in phone.packages.items()))
+        return output("".join(f"package:{name} versionCode:{code}\n" for name, (_, code) in phone.packages.items()))
     if kind.startswith("path"):
-        return said(f"package:/data/app/{package}/base.apk\n") if package in phone.packages else Answer(code=1)
+        return output(f"package:/data/app/{package}/base.apk\n") if package in phone.packages else Answer(code=1)
     if kind.startswith("clear"):
         return _clear(phone, package)
-    return said("Success\n") if words[:1] in (["install"], ["uninstall"], ["grant"]) else NOTHING
+    return output("Success\n") if words[:1] in (["install"], ["uninstall"], ["grant"]) else NOTHING
 
 
 def _clear(phone: Phone, package: str) -> Answer:
     if package not in phone.packages:
-        return said("Failed\n")
+        return output("Failed\n")
     fresh, screen = Screen(phone.size), phone.screen
     if package == "com.android.settings":
         screen.toggles = fresh.toggles
@@ -220,7 +222,7 @@ def _clear(phone: Phone, package: str) -> Answer:
     if screen.component.startswith(f"{package}/"):
         screen.go_home()
     phone.changed()
-    return said("Success\n")
+    return output("Success\n")
 
 
 def cmd(phone: Phone, words: list[str]) -> Answer:
@@ -234,16 +236,16 @@ def dumpsys(phone: Phone, words: list[str]) -> Answer:
     if service == "package" and rest and rest[0] in phone.packages:
         version, code = phone.packages[rest[0]]
         head = f"Packages:\n  Package [{rest[0]}] (1):\n    userId=1\n    versionCode={code} minSdk=26 targetSdk=33\n"
-        return said(f"{head}    versionName={version}\n    installed=true\n")
+        return output(f"{head}    versionName={version}\n    installed=true\n")
     if service == "activity" and rest[:1] == ["services"]:
-        return said("isForeground=true\n" if APPIUM_SETTINGS in phone.running else "")
+        return output("isForeground=true\n" if APPIUM_SETTINGS in phone.running else "")
     if service in ("window", "activity"):
         front = phone.screen.component
         lock = "mShowingLockscreen=false mDreamingLockscreen=false isStatusBarKeyguard=false KeyguardShowing=false"
-        return said(f"  {lock}\n  mCurrentFocus=Window{{1 u0 {front}}}\n  mFocusedApp=ActivityRecord{{1 u0 {front} t1}}\n")
+        return output(f"  {lock}\n  mCurrentFocus=Window{{1 u0 {front}}}\n  mFocusedApp=ActivityRecord{{1 u0 {front} t1}}\n")
     if service == "input_method":
-        return said(f"  mCurMethodId={phone.ime}\n  mInputShown=false mIsInputViewShown=false\n")
-    return said("mWakefulness=Awake\nmHoldingDisplaySuspendBlocker=true\n" if service == "power" else "")
+        return output(f"  mCurMethodId={phone.ime}\n  mInputShown=false mIsInputViewShown=false\n")
+    return output("mWakefulness=Awake\nmHoldingDisplaySuspendBlocker=true\n" if service == "power" else "")
 
 
 def monkey(phone: Phone, words: list[str]) -> Answer:
@@ -252,12 +254,10 @@ def monkey(phone: Phone, words: list[str]) -> Answer:
     if not _open(phone.screen, package):
         return failed("** No activities found to run, monkey aborted.\n", 252)
     phone.changed()
-    return said("Events injected: 1\n")
+    return output("Events injected: 1\n")
 
 
-Program = Callable[[Phone, list[str]], Answer | Awaitable[Answer]]
-# These need services that come up last: before the boot is done they are not there.
-LATE = ("input", "wm", "am", "pm", "cmd", "screencap", "uiautomator", "ime", "settings", "dumpsys", "monkey")
+# A whole line, and the small commands
 
 
 async def run(phone: Phone, line: str) -> Answer:
@@ -306,12 +306,12 @@ def _getprop(phone: Phone, words: list[str]) -> Answer:
         "init.svc.bootanim": "stopped" if booted else "running",
     }
     if words:
-        return said(properties.get(words[0], "") + "\n")
-    return said("".join(f"[{name}]: [{value}]\n" for name, value in properties.items()))
+        return output(properties.get(words[0], "") + "\n")
+    return output("".join(f"[{name}]: [{value}]\n" for name, value in properties.items()))
 
 
 def _echo(phone: Phone, words: list[str]) -> Answer:
-    return said(" ".join(words) + "\n")
+    return output(" ".join(words) + "\n")
 
 
 def _cat(phone: Phone, words: list[str]) -> Answer:
@@ -321,9 +321,9 @@ def _cat(phone: Phone, words: list[str]) -> Answer:
 
 def _ls(phone: Phone, words: list[str]) -> Answer:
     names = [word for word in words if not word.startswith("-")]
-    found = "".join(f"{name}\n" for name in names if name in phone.files)
+    listing = "".join(f"{name}\n" for name in names if name in phone.files)
     missing = "".join(f"ls: {name}: No such file or directory\n" for name in names if name not in phone.files)
-    return Answer(found.encode(), missing.encode(), int(bool(missing)))
+    return Answer(listing.encode(), missing.encode(), int(bool(missing)))
 
 
 def _rm(phone: Phone, words: list[str]) -> Answer:
@@ -337,12 +337,12 @@ def _test(phone: Phone, words: list[str]) -> Answer:
 
 
 def _pidof(phone: Phone, words: list[str]) -> Answer:
-    known = any(name in word for word in words for name in phone.running)
-    return said("4242\n") if known else Answer(code=1)
+    running = any(name in word for word in words for name in phone.running)
+    return output("4242\n") if running else Answer(code=1)
 
 
 def _ps(phone: Phone, words: list[str]) -> Answer:
-    return said("USER PID NAME\n" + "".join(f"u0_a1 4242 {name}\n" for name in sorted(phone.running)))
+    return output("USER PID NAME\n" + "".join(f"u0_a1 4242 {name}\n" for name in sorted(phone.running)))
 
 
 async def _logcat(phone: Phone, words: list[str]) -> Answer:

@@ -1,4 +1,4 @@
-"""Shell commands for the screen: input, screencap, uiautomator and wm."""
+"""Shell commands for the screen (input, screencap, uiautomator and wm), and what any command leaves behind."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from prill.testing.android import draw
 from prill.testing.android.phone import APPIUM_SETTINGS, UIA2, Phone
 
-# What a shell command leaves behind.
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Its standard output, standard error and exit code."""
+    """Standard output, standard error and exit code of a command."""
 
     out: bytes = b""
     err: bytes = b""
@@ -23,7 +21,7 @@ class Answer:
 NOTHING = Answer()
 
 
-def said(text: str) -> Answer:
+def output(text: str) -> Answer:
     """It worked and printed this."""
     return Answer(text.encode())
 
@@ -39,14 +37,8 @@ KEYS = {
     "MENU": 82, "ESCAPE": 111, "FORWARD_DEL": 112, "CTRL_LEFT": 113, "MOVE_HOME": 122, "MOVE_END": 123, "NUMPAD_ENTER": 160,
     "APP_SWITCH": 187, "WAKEUP": 224, "PASTE": 279,
 }  # fmt: skip
-
-
 KEYS |= {str(digit): 7 + digit for digit in range(10)}
-
-
 KEYS |= {chr(ord("A") + number): 29 + number for number in range(26)}
-
-
 LAST_KEY = 316
 CTRL = 0x1000  # the bit of a key event's meta state
 _UTF7 = re.compile("&([A-Za-z0-9+,]*)-")
@@ -164,13 +156,13 @@ def uiautomator(phone: Phone, words: list[str]) -> Answer:
     tree, name = draw.dump(phone.screen), names[0] if names else "/sdcard/window_dump.xml"
     done = f"UI hierchary dumped to: {name}\n"
     if name == "/dev/tty":
-        return said(tree + done)
+        return output(tree + done)
     phone.files[name] = tree.encode()
-    return said(done)
+    return output(done)
 
 
 def wm(phone: Phone, words: list[str]) -> Answer:
     """The `wm` command."""
     width, height = phone.screen.size
     facts = {"size": f"Physical size: {width}x{height}\n", "density": "Physical density: 320\n"}
-    return said(facts[words[0]]) if words and words[0] in facts else failed("Unknown command\n")
+    return output(facts[words[0]]) if words and words[0] in facts else failed("Unknown command\n")

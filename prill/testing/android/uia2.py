@@ -1,4 +1,7 @@
-"""The HTTP server that UiAutomator2 runs on a phone, as Appium's driver uses it."""
+"""The HTTP server that UiAutomator2 runs on a phone, as Appium's driver uses it.
+
+An element's id is its name and place, so that an element which has moved or gone is stale, as on a real phone.
+"""
 
 from __future__ import annotations
 
@@ -14,111 +17,14 @@ from prill.testing.android.screen import Widget, flat
 from prill.testing.android.touch import CTRL, press
 from prill.testing.android.wire import Hangup, Request, first_of, http, read_request, until
 
-# UiAutomator2's answers about single elements: found by a locator, asked, clicked and written to.
-#
-# An element's id is its name and place, so that an element which has moved or gone is stale, as on a real phone.
-
-
 Status = tuple[int, object]
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the W3C key of an element reference
 KEYS = {"\ue007": 66, "\ue006": 66, "\ue003": 67, "\ue017": 112}  # of W3C: Return, Enter, Backspace, Delete
 _SELECTOR = re.compile(r"\.(text|resourceId|description|className|focused)\((?:\"([^\"]*)\"|true)\)")
 _STRATEGIES = {"id": "resourceId", "accessibility id": "description", "class name": "className"}
-
-
-def value(content: object) -> Status:
-    """A good answer."""
-    return 200, {"sessionId": "fake", "value": content}
-
-
-def error(kind: str, message: str, status: int = 404) -> Status:
-    """A bad answer: one of the W3C error codes."""
-    return status, {"sessionId": "fake", "value": {"error": kind, "message": message, "stacktrace": ""}}
-
-
-def answer(phone: Phone, request: Request, path: str) -> Status:
-    """The answer to a request below /element or /elements."""
-    parts = path.strip("/").split("/")
-    every = flat(phone.screen.widgets())
-    if parts == ["elements"]:
-        return value([_reference(one) for one in _found(every, request.body)])
-    if parts in (["element"], ["element", "active"]):
-        found = _found(every, request.body) if parts == ["element"] else [one for one in every if one.focused]
-        return value(_reference(found[0])) if found else error("no such element", "An element could not be located")
-    widget = next((one for one in every if _id(one) == parts[1]), None)
-    if widget is None:
-        return error("stale element reference", "The element is not on the screen any more")
-    return _asked(phone, widget, "/".join(parts[2:]), request.body)
-
-
-def write(phone: Phone, text: str) -> None:
-    """Types a text in which W3C key characters are keys."""
-    for part in re.split(f"([{''.join(KEYS)}])", text):
-        if part in KEYS:
-            press(phone, KEYS[part])
-        else:
-            phone.screen.type(part)
-
-
-def text_of(body: dict[str, object]) -> str:
-    """The text that a request wants typed: a string, or a list of characters in older clients."""
-    text, characters = body.get("text"), body.get("value")
-    if isinstance(text, str):
-        return text
-    return "".join(map(str, characters)) if isinstance(characters, list) else ""
-
-
-def _asked(phone: Phone, widget: Widget, what: str, body: dict[str, object]) -> Status:
-    left, top, right, bottom = widget.box
-    facts: dict[str, object] = {
-        "text": widget.text,
-        "name": widget.description,
-        "attribute/checked": str(bool(widget.checked)).lower(),
-        "attribute/focused": str(widget.focused).lower(),
-        "attribute/displayed": "true",
-        "rect": {"x": left, "y": top, "width": right - left, "height": bottom - top},
-    }
-    if what in facts:
-        return value(facts[what])
-    if what not in ("click", "value", "clear"):
-        return error("unknown command", what)
-    if widget.act is not None:
-        widget.act()
-    phone.screen.selected = bool(phone.screen.focus) and (what == "clear" or bool(body.get("replace")))
-    if what == "clear":
-        phone.screen.erase()
-    elif what == "value":
-        write(phone, text_of(body))
-    phone.changed()
-    return value(None)
-
-
-def _found(every: list[Widget], body: dict[str, object]) -> list[Widget]:
-    using, wanted = str(body.get("strategy") or body.get("using")), str(body.get("selector") or body.get("value"))
-    pairs = [(_STRATEGIES[using], wanted)] if using in _STRATEGIES else _SELECTOR.findall(wanted)
-    return [one for one in every if pairs and all(_fits(one, kind, text) for kind, text in pairs)]
-
-
-def _fits(widget: Widget, kind: str, wanted: str) -> bool:
-    if kind == "focused":
-        return widget.focused
-    if kind == "resourceId":
-        return widget.name == wanted.rpartition("/")[2]
-    facts = {"text": widget.text, "description": widget.description, "className": f"android.widget.{widget.kind}"}
-    return facts[kind] == wanted
-
-
-def _reference(widget: Widget) -> dict[str, str]:
-    return {ELEMENT: _id(widget)}
-
-
-def _id(widget: Widget) -> str:
-    return "-".join((widget.name, *map(str, widget.box)))
-
-
 DEVICE_PORT = 6790
 # What a session's start asks for: a crash waits for the first use after it.
-OF_THE_START = (
+SESSION_START = (
     "/status",
     "/session",
     "/appium/device/info",
@@ -158,7 +64,7 @@ class Server:
         if self.over():
             self._end(crashed=phone.crashed)
             raise Hangup
-        if phone.fault in ("crash", "crash-always") and request.method != "DELETE" and not path.startswith(OF_THE_START):
+        if phone.fault in ("crash", "crash-always") and request.method != "DELETE" and not path.startswith(SESSION_START):
             phone.fault = "none" if phone.fault == "crash" else "crash-always"
             self._end(crashed=True)
             raise Hangup
@@ -254,3 +160,96 @@ def _numbers(record: object, *names: str) -> tuple[float, ...]:
     if not isinstance(record, dict):
         raise TypeError("an object is missing")
     return tuple(float(record[name]) for name in names)
+
+
+# Single elements
+
+
+def value(content: object) -> Status:
+    """A good answer."""
+    return 200, {"sessionId": "fake", "value": content}
+
+
+def error(kind: str, message: str, status: int = 404) -> Status:
+    """A bad answer: one of the W3C error codes."""
+    return status, {"sessionId": "fake", "value": {"error": kind, "message": message, "stacktrace": ""}}
+
+
+def answer(phone: Phone, request: Request, path: str) -> Status:
+    """The answer to a request below /element or /elements."""
+    parts = path.strip("/").split("/")
+    widgets = flat(phone.screen.widgets())
+    if parts == ["elements"]:
+        return value([_reference(one) for one in _found(widgets, request.body)])
+    if parts in (["element"], ["element", "active"]):
+        found = _found(widgets, request.body) if parts == ["element"] else [one for one in widgets if one.focused]
+        return value(_reference(found[0])) if found else error("no such element", "An element could not be located")
+    widget = next((one for one in widgets if _id(one) == parts[1]), None)
+    if widget is None:
+        return error("stale element reference", "The element is not on the screen any more")
+    return _asked(phone, widget, "/".join(parts[2:]), request.body)
+
+
+def write(phone: Phone, text: str) -> None:
+    """Types a text in which W3C key characters are keys."""
+    for part in re.split(f"([{''.join(KEYS)}])", text):
+        if part in KEYS:
+            press(phone, KEYS[part])
+        else:
+            phone.screen.type(part)
+
+
+def text_of(body: dict[str, object]) -> str:
+    """The text that a request wants typed: a string, or a list of characters in older clients."""
+    text, characters = body.get("text"), body.get("value")
+    if isinstance(text, str):
+        return text
+    return "".join(map(str, characters)) if isinstance(characters, list) else ""
+
+
+def _asked(phone: Phone, widget: Widget, what: str, body: dict[str, object]) -> Status:
+    left, top, right, bottom = widget.box
+    facts: dict[str, object] = {
+        "text": widget.text,
+        "name": widget.description,
+        "attribute/checked": str(bool(widget.checked)).lower(),
+        "attribute/focused": str(widget.focused).lower(),
+        "attribute/displayed": "true",
+        "rect": {"x": left, "y": top, "width": right - left, "height": bottom - top},
+    }
+    if what in facts:
+        return value(facts[what])
+    if what not in ("click", "value", "clear"):
+        return error("unknown command", what)
+    if widget.act is not None:
+        widget.act()
+    phone.screen.selected = bool(phone.screen.focus) and (what == "clear" or bool(body.get("replace")))
+    if what == "clear":
+        phone.screen.erase()
+    elif what == "value":
+        write(phone, text_of(body))
+    phone.changed()
+    return value(None)
+
+
+def _found(widgets: list[Widget], body: dict[str, object]) -> list[Widget]:
+    using, locator = str(body.get("strategy") or body.get("using")), str(body.get("selector") or body.get("value"))
+    pairs = [(_STRATEGIES[using], locator)] if using in _STRATEGIES else _SELECTOR.findall(locator)
+    return [one for one in widgets if pairs and all(_fits(one, kind, text) for kind, text in pairs)]
+
+
+def _fits(widget: Widget, kind: str, locator: str) -> bool:
+    if kind == "focused":
+        return widget.focused
+    if kind == "resourceId":
+        return widget.name == locator.rpartition("/")[2]
+    facts = {"text": widget.text, "description": widget.description, "className": f"android.widget.{widget.kind}"}
+    return facts[kind] == locator
+
+
+def _reference(widget: Widget) -> dict[str, str]:
+    return {ELEMENT: _id(widget)}
+
+
+def _id(widget: Widget) -> str:
+    return "-".join((widget.name, *map(str, widget.box)))

@@ -74,9 +74,9 @@ def settings() -> list[tuple[str, type, str, float | int | bool | str]]:
     return [(f.name, hints[f.name].__origin__, hints[f.name].__metadata__[0], getattr(plain, f.name)) for f in fields(Faults)]
 
 
-def fate(faults: Faults, prompt: str, asked: int) -> tuple[str, float]:
-    """What happens to the `asked`-th request with this prompt: one of FAULTS or "ok", and a draw in [0, 1) for its details."""
-    outcome, detail = _draws(f"{faults.seed} {prompt} {asked}")
+def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
+    """What happens to the `count`-th request with this prompt: one of FAULTS or "ok", and a draw in [0, 1) for its details."""
+    outcome, detail = _random_pair(f"{faults.seed} {prompt} {count}")
     for name in FAULTS:
         outcome -= getattr(faults, name)
         if outcome < 0:
@@ -88,14 +88,14 @@ def marked_truth(text: str) -> str:
     """The verdict that a text asks for by `truth=success` or `truth=failure`; without a mark, one drawn from its hash."""
     if mark := _MARK.search(text):
         return mark[1]
-    return "success" if _draws(text)[0] < 0.5 else "failure"
+    return "success" if _random_pair(text)[0] < 0.5 else "failure"
 
 
 def certainty(text: str) -> float:
     """The probability that the log-probabilities of a reply give to its verdict, for the user's text: 0.75 to 0.95."""
-    return 0.75 + 0.2 * _draws(text)[1]
+    return 0.75 + 0.2 * _random_pair(text)[1]
 
 
-def _draws(key: str) -> tuple[float, float]:
+def _random_pair(key: str) -> tuple[float, float]:
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     return int.from_bytes(digest[:8]) / 2**64, int.from_bytes(digest[8:]) / 2**64

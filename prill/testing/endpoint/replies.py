@@ -1,4 +1,4 @@
-"""The handlers of the mock server and what they count."""
+"""The handlers of the mock server: what they read of a request, why they refuse one, what they answer, and what they count."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-# What the mock server says: the text of a reply, its tokens with log-probabilities, and the body around them.
-
-
 OPPOSITE = {"success": "failure", "failure": "success"}
 # The other verdict is named on purpose: whoever reads words instead of the verdict, or half a reply, is caught.
 THOUGHTS = {
@@ -41,94 +38,6 @@ GARBAGE = (
 CHARS_PER_TOKEN = 4
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
-
-
-def tokens_of(text: str) -> int:
-    """The mock's count of tokens: one for four characters."""
-    return len(text) // CHARS_PER_TOKEN + 1
-
-
-def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None) -> str:
-    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for one, else tagged lines."""
-    thoughts = THOUGHTS.get(truth, "because the last screen shows it")
-    thoughts = (thoughts + " and so on" * faults.thought_tokens)[: max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)]
-    kind = "text" if form is None or faults.ignore_format else form.get("type")
-    if kind == "json_schema" and form is not None:
-        return _encode(_filled(form["json_schema"].get("schema", {}), word, thoughts)).decode()
-    if kind == "json_object":
-        return _encode({"thoughts": thoughts, "status": word}).decode()
-    return f"Thoughts: {thoughts}\nStatus: {word}"
-
-
-def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
-    if "anyOf" in schema:
-        return _filled(next(part for part in schema["anyOf"] if part.get("type") != "null"), word, thoughts)
-    if "enum" in schema:
-        return word if word in schema["enum"] or word == "unsuccessful" else schema["enum"][0]
-    kind = schema.get("type")
-    empty: dict[str, Callable[[], object]] = {
-        "object": lambda: {name: _filled(part, word, thoughts) for name, part in schema.get("properties", {}).items()},
-        "array": lambda: [_filled(schema.get("items", {}), word, thoughts)],
-        "boolean": lambda: word == "success",
-        "number": lambda: 1.0 if word == "success" else 0.25,
-        "integer": lambda: 1,
-    }
-    return empty.get(str(kind), lambda: thoughts)()
-
-
-def logprobs_of(text: str, word: str, asked: str, alternatives: int) -> dict[str, Any]:
-    """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word and its first four letters.
-
-    The opposite verdict has what is left but for a thousandth, which goes to a token that begins no verdict.
-    """
-    pieces = _TOKEN.findall(text)
-    place = max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
-    content = []
-    for i, piece in enumerate(pieces):
-        top = {piece: 0.999}
-        if i == place and word in OPPOSITE:
-            space, p = piece[: -len(word)], certainty(asked)
-            top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
-        entries = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()]
-        content.append({**entries[0], "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives]})
-    return {"content": content}
-
-
-def completion(
-    text: str | None,
-    *,
-    model: str,
-    prompt_tokens: int,
-    finish: str = "stop",
-    refusal: str | None = None,
-    logprobs: dict[str, Any] | None = None,
-) -> bytes:
-    """The body of a 200 answer."""
-    reply_tokens = tokens_of(text or "")
-    return b"".join(
-        (
-            b'{"id":"chatcmpl-mock","object":"chat.completion","created":1700000000,"model":',
-            _encode(model),
-            b',"choices":[{"index":0,"message":{"role":"assistant","content":',
-            _encode(text),
-            b',"refusal":',
-            _encode(refusal),
-            b'},"finish_reason":"%b","logprobs":' % finish.encode(),
-            _encode(logprobs),
-            b'}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
-            % (prompt_tokens, reply_tokens, prompt_tokens + reply_tokens),
-        )
-    )
-
-
-def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:
-    """The body of an error in OpenAI's form."""
-    return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})
-
-
-# What the mock server reads of a request, and why it may refuse one before any model would see it.
-
-
 # A 1280x720 picture at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512 pixels.
 TOKENS_PER_IMAGE = 1105
 NO_IMAGES = (
@@ -136,6 +45,11 @@ NO_IMAGES = (
     "At most 0 image(s) may be provided in one prompt.",  # vLLM
     "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",  # llama.cpp
 )
+# What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
+_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
+LARGEST_BODY = 256 * 2**20
+_COUNTED = ("requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "outcomes", "prompts")
+_HTML = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
 
 
 @dataclass(frozen=True)
@@ -173,13 +87,13 @@ class Prompt:
     """The prompt of a request: its hash, the text of its first user message, its length, its number of images."""
 
     hash: str
-    asked: str
+    user_text: str
     tokens: int
     images: int
 
 
 @dataclass(frozen=True)
-class Refused:
+class Rejection:
     """An answer of status 4xx and what /stats calls it."""
 
     status: int
@@ -188,79 +102,12 @@ class Refused:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-# What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
-_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
-decode_request = msgspec.json.Decoder(Request).decode
-_turns = msgspec.json.Decoder(list[Turn]).decode
-
-
-def read_prompt(request: Request) -> Prompt:
-    """The prompt of a request."""
-    raw = bytes(request.messages)
-    if code := _CODE.search(raw):
-        raw = raw.replace(code[1], b"")
-    asked: str | None = None
-    tokens = images = 0
-    for turn in _turns(raw):
-        parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
-        text = "\n".join(part.text for part in parts if part.type == "text")
-        pictures = sum(part.type == "image_url" for part in parts)
-        tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
-        images += pictures
-        if turn.role == "user" and asked is None:
-            asked = text
-    return Prompt(hashlib.blake2b(raw, digest_size=8).hexdigest(), asked or "", tokens, images)
-
-
-def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Refused | None:
-    """Why this server will never take this request; None when it may."""
-
-    def bad(outcome: str, message: str, param: str | None = None, code: str | None = None) -> Refused:
-        return Refused(400, outcome, problem(message, param=param, code=code))
-
-    form = (request.response_format or {}).get("type")
-    if faults.refuse_key:
-        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
-        return Refused(401, "refuse_key", problem(words, code="invalid_api_key"))
-    if faults.unknown_model:
-        words = f"The model `{request.model}` does not exist or you do not have access to it."
-        return Refused(404, "unknown_model", problem(words, code="model_not_found"))
-    if faults.no_images and prompt.images:
-        return bad("no_images", NO_IMAGES[int(prompt.hash, 16) % len(NO_IMAGES)])
-    for name, refused in (("json_schema", faults.no_json_schema), ("json_object", faults.no_json_object)):
-        if refused and form == name:
-            words = f"Invalid parameter: 'response_format' of type '{name}' is not supported with this model."
-            return bad(f"no_{name}", words, "response_format")
-    if faults.no_temperature and request.temperature not in (None, 1):
-        words = (
-            f"Unsupported value: 'temperature' does not support {request.temperature:g} with this model: only 1, its default."
-        )
-        return bad("no_temperature", words, "temperature", "unsupported_value")
-    if faults.no_max_tokens and request.max_tokens is not None:
-        words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-        return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
-    if faults.no_logprobs and request.logprobs:
-        return bad("no_logprobs", "'logprobs' is not supported with this model.", "logprobs", "unsupported_parameter")
-    if faults.context and prompt.tokens > faults.context:
-        words = (
-            f"This model's maximum context length is {faults.context} tokens. However, your messages resulted in "
-            f"{prompt.tokens} tokens. Please reduce the length of the messages."
-        )
-        return bad("context", words, "messages", "context_length_exceeded")
-    return None
-
-
-LARGEST_BODY = 256 * 2**20
-_COUNTED = ("requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "outcomes", "prompts")
-_HTML = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
-
-
 class MockEndpoint:
     """One model behind an OpenAI-compatible interface."""
 
     def __init__(self, faults: Faults) -> None:
         self.faults = faults
-        self.truth = function_named(faults.truth)
+        self.truth = import_function(faults.truth)
         self.requests = self.in_flight = self.peak_in_flight = 0
         self.images = self.prompt_tokens = self.completion_tokens = 0
         self.outcomes: Counter[str] = Counter()
@@ -301,11 +148,11 @@ class MockEndpoint:
             request = decode_request(await http.read())
             prompt = read_prompt(request)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return self._refused(Refused(400, "malformed", problem(f"We could not parse the body of your request: {error}")))
+            return self._reject(Rejection(400, "malformed", problem(f"We could not parse the body of your request: {error}")))
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        if (refused := refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
-            return self._refused(refused)
+        if (rejection := refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
+            return self._reject(rejection)
         self.outcomes[outcome] += 1
         await asyncio.sleep(self.faults.stall_seconds if outcome == "stall" else self.faults.latency)
         if outcome in ("stall", "drop"):
@@ -318,19 +165,19 @@ class MockEndpoint:
             return _json(200, _HTML, content_type="text/html")
         return _json(200, self._answer(request, prompt, outcome, detail))
 
-    def _limited(self, outcome: str) -> Refused | None:
+    def _limited(self, outcome: str) -> Rejection | None:
         crowded = 0 < self.faults.slots < self.in_flight
         if not crowded and outcome != "rate_limit":
             return None
         body = problem("Rate limit reached. Please try again later.", kind="requests", code="rate_limit_exceeded")
-        return Refused(429, "slots" if crowded else "rate_limit", body, {"Retry-After": f"{self.faults.retry_after:g}"})
+        return Rejection(429, "slots" if crowded else "rate_limit", body, {"Retry-After": f"{self.faults.retry_after:g}"})
 
-    def _refused(self, refused: Refused) -> web.Response:
-        self.outcomes[refused.outcome] += 1
-        return _json(refused.status, refused.body, headers=refused.headers)
+    def _reject(self, rejection: Rejection) -> web.Response:
+        self.outcomes[rejection.outcome] += 1
+        return _json(rejection.status, rejection.body, headers=rejection.headers)
 
     def _answer(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> bytes:
-        truth = self.truth(prompt.asked)
+        truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         text: str | None = reply_text(self.faults, word, truth, request.response_format)
         finish, refusal, half = "stop", None, detail < 0.5
@@ -349,7 +196,7 @@ class MockEndpoint:
             text, finish = text[:limit], "length"
         logprobs = None
         if request.logprobs and text:
-            logprobs = logprobs_of(text, truth, prompt.asked, request.top_logprobs or 0)
+            logprobs = logprobs_of(text, truth, prompt.user_text, request.top_logprobs or 0)
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
         self.completion_tokens += tokens_of(text or "")
@@ -358,16 +205,16 @@ class MockEndpoint:
         )
 
 
-def function_named(place: str) -> Callable[[str], str]:
+def import_function(place: str) -> Callable[[str], str]:
     """The function that `module:name` means; raises UsageError when there is none."""
     module, _, name = place.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"truth {place!r} is not a module:function that can be imported ({error})") from None
-    if not callable(found):
+    if not callable(function):
         raise UsageError(f"truth {place!r} is not a function")
-    return lambda text: str(found(text))
+    return lambda text: str(function(text))
 
 
 def _json(
@@ -376,3 +223,152 @@ def _json(
     from aiohttp import web
 
     return web.Response(status=status, body=body, content_type=content_type, headers=headers)
+
+
+decode_request = msgspec.json.Decoder(Request).decode
+_turns = msgspec.json.Decoder(list[Turn]).decode
+
+
+# Requests
+
+
+def read_prompt(request: Request) -> Prompt:
+    """The prompt of a request."""
+    raw = bytes(request.messages)
+    if code := _CODE.search(raw):
+        raw = raw.replace(code[1], b"")
+    user_text: str | None = None
+    tokens = images = 0
+    for turn in _turns(raw):
+        parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
+        text = "\n".join(part.text for part in parts if part.type == "text")
+        pictures = sum(part.type == "image_url" for part in parts)
+        tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
+        images += pictures
+        if turn.role == "user" and user_text is None:
+            user_text = text
+    return Prompt(hashlib.blake2b(raw, digest_size=8).hexdigest(), user_text or "", tokens, images)
+
+
+def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
+    """Why this server will never take this request; None when it may."""
+
+    def bad(outcome: str, message: str, param: str | None = None, code: str | None = None) -> Rejection:
+        return Rejection(400, outcome, problem(message, param=param, code=code))
+
+    form = (request.response_format or {}).get("type")
+    if faults.refuse_key:
+        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
+        return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
+    if faults.unknown_model:
+        words = f"The model `{request.model}` does not exist or you do not have access to it."
+        return Rejection(404, "unknown_model", problem(words, code="model_not_found"))
+    if faults.no_images and prompt.images:
+        return bad("no_images", NO_IMAGES[int(prompt.hash, 16) % len(NO_IMAGES)])
+    for name, rejection in (("json_schema", faults.no_json_schema), ("json_object", faults.no_json_object)):
+        if rejection and form == name:
+            words = f"Invalid parameter: 'response_format' of type '{name}' is not supported with this model."
+            return bad(f"no_{name}", words, "response_format")
+    if faults.no_temperature and request.temperature not in (None, 1):
+        words = (
+            f"Unsupported value: 'temperature' does not support {request.temperature:g} with this model: only 1, its default."
+        )
+        return bad("no_temperature", words, "temperature", "unsupported_value")
+    if faults.no_max_tokens and request.max_tokens is not None:
+        words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+        return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
+    if faults.no_logprobs and request.logprobs:
+        return bad("no_logprobs", "'logprobs' is not supported with this model.", "logprobs", "unsupported_parameter")
+    if faults.context and prompt.tokens > faults.context:
+        words = (
+            f"This model's maximum context length is {faults.context} tokens. However, your messages resulted in "
+            f"{prompt.tokens} tokens. Please reduce the length of the messages."
+        )
+        return bad("context", words, "messages", "context_length_exceeded")
+    return None
+
+
+# Replies
+
+
+def tokens_of(text: str) -> int:
+    """The mock's count of tokens: one for four characters."""
+    return len(text) // CHARS_PER_TOKEN + 1
+
+
+def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None) -> str:
+    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for one, else tagged lines."""
+    thoughts = THOUGHTS.get(truth, "because the last screen shows it")
+    thoughts = (thoughts + " and so on" * faults.thought_tokens)[: max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)]
+    kind = "text" if form is None or faults.ignore_format else form.get("type")
+    if kind == "json_schema" and form is not None:
+        return _encode(_filled(form["json_schema"].get("schema", {}), word, thoughts)).decode()
+    if kind == "json_object":
+        return _encode({"thoughts": thoughts, "status": word}).decode()
+    return f"Thoughts: {thoughts}\nStatus: {word}"
+
+
+def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
+    if "anyOf" in schema:
+        return _filled(next(part for part in schema["anyOf"] if part.get("type") != "null"), word, thoughts)
+    if "enum" in schema:
+        return word if word in schema["enum"] or word == "unsuccessful" else schema["enum"][0]
+    kind = schema.get("type")
+    empty: dict[str, Callable[[], object]] = {
+        "object": lambda: {name: _filled(part, word, thoughts) for name, part in schema.get("properties", {}).items()},
+        "array": lambda: [_filled(schema.get("items", {}), word, thoughts)],
+        "boolean": lambda: word == "success",
+        "number": lambda: 1.0 if word == "success" else 0.25,
+        "integer": lambda: 1,
+    }
+    return empty.get(str(kind), lambda: thoughts)()
+
+
+def logprobs_of(text: str, word: str, user_text: str, alternatives: int) -> dict[str, Any]:
+    """The `logprobs` object of a reply. At the verdict, `certainty(asked)` is shared by the word and its first four letters.
+
+    The opposite verdict has what is left but for a thousandth, which goes to a token that begins no verdict.
+    """
+    pieces = _TOKEN.findall(text)
+    place = max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
+    content = []
+    for i, piece in enumerate(pieces):
+        top = {piece: 0.999}
+        if i == place and word in OPPOSITE:
+            space, p = piece[: -len(word)], certainty(user_text)
+            top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
+        entries = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()]
+        content.append({**entries[0], "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives]})
+    return {"content": content}
+
+
+def completion(
+    text: str | None,
+    *,
+    model: str,
+    prompt_tokens: int,
+    finish: str = "stop",
+    refusal: str | None = None,
+    logprobs: dict[str, Any] | None = None,
+) -> bytes:
+    """The body of a 200 answer."""
+    reply_tokens = tokens_of(text or "")
+    return b"".join(
+        (
+            b'{"id":"chatcmpl-mock","object":"chat.completion","created":1700000000,"model":',
+            _encode(model),
+            b',"choices":[{"index":0,"message":{"role":"assistant","content":',
+            _encode(text),
+            b',"refusal":',
+            _encode(refusal),
+            b'},"finish_reason":"%b","logprobs":' % finish.encode(),
+            _encode(logprobs),
+            b'}],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
+            % (prompt_tokens, reply_tokens, prompt_tokens + reply_tokens),
+        )
+    )
+
+
+def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:
+    """The body of an error in OpenAI's form."""
+    return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})

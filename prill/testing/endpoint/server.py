@@ -68,10 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.add_argument(flag, action="store_true", help=meaning)
         else:
             parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__, help=f"{meaning} (default: {default})")
-    chosen = vars(parser.parse_args(arguments))
-    port, until_eof = chosen.pop("port"), chosen.pop("until_eof")
+    options = vars(parser.parse_args(arguments))
+    port, until_eof = options.pop("port"), options.pop("until_eof")
     try:
-        asyncio.run(serve(Faults(**chosen), port, until_eof=until_eof))
+        asyncio.run(serve(Faults(**options), port, until_eof=until_eof))
     except (UsageError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

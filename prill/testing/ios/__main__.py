@@ -113,7 +113,7 @@ def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) 
             return 1
         simulator = devices.clone(udid, DeviceSet(args.clone_destination_set) if args.clone_destination_set else devices)
     elif name == "delete":
-        for target in [found.udid for found in devices.all()] if udid == "all" else [udid]:
+        for target in [simulator.udid for simulator in devices.all()] if udid == "all" else [udid]:
             devices.delete(target)
         return 0
     elif name == "erase":

@@ -22,9 +22,9 @@ class FakeSimulators:
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self._devices = DeviceSet(self.folder)
-        known = self._devices.all()
+        simulators = self._devices.all()
         for name in names:
-            if not any(simulator.name == name for simulator in known):
+            if not any(simulator.name == name for simulator in simulators):
                 self._devices.put(Simulator(udid=new_udid(), name=name))
         udids = {simulator.name: simulator.udid for simulator in self._devices.all()}
         self.udids = tuple(udids[name] for name in names)

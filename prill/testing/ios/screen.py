@@ -147,9 +147,9 @@ def picture(simulator: Simulator) -> bytes:
         if widget.type == "CheckBox":
             knob = (x + width - 60 * scale, y + 15 * scale, x + width, y + 50 * scale)
             draw.rounded_rectangle(knob, radius=17 * scale, fill="#34c759" if widget.value == "1" else "#cccccc")
-        shown = widget.value or widget.label if widget.type in ("TextField", "Slider") else widget.label
+        text = widget.value or widget.label if widget.type in ("TextField", "Slider") else widget.label
         size = 28 if widget.type == "Heading" else 18
-        draw.text((x + 10 * scale, y + height / 2), shown or "", fill="black", font_size=size * scale, anchor="lm")
+        draw.text((x + 10 * scale, y + height / 2), text or "", fill="black", font_size=size * scale, anchor="lm")
     packed = io.BytesIO()
     image.save(packed, "PNG", compress_level=1)
     return packed.getvalue()

@@ -90,20 +90,20 @@ class Service:
         import idb.grpc.idb_pb2 as pb
 
         await stream.recv_message()
-        told = self._devices.read(self._udid)
+        simulator = self._devices.read(self._udid)
         size = pb.ScreenDimensions(
-            width=told.width * told.density,
-            height=told.height * told.density,
-            density=told.density,
-            width_points=told.width,
-            height_points=told.height,
+            width=simulator.width * simulator.density,
+            height=simulator.height * simulator.density,
+            density=simulator.density,
+            width_points=simulator.width,
+            height_points=simulator.height,
         )
         description = pb.TargetDescription(
-            udid=told.udid,
-            name=told.name,
-            state=told.state,
+            udid=simulator.udid,
+            name=simulator.name,
+            state=simulator.state,
             target_type="simulator",
-            os_version=told.os_version,
+            os_version=simulator.os_version,
             architecture="arm64",
             screen_dimensions=None if stream.fault == "empty" else size,
         )
@@ -127,18 +127,18 @@ class Service:
     async def _accessibility(self, stream: Any) -> None:
         import idb.grpc.idb_pb2 as pb
 
-        asked = await stream.recv_message()
-        told = accessibility(screen(self._booted()), asked.format == pb.AccessibilityInfoRequest.NESTED)
-        text = {"garbage": "}{", "empty": json.dumps([])}.get(stream.fault, told)
+        request = await stream.recv_message()
+        tree = accessibility(screen(self._booted()), request.format == pb.AccessibilityInfoRequest.NESTED)
+        text = {"garbage": "}{", "empty": json.dumps([])}.get(stream.fault, tree)
         await stream.send_message(pb.AccessibilityInfoResponse(json=text))
 
     async def _location(self, stream: Any) -> None:
         import idb.grpc.idb_pb2 as pb
 
-        asked = (await stream.recv_message()).location
+        location = (await stream.recv_message()).location
         with self._devices.change(self._udid) as simulator:
-            simulator.location = (asked.latitude, asked.longitude)
-        self._note(f"location {asked.latitude:g} {asked.longitude:g}")
+            simulator.location = (location.latitude, location.longitude)
+        self._note(f"location {location.latitude:g} {location.longitude:g}")
         await stream.send_message(pb.SetLocationResponse())
 
     async def _open_url(self, stream: Any) -> None:

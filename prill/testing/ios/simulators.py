@@ -57,8 +57,8 @@ class Simulator(msgspec.Struct, kw_only=True):
 
     def description(self) -> str:
         """The line that the companion prints for it."""
-        shown = {"udid": self.udid, "name": self.name, "model": self.name, "state": self.state, "type": "simulator"}
-        return json.dumps({**shown, "os_version": self.os_version, "architecture": "arm64"})
+        facts = {"udid": self.udid, "name": self.name, "model": self.name, "state": self.state, "type": "simulator"}
+        return json.dumps({**facts, "os_version": self.os_version, "architecture": "arm64"})
 
 
 class DeviceSet:
@@ -69,13 +69,13 @@ class DeviceSet:
 
     def all(self) -> list[Simulator]:
         """Every simulator, by name."""
-        found = []
+        simulators = []
         for path in self.folder.glob("*.sim"):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=Simulator))
+                simulators.append(msgspec.json.decode(path.read_bytes(), type=Simulator))
             except FileNotFoundError:
                 continue
-        return sorted(found, key=lambda simulator: (simulator.name, simulator.udid))
+        return sorted(simulators, key=lambda simulator: (simulator.name, simulator.udid))
 
     def read(self, udid: str) -> Simulator:
         """One of them. Raises NoSimulator."""

@@ -23,12 +23,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--port", type=int, default=0, help="the shop's; the others take the next two (default: 0, any)")
     parser.add_argument("--reset-token", default=None, help="what a reset must know (default: drawn by chance)")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     signals = {signal.SIGINT, signal.SIGTERM}
     # Blocked before the thread starts, which inherits that: they then wait for sigwait and interrupt nothing.
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
-        with Shop(port=chosen.port, reset_token=chosen.reset_token) as shop:
+        with Shop(port=options.port, reset_token=options.reset_token) as shop:
             for name, address in shop.environ.items():
                 print(f"export {name}={address}")
             print(f"# reset: {shop.reset_url}", flush=True)

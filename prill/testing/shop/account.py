@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from html import escape
 
-from prill.testing.shop.pages import Answer, Ask, Refused, Route, button_form, field, redirect, shop_page, table, whole
+from prill.testing.shop.pages import (
+    PageError,
+    Request,
+    Response,
+    Route,
+    button_form,
+    field,
+    redirect,
+    shop_page,
+    table,
+    whole_number,
+)
 from prill.testing.shop.store import SHIPPING, Address, Order, Product, Store, money
 
 _ADDRESS = {
@@ -17,151 +28,157 @@ _ADDRESS = {
 }
 
 
-def login_page(ask: Ask, said: str = "") -> Answer:
+def login_page(request: Request, message: str = "") -> Response:
     """The form, or the account of who is signed in already."""
-    if ask.user is not None:
+    if request.user is not None:
         return redirect("/customer/account/")
-    wrong = f'<p class="wrong" role="alert">{escape(said)}</p>' if said else ""
+    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Email", "login[username]", kind="email") + field("Password", "login[password]", kind="password")
-    return shop_page(ask, "Customer Login", wrong + button_form("/customer/account/login/", "Sign In", fields))
+    return shop_page(request, "Customer Login", wrong + button_form("/customer/account/login/", "Sign In", fields))
 
 
-def login(ask: Ask) -> Answer:
+def login(request: Request) -> Response:
     """Signs in, or says that it cannot."""
-    token = ask.store.sign_in("shopping", ask.form.get("login[username]", ""), ask.form.get("login[password]", ""))
+    token = request.store.sign_in("shopping", request.form.get("login[username]", ""), request.form.get("login[password]", ""))
     if token is None:
-        return login_page(ask, "The account sign-in was incorrect. Please wait and try again later.")
+        return login_page(request, "The account sign-in was incorrect. Please wait and try again later.")
     return redirect("/customer/account/", token)
 
 
-def logout(ask: Ask) -> Answer:
+def logout(request: Request) -> Response:
     """Signs out."""
-    ask.store.sign_out(ask.session)
+    request.store.sign_out(request.session)
     return redirect("/", "")
 
 
-def account(ask: Ask) -> Answer:
+def account(request: Request) -> Response:
     """Who one is."""
-    who = ask.customer
+    who = request.customer
     body = (
         f'<section class="box"><h2>Contact Information</h2><p>{escape(who.name)}<br>{escape(who.email)}</p></section>'
         f'{_address(who.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
     )
-    return shop_page(ask, "My Account", body)
+    return shop_page(request, "My Account", body)
 
 
-def address(ask: Ask) -> Answer:
+def address(request: Request) -> Response:
     """Where one lives."""
-    body = f'{_address(ask.customer.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
-    return shop_page(ask, "Address Book", body, said="You saved the address." if "said" in ask.query else "")
+    body = f'{_address(request.customer.address)}<p><a href="/customer/address/edit/">Edit Address</a></p>'
+    return shop_page(request, "Address Book", body, message="You saved the address." if "said" in request.query else "")
 
 
-def edit_address(ask: Ask) -> Answer:
+def edit_address(request: Request) -> Response:
     """The form for it."""
-    now = ask.customer.address
+    now = request.customer.address
     fields = "".join(field(label, name, getattr(now, name)) for name, label in _ADDRESS.items())
-    return shop_page(ask, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields))
+    return shop_page(request, "Edit Address", button_form("/customer/address/edit/", "Save Address", fields))
 
 
-def save_address(ask: Ask) -> Answer:
+def save_address(request: Request) -> Response:
     """Takes the new address; only the second line may be empty."""
-    values = {name: ask.form.get(name, "").strip() for name in _ADDRESS}
+    values = {name: request.form.get(name, "").strip() for name in _ADDRESS}
     if missing := [_ADDRESS[name] for name, value in values.items() if not value and name != "street2"]:
-        raise Refused(400, f"{missing[0]} is a required field.")
-    ask.customer.address = Address(**values)
+        raise PageError(400, f"{missing[0]} is a required field.")
+    request.customer.address = Address(**values)
     return redirect("/customer/address/?said=1")
 
 
-def wishes(ask: Ask) -> Answer:
+def wishes(request: Request) -> Response:
     """The wish list."""
-    items = [ask.store.products[sku] for sku in ask.customer.wishes]
+    items = [request.store.products[sku] for sku in request.customer.wishes]
     if not items:
-        return shop_page(ask, "My Wish List", "<p>You have no items in your wish list.</p>")
-    rows = ((_link(it), money(it.price), _remove(it, "/wishlist/remove")) for it in items)
-    return shop_page(ask, "My Wish List", table(("Product", "Price", ""), rows, "Wish list"))
+        return shop_page(request, "My Wish List", "<p>You have no items in your wish list.</p>")
+    rows = ((_link(product), money(product.price), _remove(product, "/wishlist/remove")) for product in items)
+    return shop_page(request, "My Wish List", table(("Product", "Price", ""), rows, "Wish list"))
 
 
-def add_wish(ask: Ask) -> Answer:
+def add_wish(request: Request) -> Response:
     """One more wish."""
-    it = _product(ask)
-    if it.sku not in ask.customer.wishes:
-        ask.customer.wishes.append(it.sku)
+    product = _product(request)
+    if product.sku not in request.customer.wishes:
+        request.customer.wishes.append(product.sku)
     return redirect("/wishlist/")
 
 
-def drop_wish(ask: Ask) -> Answer:
+def drop_wish(request: Request) -> Response:
     """One wish less."""
-    if (sku := _product(ask).sku) in ask.customer.wishes:
-        ask.customer.wishes.remove(sku)
+    if (sku := _product(request).sku) in request.customer.wishes:
+        request.customer.wishes.remove(sku)
     return redirect("/wishlist/")
 
 
-def cart(ask: Ask) -> Answer:
+def cart(request: Request) -> Response:
     """What one is about to buy."""
-    items = _cart(ask)
+    items = _cart(request)
     if not items:
-        return shop_page(ask, "Shopping Cart", "<p>You have no items in your shopping cart.</p>")
+        return shop_page(request, "Shopping Cart", "<p>You have no items in your shopping cart.</p>")
     rows = (
-        (_link(it), money(it.price), str(quantity), money(it.price * quantity), _remove(it, "/checkout/cart/remove"))
-        for it, quantity in items
+        (
+            _link(product),
+            money(product.price),
+            str(quantity),
+            money(product.price * quantity),
+            _remove(product, "/checkout/cart/remove"),
+        )
+        for product, quantity in items
     )
-    total = sum(it.price * quantity for it, quantity in items)
+    total = sum(product.price * quantity for product, quantity in items)
     body = table(("Item", "Price", "Qty", "Subtotal", ""), rows, "Shopping cart")
     body += f'<p>Subtotal: {money(total)}</p><p><a href="/checkout/">Proceed to Checkout</a></p>'
-    return shop_page(ask, "Shopping Cart", body)
+    return shop_page(request, "Shopping Cart", body)
 
 
-def add_to_cart(ask: Ask) -> Answer:
+def add_to_cart(request: Request) -> Response:
     """Some of a product, no more than there are."""
-    it = _product(ask)
-    wanted = ask.customer.cart.get(it.sku, 0) + whole(ask.form.get("qty", "1"), "The quantity", 1)
-    if wanted > it.stock:
-        raise Refused(400, f"The requested quantity of {it.name} is not available.")
-    ask.customer.cart[it.sku] = wanted
+    product = _product(request)
+    quantity = request.customer.cart.get(product.sku, 0) + whole_number(request.form.get("qty", "1"), "The quantity", 1)
+    if quantity > product.stock:
+        raise PageError(400, f"The requested quantity of {product.name} is not available.")
+    request.customer.cart[product.sku] = quantity
     return redirect("/checkout/cart/")
 
 
-def drop_from_cart(ask: Ask) -> Answer:
+def drop_from_cart(request: Request) -> Response:
     """None of a product."""
-    ask.customer.cart.pop(_product(ask).sku, None)
+    request.customer.cart.pop(_product(request).sku, None)
     return redirect("/checkout/cart/")
 
 
-def checkout(ask: Ask) -> Answer:
+def checkout(request: Request) -> Response:
     """The last look before buying."""
-    items = _cart(ask)
+    items = _cart(request)
     if not items:
         return redirect("/checkout/cart/")
-    total = sum(it.price * quantity for it, quantity in items) + SHIPPING
-    lines = "".join(f"<li>{quantity} × {escape(it.name)}</li>" for it, quantity in items)
+    total = sum(product.price * quantity for product, quantity in items) + SHIPPING
+    lines = "".join(f"<li>{quantity} × {escape(product.name)}</li>" for product, quantity in items)
     body = (
-        f"{_address(ask.customer.address)}<ul>{lines}</ul><p>Flat rate shipping: {money(SHIPPING)}</p>"
+        f"{_address(request.customer.address)}<ul>{lines}</ul><p>Flat rate shipping: {money(SHIPPING)}</p>"
         f'<p class="price">Order Total: {money(total)}</p>{button_form("/checkout/", "Place Order")}'
     )
-    return shop_page(ask, "Checkout", body)
+    return shop_page(request, "Checkout", body)
 
 
-def place_order(ask: Ask) -> Answer:
+def place_order(request: Request) -> Response:
     """Buys."""
-    items = _cart(ask)
+    items = _cart(request)
     if not items:
-        raise Refused(400, "Your shopping cart is empty.")
-    for it, quantity in items:
-        if quantity > it.stock:
-            raise Refused(400, f"The requested quantity of {it.name} is not available.")
-    return redirect(f"/checkout/success/?order={ask.store.place_order(ask.customer).number}")
+        raise PageError(400, "Your shopping cart is empty.")
+    for product, quantity in items:
+        if quantity > product.stock:
+            raise PageError(400, f"The requested quantity of {product.name} is not available.")
+    return redirect(f"/checkout/success/?order={request.store.place_order(request.customer).number}")
 
 
-def bought(ask: Ask) -> Answer:
+def bought(request: Request) -> Response:
     """Thanks, and the number of the order."""
-    order = _order(ask, ask.query.get("order", ""))
+    order = _order(request, request.query.get("order", ""))
     link = f'<a href="/sales/order/view/order_id/{order.number}/">{order.label}</a>'
-    return shop_page(ask, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>")
+    return shop_page(request, "Thank you for your purchase!", f"<p>Your order number is: {link}.</p>")
 
 
-def orders(ask: Ask) -> Answer:
+def orders(request: Request) -> Response:
     """All orders of the account, the newest first."""
-    own = sorted((o for o in ask.store.orders if o.email == ask.user), key=lambda o: o.date, reverse=True)
+    own = sorted((o for o in request.store.orders if o.email == request.user), key=lambda o: o.date, reverse=True)
     rows = (
         (
             o.label,
@@ -172,55 +189,55 @@ def orders(ask: Ask) -> Answer:
         )
         for o in own
     )
-    return shop_page(ask, "My Orders", table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"))
+    return shop_page(request, "My Orders", table(("Order #", "Date", "Order Total", "Status", "Action"), rows, "Orders"))
 
 
-def order(ask: Ask) -> Answer:
+def order(request: Request) -> Response:
     """One order."""
-    it = _order(ask, ask.parts["number"])
-    note = f'<p class="box">{escape(it.note)}</p>' if it.note else ""
-    body = f"<p>Status: {escape(it.status)} · {it.date[:10]}</p>{note}{order_lines(ask.store, it)}"
-    return shop_page(ask, f"Order # {it.label}", body)
+    order = _order(request, request.parts["number"])
+    note = f'<p class="box">{escape(order.note)}</p>' if order.note else ""
+    body = f"<p>Status: {escape(order.status)} · {order.date[:10]}</p>{note}{order_lines(request.store, order)}"
+    return shop_page(request, f"Order # {order.label}", body)
 
 
-def order_lines(store: Store, it: Order) -> str:
+def order_lines(store: Store, order: Order) -> str:
     """What was bought, as both sides of the shop show it."""
     rows = (
         (escape(store.products[sku].name), escape(sku), money(price), f"Ordered {quantity}", money(price * quantity))
-        for sku, quantity, price in it.lines
+        for sku, quantity, price in order.lines
     )
     head = ("Product Name", "SKU", "Price", "Qty", "Subtotal")
     return (
         f'<div class="order-details-items ordered">{table(head, rows, "Items ordered")}'
-        f"<p>Shipping: {money(SHIPPING)}</p><p>Grand Total: {money(it.total)}</p></div>"
+        f"<p>Shipping: {money(SHIPPING)}</p><p>Grand Total: {money(order.total)}</p></div>"
     )
 
 
-def _product(ask: Ask) -> Product:
-    it = ask.store.products.get(ask.parts["sku"])
-    if it is None:
-        raise Refused(404, "There is no such product.")
-    return it
+def _product(request: Request) -> Product:
+    product = request.store.products.get(request.parts["sku"])
+    if product is None:
+        raise PageError(404, "There is no such product.")
+    return product
 
 
-def _order(ask: Ask, number: str) -> Order:
-    for it in ask.store.orders:
-        if str(it.number) == number and it.email == ask.user:
-            return it
-    raise Refused(404, "There is no such order.")
+def _order(request: Request, number: str) -> Order:
+    for order in request.store.orders:
+        if str(order.number) == number and order.email == request.user:
+            return order
+    raise PageError(404, "There is no such order.")
 
 
-def _cart(ask: Ask) -> list[tuple[Product, int]]:
-    return [(ask.store.products[sku], quantity) for sku, quantity in ask.customer.cart.items()]
+def _cart(request: Request) -> list[tuple[Product, int]]:
+    return [(request.store.products[sku], quantity) for sku, quantity in request.customer.cart.items()]
 
 
-def _link(it: Product) -> str:
-    return f'<a href="/{it.slug}.html">{escape(it.name)}</a>'
+def _link(product: Product) -> str:
+    return f'<a href="/{product.slug}.html">{escape(product.name)}</a>'
 
 
-def _remove(it: Product, address: str) -> str:
-    name = escape(f"Remove {it.name}")
-    return f'<form method="post" action="{address}/{it.sku}"><button aria-label="{name}">Remove</button></form>'
+def _remove(product: Product, address: str) -> str:
+    name = escape(f"Remove {product.name}")
+    return f'<form method="post" action="{address}/{product.sku}"><button aria-label="{name}">Remove</button></form>'
 
 
 def _address(where: Address) -> str:

@@ -6,7 +6,18 @@ from collections import Counter
 from html import escape
 
 from prill.testing.shop.account import order_lines
-from prill.testing.shop.pages import Answer, Ask, Refused, Route, button_form, field, redirect, site_page, table, whole
+from prill.testing.shop.pages import (
+    PageError,
+    Request,
+    Response,
+    Route,
+    button_form,
+    field,
+    redirect,
+    site_page,
+    table,
+    whole_number,
+)
 from prill.testing.shop.store import Order, Product, money
 
 _MENU = (
@@ -22,199 +33,205 @@ _STATUSES = ("Pending", "Processing", "Complete", "Canceled")
 _FOLD = "const s = this.nextElementSibling; s.hidden = !s.hidden; this.setAttribute('aria-expanded', !s.hidden)"
 
 
-def login_page(ask: Ask, said: str = "") -> Answer:
+def login_page(request: Request, message: str = "") -> Response:
     """The form, or the dashboard of who is signed in already."""
-    if ask.user is not None:
+    if request.user is not None:
         return redirect("/admin/dashboard")
-    wrong = f'<p class="wrong" role="alert">{escape(said)}</p>' if said else ""
+    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Username", "login[username]", hint="user name")
     fields += field("Password", "login[password]", kind="password", hint="password")
     return site_page("shopping_admin", "Welcome, please sign in", (), wrong + button_form("/admin", "Sign in", fields))
 
 
-def login(ask: Ask) -> Answer:
+def login(request: Request) -> Response:
     """Signs in, or says that it cannot."""
-    token = ask.store.sign_in("shopping_admin", ask.form.get("login[username]", ""), ask.form.get("login[password]", ""))
+    token = request.store.sign_in(
+        "shopping_admin", request.form.get("login[username]", ""), request.form.get("login[password]", "")
+    )
     if token is None:
-        return login_page(ask, "The account sign-in was incorrect or your account is disabled temporarily.")
+        return login_page(request, "The account sign-in was incorrect or your account is disabled temporarily.")
     return redirect("/admin/dashboard", token)
 
 
-def logout(ask: Ask) -> Answer:
+def logout(request: Request) -> Response:
     """Signs out."""
-    ask.store.sign_out(ask.session)
+    request.store.sign_out(request.session)
     return redirect("/admin", "")
 
 
-def dashboard(ask: Ask) -> Answer:
+def dashboard(request: Request) -> Response:
     """What was earned, and the last orders."""
-    sold = [o for o in ask.store.orders if o.status != "Canceled"]
-    last = sorted(ask.store.orders, key=lambda o: o.date, reverse=True)[:5]
-    body = f'<p class="price">Lifetime Sales {money(sum(o.total for o in sold))}</p><h2>Last Orders</h2>{_orders(ask, last)}'
+    sold = [o for o in request.store.orders if o.status != "Canceled"]
+    last = sorted(request.store.orders, key=lambda o: o.date, reverse=True)[:5]
+    body = (
+        f'<p class="price">Lifetime Sales {money(sum(o.total for o in sold))}</p><h2>Last Orders</h2>{_orders(request, last)}'
+    )
     return _page("Dashboard", body)
 
 
-def orders(ask: Ask) -> Answer:
+def orders(request: Request) -> Response:
     """All orders, or those with a status or of a customer."""
-    status, words = ask.query.get("status", ""), ask.query.get("q", "").strip().lower()
+    status, words = request.query.get("status", ""), request.query.get("q", "").strip().lower()
     shown = [
         o
-        for o in ask.store.orders
-        if (not status or o.status == status) and (not words or words in f"{o.label} {o.email} {_name(ask, o)}".lower())
+        for o in request.store.orders
+        if (not status or o.status == status) and (not words or words in f"{o.label} {o.email} {_name(request, o)}".lower())
     ]
     options = "".join(f"<option{' selected' if each == status else ''}>{each}</option>" for each in _STATUSES)
     form = (
         '<form class="inline" action="/admin/sales/order/"><label>Status <select name="status"><option value="">Any</option>'
-        f'{options}</select></label><label>Search <input name="q" value="{escape(ask.query.get("q", ""))}"></label>'
+        f'{options}</select></label><label>Search <input name="q" value="{escape(request.query.get("q", ""))}"></label>'
         "<button>Apply Filters</button></form>"
     )
-    return _page("Orders", f"{form}<p>{len(shown)} records found</p>{_orders(ask, shown)}")
+    return _page("Orders", f"{form}<p>{len(shown)} records found</p>{_orders(request, shown)}")
 
 
-def order(ask: Ask) -> Answer:
+def order(request: Request) -> Response:
     """One order, to ship or to cancel."""
-    it = _order(ask)
+    order = _order(request)
     buttons = ""
-    if it.status in ("Pending", "Processing"):
-        where = f"/admin/sales/order/view/order_id/{it.number}"
+    if order.status in ("Pending", "Processing"):
+        where = f"/admin/sales/order/view/order_id/{order.number}"
         buttons = f'<div class="inline">{button_form(where + "/ship", "Ship")}{button_form(where + "/cancel", "Cancel")}</div>'
-    status = f'<p>Order Status: <b id="order_status">{escape(it.status)}</b></p>'
-    facts = f"<p>{escape(_name(ask, it))}, {escape(it.email)}</p>{status}"
-    return _page(f"Order # {it.label}", facts + buttons + order_lines(ask.store, it))
+    status = f'<p>Order Status: <b id="order_status">{escape(order.status)}</b></p>'
+    facts = f"<p>{escape(_name(request, order))}, {escape(order.email)}</p>{status}"
+    return _page(f"Order # {order.label}", facts + buttons + order_lines(request.store, order))
 
 
-def change_order(ask: Ask) -> Answer:
+def change_order(request: Request) -> Response:
     """Ships or cancels; what is canceled goes back to the stock."""
-    it, wanted = _order(ask), ask.parts["change"]
-    if it.status not in ("Pending", "Processing") or wanted not in ("ship", "cancel"):
-        raise Refused(400, "This order cannot be changed any more.")
-    it.status = "Complete" if wanted == "ship" else "Canceled"
-    if wanted == "cancel":
-        for sku, quantity, _ in it.lines:
-            ask.store.products[sku].stock += quantity
-    return redirect(f"/admin/sales/order/view/order_id/{it.number}/")
+    order, change = _order(request), request.parts["change"]
+    if order.status not in ("Pending", "Processing") or change not in ("ship", "cancel"):
+        raise PageError(400, "This order cannot be changed any more.")
+    order.status = "Complete" if change == "ship" else "Canceled"
+    if change == "cancel":
+        for sku, quantity, _ in order.lines:
+            request.store.products[sku].stock += quantity
+    return redirect(f"/admin/sales/order/view/order_id/{order.number}/")
 
 
-def customers(ask: Ask) -> Answer:
+def customers(request: Request) -> Response:
     """Everybody with an account."""
-    bought = Counter(o.email for o in ask.store.orders)
+    bought = Counter(o.email for o in request.store.orders)
     rows = (
         (escape(c.name), escape(c.email), escape(f"{c.address.city}, {c.address.state}"), str(bought[c.email]))
-        for c in ask.store.customers.values()
+        for c in request.store.customers.values()
     )
     return _page("Customers", table(("Name", "Email", "City", "Orders"), rows, "Customers"))
 
 
-def products(ask: Ask) -> Answer:
+def products(request: Request) -> Response:
     """Everything for sale."""
     rows = (
         (
-            str(it.id),
-            escape(it.name),
-            escape(it.sku),
-            money(it.price),
-            str(it.stock),
-            f'<a href="/admin/catalog/product/edit/id/{it.id}/" aria-label="Edit {escape(it.name)}">Edit</a>',
+            str(product.id),
+            escape(product.name),
+            escape(product.sku),
+            money(product.price),
+            str(product.stock),
+            f'<a href="/admin/catalog/product/edit/id/{product.id}/" aria-label="Edit {escape(product.name)}">Edit</a>',
         )
-        for it in ask.store.products.values()
+        for product in request.store.products.values()
     )
     return _page("Products", table(("ID", "Name", "SKU", "Price", "Quantity", "Action"), rows, "Products"))
 
 
-def product(ask: Ask) -> Answer:
+def product(request: Request) -> Response:
     """The form for one product; the stock is behind a button, as in the real thing."""
-    it = _product(ask)
+    product = _product(request)
     inventory = (
         '<div data-index="inventory"><button type="button" class="admin__collapsible-title" aria-expanded="false" '
-        f'onclick="{_FOLD}">Inventory</button><div hidden><p>In stock: {it.stock}</p>'
-        f"{field('Quantity', 'product[quantity]', str(it.stock))}</div></div>"
+        f'onclick="{_FOLD}">Inventory</button><div hidden><p>In stock: {product.stock}</p>'
+        f"{field('Quantity', 'product[quantity]', str(product.stock))}</div></div>"
     )
-    fields = field("Product Name", "product[name]", it.name) + field("Price", "product[price]", f"{it.price / 100:.2f}")
-    form = button_form(f"/admin/catalog/product/edit/id/{it.id}/", "Save", fields + inventory)
-    return _page(it.name, form, "You saved the product." if "said" in ask.query else "")
+    fields = field("Product Name", "product[name]", product.name) + field(
+        "Price", "product[price]", f"{product.price / 100:.2f}"
+    )
+    form = button_form(f"/admin/catalog/product/edit/id/{product.id}/", "Save", fields + inventory)
+    return _page(product.name, form, "You saved the product." if "said" in request.query else "")
 
 
-def save_product(ask: Ask) -> Answer:
+def save_product(request: Request) -> Response:
     """Takes name, price and stock."""
-    it = _product(ask)
-    name = ask.form.get("product[name]", "").strip()
+    product = _product(request)
+    name = request.form.get("product[name]", "").strip()
     try:
-        price = round(float(ask.form.get("product[price]", "").strip().removeprefix("$")) * 100)
+        price = round(float(request.form.get("product[price]", "").strip().removeprefix("$")) * 100)
     except (ValueError, OverflowError):
         price = -1
     if not name or not 0 <= price <= 10_000_000:
-        raise Refused(400, "A product needs a name, and a price such as 12.50.")
-    stock = whole(ask.form.get("product[quantity]", ""), "The quantity", 0, 1_000_000)
-    it.name, it.price, it.stock = name, price, stock
-    return redirect(f"/admin/catalog/product/edit/id/{it.id}/?said=1")
+        raise PageError(400, "A product needs a name, and a price such as 12.50.")
+    stock = whole_number(request.form.get("product[quantity]", ""), "The quantity", 0, 1_000_000)
+    product.name, product.price, product.stock = name, price, stock
+    return redirect(f"/admin/catalog/product/edit/id/{product.id}/?said=1")
 
 
-def bestsellers(ask: Ask) -> Answer:
+def bestsellers(request: Request) -> Response:
     """How many of each product were sold in a time."""
     counts: Counter[str] = Counter()
-    for it in _between(ask):
-        for sku, quantity, _ in it.lines:
+    for order in _between(request):
+        for sku, quantity, _ in order.lines:
             counts[sku] += quantity
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    rows = ((escape(ask.store.products[sku].name), money(ask.store.products[sku].price), str(n)) for sku, n in ranked)
-    return _page("Bestsellers Report", _dates(ask) + table(("Product", "Price", "Order Quantity"), rows, "Bestsellers"))
+    rows = ((escape(request.store.products[sku].name), money(request.store.products[sku].price), str(n)) for sku, n in ranked)
+    return _page("Bestsellers Report", _dates(request) + table(("Product", "Price", "Order Quantity"), rows, "Bestsellers"))
 
 
-def sales(ask: Ask) -> Answer:
+def sales(request: Request) -> Response:
     """What each month brought."""
     months: dict[str, list[Order]] = {}
-    for it in _between(ask):
-        months.setdefault(it.date[:7], []).append(it)
+    for order in _between(request):
+        months.setdefault(order.date[:7], []).append(order)
     rows = ((month, str(len(own)), money(sum(o.total for o in own))) for month, own in sorted(months.items()))
-    return _page("Order Report", _dates(ask) + table(("Month", "Orders", "Sales Total"), rows, "Orders by month"))
+    return _page("Order Report", _dates(request) + table(("Month", "Orders", "Sales Total"), rows, "Orders by month"))
 
 
-def _page(title: str, body: str, said: str = "") -> Answer:
-    return site_page("shopping_admin", title, _MENU, body, said=said)
+def _page(title: str, body: str, message: str = "") -> Response:
+    return site_page("shopping_admin", title, _MENU, body, message=message)
 
 
-def _dates(ask: Ask) -> str:
+def _dates(request: Request) -> str:
     names = (("From", "from"), ("To", "to"))
-    fields = "".join(field(label, name, ask.query.get(name, ""), hint="YYYY-MM-DD") for label, name in names)
-    return f'<form action="{escape(ask.path)}">{fields}<button>Show Report</button></form>'
+    fields = "".join(field(label, name, request.query.get(name, ""), hint="YYYY-MM-DD") for label, name in names)
+    return f'<form action="{escape(request.path)}">{fields}<button>Show Report</button></form>'
 
 
-def _between(ask: Ask) -> list[Order]:
-    first, last = ask.query.get("from") or "0000", ask.query.get("to") or "9999"
-    return [o for o in ask.store.orders if o.status != "Canceled" and first <= o.date[:10] <= last]
+def _between(request: Request) -> list[Order]:
+    first, last = request.query.get("from") or "0000", request.query.get("to") or "9999"
+    return [o for o in request.store.orders if o.status != "Canceled" and first <= o.date[:10] <= last]
 
 
-def _orders(ask: Ask, shown: list[Order]) -> str:
+def _orders(request: Request, orders: list[Order]) -> str:
     rows = (
         (
             o.label,
             o.date[:10],
-            escape(_name(ask, o)),
+            escape(_name(request, o)),
             money(o.total),
             escape(o.status),
             f'<a href="/admin/sales/order/view/order_id/{o.number}/">View {o.label}</a>',
         )
-        for o in shown
+        for o in orders
     )
     return table(("ID", "Purchase Date", "Customer", "Grand Total", "Status", "Action"), rows, "Orders")
 
 
-def _name(ask: Ask, it: Order) -> str:
-    return ask.store.customers[it.email].name
+def _name(request: Request, order: Order) -> str:
+    return request.store.customers[order.email].name
 
 
-def _order(ask: Ask) -> Order:
-    for it in ask.store.orders:
-        if str(it.number) == ask.parts["number"]:
-            return it
-    raise Refused(404, "There is no such order.")
+def _order(request: Request) -> Order:
+    for order in request.store.orders:
+        if str(order.number) == request.parts["number"]:
+            return order
+    raise PageError(404, "There is no such order.")
 
 
-def _product(ask: Ask) -> Product:
-    for it in ask.store.products.values():
-        if str(it.id) == ask.parts["id"]:
-            return it
-    raise Refused(404, "There is no such product.")
+def _product(request: Request) -> Product:
+    for product in request.store.products.values():
+        if str(product.id) == request.parts["id"]:
+            return product
+    raise PageError(404, "There is no such product.")
 
 
 ROUTES = (

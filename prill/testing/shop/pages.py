@@ -11,7 +11,7 @@ from prill.testing.shop.store import Customer, Product, Site, Store, money
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Request:
     """One request.
 
     `path` is without the query, `parts` are those of the route's path, `user` is who is signed in on this site, `session`
@@ -34,7 +34,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """One response. With `location` it is a redirection; `session` is a cookie to set, empty text one to remove."""
 
     body: str = ""
@@ -44,7 +44,7 @@ class Answer:
     kind: str = "text/html"
 
 
-Handler = Callable[[Ask], Answer]
+Handler = Callable[[Request], Response]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,72 +57,72 @@ class Route:
     private: bool = False
 
 
-class Refused(Exception):
+class PageError(Exception):
     """A page that cannot be had: its status and what to say."""
 
-    def __init__(self, status: int, said: str) -> None:
-        super().__init__(said)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = status
 
 
-def whole(text: str, name: str, least: int = 0, most: int = 10_000) -> int:
+def whole_number(text: str, name: str, least: int = 0, most: int = 10_000) -> int:
     """The number that a form holds; raises Refused."""
     try:
         number = int(text.strip())
     except ValueError:
         number = least - 1
     if not least <= number <= most:
-        raise Refused(400, f"{name} must be a whole number from {least} to {most}.")
+        raise PageError(400, f"{name} must be a whole number from {least} to {most}.")
     return number
 
 
-def redirect(location: str, session: str | None = None) -> Answer:
+def redirect(location: str, session: str | None = None) -> Response:
     """To another page, after a form."""
-    return Answer(status=303, location=location, session=session)
+    return Response(status=303, location=location, session=session)
 
 
-def shop_page(ask: Ask, title: str, body: str, *, status: int = 200, said: str = "") -> Answer:
+def shop_page(request: Request, title: str, body: str, *, status: int = 200, message: str = "") -> Response:
     """A page of the shop with its head, categories and foot. `said` is a message above the page."""
-    if ask.user is None:
+    if request.user is None:
         account, welcome = '<a href="/customer/account/login/">Sign In</a>', "Welcome to Larch &amp; Lantern"
     else:
-        count = sum(ask.customer.cart.values())
+        count = sum(request.customer.cart.values())
         account = (
             '<a href="/customer/account/">My Account</a><a href="/sales/order/history/">My Orders</a>'
             f'<a href="/wishlist/">My Wish List</a><a href="/checkout/cart/">My Cart ({count})</a>'
             '<a href="/customer/account/logout/">Sign Out</a>'
         )
-        welcome = f"Welcome, {escape(ask.customer.name)}!"
-    tops = sorted({product.category.split("/")[0] for product in ask.store.products.values()})
+        welcome = f"Welcome, {escape(request.customer.name)}!"
+    tops = sorted({product.category.split("/")[0] for product in request.store.products.values()})
     links = "".join(f'<a href="/{top}.html">{top.capitalize()}</a>' for top in tops)
     head = (
         f'<header class="top"><span>{welcome}</span><nav aria-label="Account">{account}</nav></header>'
         '<div class="bar"><a class="logo" href="/">Larch &amp; Lantern</a>'
         '<form role="search" action="/catalogsearch/result/"><input type="search" name="q" aria-label="Search entire store"'
-        f' placeholder="Search entire store" value="{escape(ask.query.get("q", ""))}"><button>Search</button></form></div>'
+        f' placeholder="Search entire store" value="{escape(request.query.get("q", ""))}"><button>Search</button></form></div>'
         f'<nav class="menu" aria-label="Categories">{links}</nav>'
     )
     foot = '<footer><a href="/contact/">Contact Us</a><span>Larch &amp; Lantern, things for desks and kitchens</span></footer>'
-    return Answer(_frame(title, head, body, foot, said, "shop"), status)
+    return Response(_frame(title, head, body, foot, message, "shop"), status)
 
 
 def site_page(
-    site: Site, title: str, links: Iterable[tuple[str, str]], body: str, *, status: int = 200, said: str = ""
-) -> Answer:
+    site: Site, title: str, links: Iterable[tuple[str, str]], body: str, *, status: int = 200, message: str = ""
+) -> Response:
     """A page of one of the other sites; `links` are names and addresses of its menu."""
     menu = "".join(f'<a href="{escape(address)}">{escape(name)}</a>' for name, address in links)
     names = {"shopping_admin": "Lantern Admin", "reddit": "Forum", "gitlab": "Projects"}
     home = "/admin/dashboard" if site == "shopping_admin" else "/"
     head = f'<div class="bar"><a class="logo" href="{home}">{names[site]}</a><nav aria-label="Menu">{menu}</nav></div>'
-    return Answer(_frame(title, head, body, "", said, site), status)
+    return Response(_frame(title, head, body, "", message, site), status)
 
 
-def _frame(title: str, head: str, body: str, foot: str, said: str, look: str) -> str:
-    message = f'<p role="status" class="said">{escape(said)}</p>' if said else ""
+def _frame(title: str, head: str, body: str, foot: str, message: str, look: str) -> str:
+    notice = f'<p role="status" class="said">{escape(message)}</p>' if message else ""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f'<link rel="icon" href="data:,"><style>{style()}</style></head><body class="{look}">{head}'
-        f"<main>{message}<h1>{escape(title)}</h1>{body}</main>{foot}</body></html>"
+        f"<main>{notice}<h1>{escape(title)}</h1>{body}</main>{foot}</body></html>"
     )
 
 

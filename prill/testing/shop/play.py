@@ -50,7 +50,7 @@ class Play:
 def line_of(element: str, text: str) -> str | None:
     """The first line of the tree, without its tabs, that shows the element `role 'name'`; None when none does."""
     for line in text.splitlines():
-        shown = line.strip()
-        if (found := _NUMBER.match(shown)) and (shown[found.end() :] + " ").startswith(element + " "):
-            return shown
+        plain = line.strip()
+        if (number := _NUMBER.match(plain)) and (plain[number.end() :] + " ").startswith(element + " "):
+            return plain
     return None

@@ -4,90 +4,101 @@ from __future__ import annotations
 
 from html import escape
 
-from prill.testing.shop.pages import Answer, Ask, Refused, Route, button_form, field, redirect, site_page
+from prill.testing.shop.pages import PageError, Request, Response, Route, button_form, field, redirect, site_page
 from prill.testing.shop.store import Member, Project
 
 _ROLES = ("Guest", "Reporter", "Developer", "Maintainer", "Owner")
 
 
-def home(ask: Ask) -> Answer:
+def home(request: Request) -> Response:
     """All projects."""
     items = "".join(
-        f'<li><a href="/{it.path}">{escape(it.path.partition("/")[2])}</a> {escape(it.text)}</li>'
-        for it in ask.store.projects.values()
+        f'<li><a href="/{project.path}">{escape(project.path.partition("/")[2])}</a> {escape(project.text)}</li>'
+        for project in request.store.projects.values()
     )
-    return _page(ask, "Projects", f"<ul>{items}</ul>")
+    return _page(request, "Projects", f"<ul>{items}</ul>")
 
 
-def project(ask: Ask) -> Answer:
+def project(request: Request) -> Response:
     """One project: its issues and the way to its members."""
-    it = _project(ask)
-    issues = "".join(f"<li>{escape(title)}</li>" for title in it.issues)
-    links = f'<p><a href="/{it.path}/-/project_members">Members</a></p>'
-    return _page(ask, it.path, f"<p>{escape(it.text)}</p>{links}<h2>Open issues ({len(it.issues)})</h2><ul>{issues}</ul>")
+    project = _project(request)
+    issues = "".join(f"<li>{escape(title)}</li>" for title in project.issues)
+    links = f'<p><a href="/{project.path}/-/project_members">Members</a></p>'
+    return _page(
+        request,
+        project.path,
+        f"<p>{escape(project.text)}</p>{links}<h2>Open issues ({len(project.issues)})</h2><ul>{issues}</ul>",
+    )
 
 
-def members(ask: Ask) -> Answer:
+def members(request: Request) -> Response:
     """Who may do what in a project, and the form to invite somebody."""
-    it = _project(ask)
+    project = _project(request)
     account = '<td data-label="Account">{} <span class="gl-avatar-labeled-sublabel">@{}</span></td>'
     role = '<td class="col-max-role"><span>{}</span></td>'
-    rows = "".join(f"<tr>{account.format(escape(m.name), escape(m.account))}{role.format(m.role)}</tr>" for m in it.members)
+    rows = "".join(
+        f"<tr>{account.format(escape(m.name), escape(m.account))}{role.format(m.role)}</tr>" for m in project.members
+    )
     listed = f'<table aria-label="Members"><tr><th>Account</th><th>Max role</th></tr>{rows}</table>'
     radios = "".join(f'<label><input type="radio" name="role" value="{role}"> {role}</label>' for role in _ROLES[:-1])
     fields = f'{field("Username", "account")}<fieldset class="inline"><legend>Role</legend>{radios}</fieldset>'
-    invite = f"<h2>Invite a member</h2>{button_form(f'/{it.path}/-/project_members', 'Invite', fields)}"
-    return _page(ask, "Project members", listed + invite)
+    invite = f"<h2>Invite a member</h2>{button_form(f'/{project.path}/-/project_members', 'Invite', fields)}"
+    return _page(request, "Project members", listed + invite)
 
 
-def invite(ask: Ask) -> Answer:
+def invite(request: Request) -> Response:
     """Gives somebody a role, a new one if they have one."""
-    it, account, role = _project(ask), ask.form.get("account", "").strip().removeprefix("@"), ask.form.get("role", "")
-    if account not in ask.store.full_names or role not in _ROLES[:-1]:
-        raise Refused(400, "Name a user of this site, and a role.")
-    it.members = [m for m in it.members if m.account != account] + [Member(account, ask.store.full_names[account], role)]
-    return redirect(f"/{it.path}/-/project_members")
+    project = _project(request)
+    account = request.form.get("account", "").strip().removeprefix("@")
+    role = request.form.get("role", "")
+    if account not in request.store.full_names or role not in _ROLES[:-1]:
+        raise PageError(400, "Name a user of this site, and a role.")
+    others = [member for member in project.members if member.account != account]
+    project.members = [*others, Member(account, request.store.full_names[account], role)]
+    return redirect(f"/{project.path}/-/project_members")
 
 
-def login_page(ask: Ask, said: str = "") -> Answer:
+def login_page(request: Request, message: str = "") -> Response:
     """The form."""
-    wrong = f'<p class="wrong" role="alert">{escape(said)}</p>' if said else ""
+    wrong = f'<p class="wrong" role="alert">{escape(message)}</p>' if message else ""
     fields = field("Username or email", "user[login]") + field("Password", "user[password]", kind="password")
     form = button_form("/users/sign_in", "Sign in", fields)
     # WebArena's login finds the three parts of the form by test ids.
     form = form.replace('<input type="text"', '<input data-testid="username-field" type="text"')
     form = form.replace('<input type="password"', '<input data-testid="password-field" type="password"')
     form = form.replace("<button>", '<button data-testid="sign-in-button">')
-    return _page(ask, "Sign in", wrong + form)
+    return _page(request, "Sign in", wrong + form)
 
 
-def login(ask: Ask) -> Answer:
+def login(request: Request) -> Response:
     """Signs in, or says that it cannot."""
-    token = ask.store.sign_in("gitlab", ask.form.get("user[login]", ""), ask.form.get("user[password]", ""))
-    return login_page(ask, "Invalid login or password.") if token is None else redirect("/", token)
+    token = request.store.sign_in("gitlab", request.form.get("user[login]", ""), request.form.get("user[password]", ""))
+    return login_page(request, "Invalid login or password.") if token is None else redirect("/", token)
 
 
-def logout(ask: Ask) -> Answer:
+def logout(request: Request) -> Response:
     """Signs out."""
-    ask.store.sign_out(ask.session)
+    request.store.sign_out(request.session)
     return redirect("/users/sign_in", "")
 
 
-def profile(ask: Ask) -> Answer:
+def profile(request: Request) -> Response:
     """Who one is."""
-    return _page(ask, "User Settings", f"<p>{escape(ask.store.full_names[str(ask.user)])} @{escape(str(ask.user))}</p>")
+    return _page(
+        request, "User Settings", f"<p>{escape(request.store.full_names[str(request.user)])} @{escape(str(request.user))}</p>"
+    )
 
 
-def _page(ask: Ask, title: str, body: str) -> Answer:
-    links = [("Projects", "/"), ("Profile", "/-/profile"), ("Sign out", "/users/sign_out")] if ask.user else []
+def _page(request: Request, title: str, body: str) -> Response:
+    links = [("Projects", "/"), ("Profile", "/-/profile"), ("Sign out", "/users/sign_out")] if request.user else []
     return site_page("gitlab", title, links, body)
 
 
-def _project(ask: Ask) -> Project:
-    it = ask.store.projects.get(f"{ask.parts['owner']}/{ask.parts['name']}")
-    if it is None:
-        raise Refused(404, "There is no such project.")
-    return it
+def _project(request: Request) -> Project:
+    project = request.store.projects.get(f"{request.parts['owner']}/{request.parts['name']}")
+    if project is None:
+        raise PageError(404, "There is no such project.")
+    return project
 
 
 ROUTES = (

@@ -5,43 +5,43 @@ from __future__ import annotations
 import json
 import re
 
-from prill.testing.shop.pages import Answer, Ask, Refused, Route
+from prill.testing.shop.pages import PageError, Request, Response, Route
 from prill.testing.shop.store import Order
 
 _CRITERION = re.compile(r"searchCriteria\[(?:filter_groups|filterGroups)\]\[(\d+)\]\[filters\]\[(\d+)\]\[(\w+)\]")
 
 
-def token(ask: Ask) -> Answer:
+def token(request: Request) -> Response:
     """A token for an administrator's name and password; they come as JSON."""
-    made = ask.store.sign_in("shopping_admin", ask.form.get("username", ""), ask.form.get("password", ""))
-    return _json({"message": "The account sign-in was incorrect."}, 401) if made is None else _json(made)
+    session = request.store.sign_in("shopping_admin", request.form.get("username", ""), request.form.get("password", ""))
+    return _json({"message": "The account sign-in was incorrect."}, 401) if session is None else _json(session)
 
 
-def orders(ask: Ask) -> Answer:
+def orders(request: Request) -> Response:
     """Orders that pass the filters (`eq` and `like` on customer_email, status and increment_id), sorted and cut."""
     filters: dict[tuple[str, str], dict[str, str]] = {}
-    for key, value in ask.query.items():
-        if found := _CRITERION.fullmatch(key):
-            filters.setdefault((found[1], found[2]), {})[found[3]] = value
-    items = [_order(ask, it) for it in ask.store.orders]
+    for key, value in request.query.items():
+        if criterion := _CRITERION.fullmatch(key):
+            filters.setdefault((criterion[1], criterion[2]), {})[criterion[3]] = value
+    items = [_order(request, order) for order in request.store.orders]
     for each in filters.values():
-        wanted = each.get("value", "").replace("%", "")
+        text = each.get("value", "").replace("%", "")
         if each.get("condition_type") == "like":
-            items = [item for item in items if wanted in str(item.get(each.get("field", "")))]
+            items = [item for item in items if text in str(item.get(each.get("field", "")))]
         else:
-            items = [item for item in items if str(item.get(each.get("field", ""))) == wanted]
+            items = [item for item in items if str(item.get(each.get("field", ""))) == text]
     sort = "searchCriteria[sortOrders][0]"
-    if (by := ask.query.get(f"{sort}[field]", "")) in ("created_at", "increment_id"):
-        items.sort(key=lambda item: str(item[by]), reverse=ask.query.get(f"{sort}[direction]", "DESC").upper() == "DESC")
-    size = ask.query.get("searchCriteria[pageSize]", "")
+    if (by := request.query.get(f"{sort}[field]", "")) in ("created_at", "increment_id"):
+        items.sort(key=lambda item: str(item[by]), reverse=request.query.get(f"{sort}[direction]", "DESC").upper() == "DESC")
+    size = request.query.get("searchCriteria[pageSize]", "")
     return _json({"items": items[: int(size)] if size.isdecimal() else items, "total_count": len(items)})
 
 
-def reviews(ask: Ask) -> Answer:
+def reviews(request: Request) -> Response:
     """The reviews of a product, the newest last."""
-    it = ask.store.products.get(ask.parts["sku"])
-    if it is None:
-        raise Refused(404, "The product that was requested doesn't exist.")
+    product = request.store.products.get(request.parts["sku"])
+    if product is None:
+        raise PageError(404, "The product that was requested doesn't exist.")
     return _json(
         [
             {
@@ -52,27 +52,27 @@ def reviews(ask: Ask) -> Answer:
                 "ratings": [{"rating_name": "Rating", "percent": review.rating * 20, "value": review.rating}],
                 "created_at": review.date,
             }
-            for number, review in enumerate(it.reviews, 1)
+            for number, review in enumerate(product.reviews, 1)
         ]
     )
 
 
-def _order(ask: Ask, it: Order) -> dict[str, object]:
+def _order(request: Request, order: Order) -> dict[str, object]:
     return {
-        "increment_id": it.label,
-        "customer_email": it.email,
-        "created_at": it.date,
-        "status": it.status.lower(),
-        "grand_total": it.total / 100,
+        "increment_id": order.label,
+        "customer_email": order.email,
+        "created_at": order.date,
+        "status": order.status.lower(),
+        "grand_total": order.total / 100,
         "items": [
-            {"sku": sku, "name": ask.store.products[sku].name, "qty_ordered": quantity, "price": price / 100}
-            for sku, quantity, price in it.lines
+            {"sku": sku, "name": request.store.products[sku].name, "qty_ordered": quantity, "price": price / 100}
+            for sku, quantity, price in order.lines
         ],
     }
 
 
-def _json(value: object, status: int = 200) -> Answer:
-    return Answer(json.dumps(value), status, kind="application/json")
+def _json(value: object, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, kind="application/json")
 
 
 ROUTES = tuple(

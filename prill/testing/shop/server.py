@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from prill.errors import EnvironmentFailure, UsageError
 from prill.testing.shop import account, admin, catalog, forum, projects, rest
-from prill.testing.shop.pages import Answer, Ask, Refused, Route, redirect, shop_page, site_page
+from prill.testing.shop.pages import PageError, Request, Response, Route, redirect, shop_page, site_page
 from prill.testing.shop.store import Site, Store
 
 if TYPE_CHECKING:
@@ -149,22 +149,22 @@ class Shop:
 
     def _handler(self, site: Site, route: Route) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
-            ask = await self._ask(http, site)
-            if route.private and ask.user is None:
-                unsigned = Answer(json.dumps({"message": "The consumer isn't authorized."}), 401, kind="application/json")
+            request = await self._request(http, site)
+            if route.private and request.user is None:
+                unsigned = Response(json.dumps({"message": "The consumer isn't authorized."}), 401, kind="application/json")
                 return _response(unsigned if route.path.startswith("/rest") else redirect(_LOGINS[site]), site)
             try:
-                return _response(route.handler(ask), site)
-            except Refused as refused:
-                return _response(_error_page(site, ask, refused.status, str(refused)), site)
+                return _response(route.handler(request), site)
+            except PageError as error:
+                return _response(_error_page(site, request, error.status, str(error)), site)
 
         return handle
 
-    async def _ask(self, http: web.Request, site: Site) -> Ask:
+    async def _request(self, http: web.Request, site: Site) -> Request:
         session = http.cookies.get(_COOKIES[site], "")
         if site == "shopping_admin" and http.path.startswith("/rest"):
             session = http.headers.get("Authorization", "").removeprefix("Bearer ")
-        return Ask(
+        return Request(
             store=self.store,
             path=http.path,
             parts=dict(http.match_info),
@@ -188,8 +188,8 @@ class Shop:
         return web.Response(text="Ready for duty!")
 
 
-def _no_such_page(ask: Ask) -> Answer:
-    raise Refused(404, "There is no such page.")
+def _no_such_page(request: Request) -> Response:
+    raise PageError(404, "There is no such page.")
 
 
 async def _form(http: web.Request) -> dict[str, str]:
@@ -204,17 +204,17 @@ async def _form(http: web.Request) -> dict[str, str]:
     return {name: value for name, value in (await http.post()).items() if isinstance(value, str)}
 
 
-def _error_page(site: Site, ask: Ask, status: int, said: str) -> Answer:
+def _error_page(site: Site, request: Request, status: int, message: str) -> Response:
     title = "Whoops, our bad..." if status == 404 else "This did not work"
     body = '<p><a href="/">Go to the first page</a></p>'
     if site == "shopping":
-        answer = shop_page(ask, title, body, status=status, said=said)
+        answer = shop_page(request, title, body, status=status, message=message)
     else:
-        answer = site_page(site, title, (), body, status=status, said=said)
+        answer = site_page(site, title, (), body, status=status, message=message)
     return answer
 
 
-def _response(answer: Answer, site: Site) -> web.Response:
+def _response(answer: Response, site: Site) -> web.Response:
     from aiohttp import web
 
     headers = {"Location": answer.location} if answer.location is not None else {}

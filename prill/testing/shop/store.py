@@ -162,7 +162,7 @@ class Store:
         self.orders = [self._order(row) for row in data["order"]]
         self.forums: dict[str, str] = {row["name"]: row["title"] for row in data["forum"]}
         self.submissions = [
-            Submission(**row | {"comments": [Comment(**said) for said in row["comments"]]}) for row in data["submission"]
+            Submission(**row | {"comments": [Comment(**message) for message in row["comments"]]}) for row in data["submission"]
         ]
         self.projects = {
             row["path"]: Project(**row | {"members": [Member(*each) for each in row["members"]]}) for row in data["project"]
@@ -204,8 +204,8 @@ class Store:
 
     def user(self, site: Site, token: str) -> str | None:
         """Who is signed in with this token on this site."""
-        found = self._sessions.get(token)
-        return found[1] if found is not None and found[0] == site else None
+        session = self._sessions.get(token)
+        return session[1] if session is not None and session[0] == site else None
 
     def place_order(self, customer: Customer) -> Order:
         """Buys what is in the cart: the stock falls, the cart is empty."""

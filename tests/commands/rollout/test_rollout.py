@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.rollout.cases import Case, contents, fingerprint, given_tasks, read_plan
+from prill.commands.rollout.cases import Case, fingerprint, read_plan, read_tasks, task_contents
 from prill.errors import UsageError
 from prill.types import Task
 
 
-def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
+def test_plan_lists_tasks_and_behaviours(tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(
         'episodes = [{ task = "click-link", seed = 1 }, { task = "click-link", seed = 1, behaviour = "no-submit" }]'
@@ -24,37 +24,37 @@ def test_a_plan_is_a_list_of_tasks_seeds_and_behaviours(tmp_path: Path) -> None:
     )
 
 
-def test_an_id_is_the_same_each_time_and_tells_nothing() -> None:
+def test_id_is_stable_and_tells_nothing() -> None:
     ids = [Case("click-link", 1, 0, behaviour).id("miniwob", "") for behaviour in ("solve", "solve", "no-submit")]
     assert ids[0] == ids[1] != ids[2]
     assert not any("solve" in id or "submit" in id for id in ids)
 
 
-def test_the_same_case_under_other_settings_is_another_episode_for_every_policy() -> None:
+def test_other_settings_are_other_episodes() -> None:
     for case in (Case("click-link", 1), Case("click-link", 1, behaviour="solve")):
         assert len({case.id("miniwob", fingerprint(settings)) for settings in ({"text": "lines"}, {"text": "html"})}) == 2
 
 
-def given(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
+def tasks_of(lines: str, folder: Path, start_url: str | None = None) -> dict[str, Task]:
     path = folder / "tasks.jsonl"
     path.write_text(lines)
-    return given_tasks(argparse.Namespace(goal=None, tasks=str(path), start_url=start_url), "web")
+    return read_tasks(argparse.Namespace(goal=None, tasks=str(path), start_url=start_url), "web")
 
 
-def test_a_task_whose_words_or_start_have_changed_is_told_from_the_one_before(tmp_path: Path) -> None:
-    before = contents(given('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    after = contents(given('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
-    elsewhere = contents(given('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
+def test_edited_task_is_another_task(tmp_path: Path) -> None:
+    before = task_contents(tasks_of('{"id": "a", "goal": "Find x"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    after = task_contents(tasks_of('{"id": "a", "goal": "Find z"}\n{"id": "b", "goal": "Find y"}', tmp_path, "http://one"))
+    elsewhere = task_contents(tasks_of('{"id": "b", "goal": "Find y"}', tmp_path, "http://two"))
     assert (before["a"] == after["a"], before["b"] == after["b"], before["b"] == elsewhere["b"]) == (False, True, False)
 
 
-def test_tasks_without_an_id_are_named_by_what_they_say_so_that_two_files_do_not_mix(tmp_path: Path) -> None:
-    (one,) = given('{"goal": "Find x"}', tmp_path)
-    (other,) = given('{"goal": "Find y"}', tmp_path)
+def test_nameless_tasks_are_named_by_text(tmp_path: Path) -> None:
+    (one,) = tasks_of('{"goal": "Find x"}', tmp_path)
+    (other,) = tasks_of('{"goal": "Find y"}', tmp_path)
     assert one != other
-    assert list(given('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
+    assert list(tasks_of('{"goal": "Find y"}\n{"goal": "Find x"}', tmp_path)) == [other, one]
     with pytest.raises(UsageError, match="the same task id stands there twice"):
-        given('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
+        tasks_of('{"goal": "Find x"}\n{"goal": "Find x"}', tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_tasks_without_an_id_are_named_by_what_they_say_so_that_two_files_do_not
         ('episodes = [{ task = "a", seed = 1 }, { task = "a", seed = 1 }]', "listed twice"),
     ],
 )
-def test_a_bad_plan_is_one_clear_error(
+def test_bad_plan_is_one_clear_error(
     plan: str | None, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "plan.toml"
@@ -83,12 +83,25 @@ def test_a_bad_plan_is_one_clear_error(
         ([], "give --tasks: names, or all"),
         (["--tasks", "click-lynk"], "there is no task click-lynk"),
         (["--tasks", "bisect-angle"], "the scripted policy cannot play bisect-angle; it plays choose-list, "),
-        (["--tasks", "click-link", "--policy", "replay"], "--policy replay needs --replay FILE"),
+        (
+            ["--tasks", "click-link", "--policy", "replay"],
+            "policy 'replay' needs it (the trajectories to play again, or a file of them); to give it: --replay",
+        ),
         (["--tasks", "click-link", "--policy", "react"], "--model is missing"),
         (["--plan", "p.toml", "--policy", "react", "--model", "m"], "--plan lists episodes of the scripted policy"),
         (["--tasks", "click-link", "--seeds", "1-x"], "numbers and ranges"),
         (["--tasks", "click-link", "--seeds", "0,4-2"], "4-2 counts down"),
         (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
+        (["--tasks", "click-link", "--direct"], "--direct: the policy scripted has no such option; those that have it: react"),
+        (["--tasks", "click-link", "--generation", "18b"], "those that have it: cogagent"),
+        (["--tasks", "click-link", "--model", "m"], "those that have it: react, cogagent, autoui"),
+        (["--tasks", "click-link", "--set", "settle"], "--set settle: expected KEY=VALUE"),
+        (["--tasks", "click-link", "--set", "setle=1"], "has such an option (did you mean 'settle'?)"),
+        (["--tasks", "click-link", "--set", "settle=soon"], "settle: Expected `float`, got `str`, got 'soon'"),
+        (["--tasks", "click-link", "--set", "sites=x"], "policies that have it: react"),
+        (["--tasks", "click-link", "--set", "images=x"], "has such an option"),
+        (["--tasks", "click-link", "--set", "text=[1"], "this is no JSON"),
+        (["--tasks", "click-link", "--policy", "scriptd"], "unknown policy 'scriptd' (did you mean 'scripted'?)"),
     ],
 )
 def test_bad_options_are_one_clear_error(
@@ -99,14 +112,14 @@ def test_bad_options_are_one_clear_error(
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
-def test_an_episode_needs_some_time(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_episode_needs_some_time(seconds: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["rollout", "miniwob", "--tasks", "click-link", "-o", str(tmp_path), f"--episode-timeout={seconds}"])
     assert ended.value.code == 2
     assert "give a number of seconds above 0" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unwritable_folder_is_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["rollout", "miniwob", "--tasks", "click-link", "-o", str(tmp_path / "file")]) == 2
     assert "cannot be written" in capsys.readouterr().err

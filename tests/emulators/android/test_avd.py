@@ -66,9 +66,9 @@ def copies() -> list[Path]:
     return list(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
 
 
-async def test_every_episode_has_a_fresh_device_and_none_is_left(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_each_episode_has_a_fresh_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     environment = Android(
-        tmp_path / "images", AndroidSpec(still_gap=0.0), phone=AdbPhone(adb.port), virtual_device=avd(adb, home)
+        tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=AdbPhone(adb.port), virtual_device=avd(adb, home)
     )
     for _ in range(2):
         await environment.reset(SETTINGS)
@@ -83,7 +83,7 @@ async def test_every_episode_has_a_fresh_device_and_none_is_left(adb: FakeAdb, h
     assert sorted(path.name for path in (home / "base.avd").iterdir()) == ["config.ini"]
 
 
-async def test_a_slow_boot_is_waited_for_and_one_that_never_ends_is_not(adb: FakeAdb, home: Path) -> None:
+async def test_slow_boot_is_waited_for_in_bounds(adb: FakeAdb, home: Path) -> None:
     adb.start_fault = "slow-boot"
     device = avd(adb, home)
     assert (await device.fresh()).startswith("emulator-")
@@ -102,7 +102,7 @@ async def test_a_slow_boot_is_waited_for_and_one_that_never_ends_is_not(adb: Fak
     assert copies() == []
 
 
-async def test_several_devices_run_beside_each_other(adb: FakeAdb, home: Path) -> None:
+async def test_several_devices_run_at_once(adb: FakeAdb, home: Path) -> None:
     devices = [avd(adb, home) for _ in range(2)]
     serials = await asyncio.gather(*(device.fresh() for device in devices))
     assert len(set(serials)) == 2
@@ -111,7 +111,7 @@ async def test_several_devices_run_beside_each_other(adb: FakeAdb, home: Path) -
     assert copies() == []
 
 
-async def test_a_run_in_another_process_never_has_the_same_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_processes_never_share_a_device(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     """An emulator takes its ports a while after it was started: this one never does."""
     started, program = tmp_path / "started", tmp_path / "emulator"
     program.write_text(f"#!/bin/sh\necho $4 > {started}.part; mv {started}.part {started}; sleep 600\n")
@@ -137,7 +137,7 @@ async def test_a_run_in_another_process_never_has_the_same_device(adb: FakeAdb, 
     assert copies() == []
 
 
-async def test_the_port_of_an_emulator_that_adb_knows_is_left_alone(adb: FakeAdb, home: Path) -> None:
+async def test_port_known_to_adb_is_left_alone(adb: FakeAdb, home: Path) -> None:
     first = avd(adb, home)
     taken = await first.fresh()
     await first.close()
@@ -157,9 +157,7 @@ async def test_the_port_of_an_emulator_that_adb_knows_is_left_alone(adb: FakeAdb
         ("exit 3", r"exit status 3.*it said nothing"),
     ],
 )
-async def test_an_emulator_that_does_not_start_is_one_error_with_its_last_words(
-    adb: FakeAdb, home: Path, tmp_path: Path, script: str, words: str
-) -> None:
+async def test_failed_start_tells_its_last_words(adb: FakeAdb, home: Path, tmp_path: Path, script: str, words: str) -> None:
     program = tmp_path / "emulator"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -168,9 +166,7 @@ async def test_an_emulator_that_does_not_start_is_one_error_with_its_last_words(
     assert copies() == []
 
 
-async def test_an_unknown_avd_and_a_missing_program_are_errors_of_the_call(
-    adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unknown_avd_is_a_usage_error(adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="there is no AVD 'other' in .*; there are: base"):
         await Avd("other", home=home, adb_port=adb.port).fresh()
     with pytest.raises(UsageError, match="even ports from 5554 to 5682"):
@@ -182,7 +178,7 @@ async def test_an_unknown_avd_and_a_missing_program_are_errors_of_the_call(
     assert copies() == []
 
 
-async def test_a_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> None:
+async def test_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> None:
     port = free_port()
     with socket.create_server(("127.0.0.1", port)), pytest.raises(EnvironmentFailure, match=f"port {port} .*in use"):
         await avd(adb, home, port=port).fresh()
@@ -191,11 +187,9 @@ async def test_a_port_in_use_is_no_device_of_ours(adb: FakeAdb, home: Path) -> N
     await device.close()
 
 
-async def test_an_emulator_that_dies_ends_the_episode_and_the_next_one_has_a_new_one(
-    adb: FakeAdb, home: Path, tmp_path: Path
-) -> None:
+async def test_dead_emulator_is_replaced_next_time(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     phone = AdbPhone(adb.port, timeout=2.0)
-    environment = Android(tmp_path / "images", AndroidSpec(still_gap=0.0), phone=phone, virtual_device=avd(adb, home))
+    environment = Android(tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=phone, virtual_device=avd(adb, home))
     await environment.reset(SETTINGS)
     [folder] = copies()
     os.kill(int((folder / "emulator.pid").read_text()), signal.SIGKILL)
@@ -208,7 +202,7 @@ async def test_an_emulator_that_dies_ends_the_episode_and_the_next_one_has_a_new
     assert (adb.phones, copies()) == ((), [])
 
 
-async def test_an_emulator_that_ignores_all_words_is_killed(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_stubborn_emulator_is_killed(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     program = tmp_path / "emulator"
     program.write_text("#!/bin/sh\ntrap '' TERM INT HUP\nwhile :; do sleep 1; done\n")
     program.chmod(0o755)
@@ -219,9 +213,9 @@ async def test_an_emulator_that_ignores_all_words_is_killed(adb: FakeAdb, home: 
     assert str(program) not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
 
 
-async def test_a_snapshot_takes_the_place_of_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
+async def test_snapshot_replaces_a_new_boot(adb: FakeAdb, home: Path, tmp_path: Path) -> None:
     device = avd(adb, home, snapshot="clean")
-    environment = Android(tmp_path / "images", AndroidSpec(still_gap=0.0), phone=AdbPhone(adb.port), virtual_device=device)
+    environment = Android(tmp_path / "images", AndroidSpec(settle_gap=0.0), phone=AdbPhone(adb.port), virtual_device=device)
     await environment.reset(SETTINGS)
     phone = adb.phones[0]
     for _ in range(2):
@@ -240,7 +234,7 @@ async def test_a_snapshot_takes_the_place_of_a_new_boot(adb: FakeAdb, home: Path
     assert (adb.phones, copies()) == ((), [])
 
 
-async def test_a_copy_has_its_own_paths_and_leaves_locks_and_snapshots_behind(tmp_path: Path) -> None:
+async def test_copy_has_own_paths_and_no_locks(tmp_path: Path) -> None:
     home, target = tmp_path / "old", tmp_path / "new"
     source = write_avd(home, "base")
     (source / "hardware-qemu.ini").write_text(
@@ -261,9 +255,7 @@ async def test_a_copy_has_its_own_paths_and_leaves_locks_and_snapshots_behind(tm
     assert (copy / "data" / "userdata.img").read_bytes() == b"\0\1"
 
 
-async def test_what_is_there_and_what_is_missing_is_told_without_starting_anything(
-    adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_tools_are_listed_without_a_start(adb: FakeAdb, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adb.make("emulator-5554")
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(adb.port))
     monkeypatch.setenv("ANDROID_AVD_HOME", str(home))
@@ -283,7 +275,7 @@ async def test_what_is_there_and_what_is_missing_is_told_without_starting_anythi
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator of a killed run is found through /proc")
-async def test_what_a_killed_run_left_behind_is_cleared_up_by_the_next(adb: FakeAdb, home: Path) -> None:
+async def test_killed_run_is_cleared_up(adb: FakeAdb, home: Path) -> None:
     program = (
         "import asyncio, os, signal, tempfile\nfrom pathlib import Path\nfrom prill.emulators.android.avd import Avd\n"
         f"tempfile.tempdir = {tempfile.gettempdir()!r}\n"

@@ -53,7 +53,7 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 @pytest.fixture
 async def over_adb(fake_adb: FakeAdb, tmp_path: Path) -> AsyncIterator[Android]:
     """The quick backend alone, for what the environment itself does."""
-    android = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=AdbPhone(fake_adb.port))
+    android = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AdbPhone(fake_adb.port))
     yield android
     await android.close()
 
@@ -68,7 +68,7 @@ def stand(
         phone: Phone = AdbPhone(adb.port)
         if request.param == "appium":
             phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
-        environment = Android(tmp_path_factory.mktemp("images"), AndroidSpec(still_gap=0.0, idle=0.0), phone=phone)
+        environment = Android(tmp_path_factory.mktemp("images"), AndroidSpec(settle_gap=0.0, idle=0.0), phone=phone)
         yield adb, environment
         asyncio.run(environment.close())
 
@@ -99,7 +99,7 @@ async def do(environment: Android, *actions: Action) -> Observation:
     return observation
 
 
-async def test_an_episode_is_played_on_either_backend(environment: Android, fake: FakePhone) -> None:
+async def test_episode_on_either_backend(environment: Android, fake: FakePhone) -> None:
     class Searcher:
         def reset(self, task: Task) -> None:
             self.actions = [Action("click", target="[2]"), Action("type", value="größe 日本 🙂\n"), Action("stop")]
@@ -118,7 +118,7 @@ async def test_an_episode_is_played_on_either_backend(environment: Android, fake
     assert fake.screen.page == "results"
 
 
-async def test_every_sign_arrives_as_it_was_typed(environment: Android, fake: FakePhone) -> None:
+async def test_every_sign_arrives_as_typed(environment: Android, fake: FakePhone) -> None:
     screen = fake.screen
     await environment.reset(SEARCH)
     for text in AWKWARD:
@@ -127,7 +127,7 @@ async def test_every_sign_arrives_as_it_was_typed(environment: Android, fake: Fa
         assert screen.texts["query"] == text
 
 
-async def test_keys_go_by_name_and_what_no_phone_has_changes_nothing(environment: Android, fake: FakePhone) -> None:
+async def test_keys_go_by_name_others_do_nothing(environment: Android, fake: FakePhone) -> None:
     screen = fake.screen
     await environment.reset(SEARCH)
     await do(environment, Action("type", target="[2] textbox", value="abc"), Action("press", value="Backspace"))
@@ -151,13 +151,13 @@ async def test_keys_go_by_name_and_what_no_phone_has_changes_nothing(environment
     assert screen.page == "home"
 
 
-async def test_text_without_a_field_goes_nowhere(environment: Android, fake: FakePhone) -> None:
+async def test_text_without_a_field_is_lost(environment: Android, fake: FakePhone) -> None:
     await environment.reset(SEARCH)
     await do(environment, Action("type", value="lost"), Action("type", value="perdu é"))
     assert fake.screen.texts["query"] == ""
 
 
-async def test_a_finger_that_hardly_moves_taps_and_one_that_moves_swipes(environment: Android, fake: FakePhone) -> None:
+async def test_short_touch_taps_long_one_swipes(environment: Android, fake: FakePhone) -> None:
     screen = fake.screen
     await environment.reset(SETTINGS)
     await do(environment, Action("swipe", point=(0.5, 0.25), end_point=(0.5, 0.21)))
@@ -172,7 +172,7 @@ async def test_a_finger_that_hardly_moves_taps_and_one_that_moves_swipes(environ
     assert screen.offset == 0
 
 
-async def test_what_is_seen_has_come_to_rest(over_adb: Android, fake_adb: FakeAdb) -> None:
+async def test_observed_screen_is_settled(over_adb: Android, fake_adb: FakeAdb) -> None:
     fake_adb.phone().frames = 5
     seen = await over_adb.reset(SETTINGS)
     assert seen.screenshot is not None
@@ -180,8 +180,8 @@ async def test_what_is_seen_has_come_to_rest(over_adb: Android, fake_adb: FakeAd
         assert shot.convert("RGB").tobytes() == still.convert("RGB").tobytes()
 
 
-async def test_a_screen_that_never_rests_is_looked_at_as_it_is(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, still_timeout=0.3), phone=phone)
+async def test_restless_screen_is_looked_at_anyway(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.3), phone=phone)
     fake_adb.fault("restless")
     seen = await environment.reset(SETTINGS)
     await environment.close()
@@ -209,12 +209,12 @@ def picture(*boxes: tuple[int, int, int, int], size: tuple[int, int] = (1080, 22
         ((0, 500, 1079, 520), False),  # a progress bar
     ],
 )
-def test_the_clock_and_the_cursor_do_not_count_as_movement(box: tuple[int, int, int, int], same: bool) -> None:
+def test_clock_and_cursor_are_no_movement(box: tuple[int, int, int, int], same: bool) -> None:
     assert same_screen(picture(), picture(box)) is same
     assert not same_screen(picture(), picture(size=(2280, 1080)))
 
 
-async def test_the_input_method_is_put_back(fake_adb: FakeAdb, over_adb: Android) -> None:
+async def test_input_method_is_put_back(fake_adb: FakeAdb, over_adb: Android) -> None:
     fake_adb.phone().adb_keyboard = True
     before = fake_adb.phone().ime
     await over_adb.reset(SEARCH)
@@ -223,14 +223,14 @@ async def test_the_input_method_is_put_back(fake_adb: FakeAdb, over_adb: Android
     assert fake_adb.phone().ime == before
 
 
-async def test_text_that_cannot_be_typed_is_an_error_that_says_what_is_missing(fake_adb: FakeAdb, over_adb: Android) -> None:
+async def test_untypable_text_names_the_keyboard(fake_adb: FakeAdb, over_adb: Android) -> None:
     fake_adb.phone().adb_keyboard = False
     await over_adb.reset(SEARCH)
     with pytest.raises(EnvironmentFailure, match="'é' cannot be typed.*ADBKeyboard.apk"):
         await over_adb.step(Action("type", target="2", value="é"))
 
 
-async def test_a_task_starts_where_it_says(environment: Android, fake: FakePhone) -> None:
+async def test_task_starts_where_it_says(environment: Android, fake: FakePhone) -> None:
     screen = fake.screen
     await environment.reset(SETTINGS)
     assert screen.page == "settings"
@@ -246,27 +246,27 @@ async def test_a_task_starts_where_it_says(environment: Android, fake: FakePhone
     assert screen.page == "settings"
 
 
-async def test_an_app_is_opened_by_its_package_alone(over_adb: Android, fake_adb: FakeAdb) -> None:
+async def test_app_is_opened_by_its_package(over_adb: Android, fake_adb: FakeAdb) -> None:
     await over_adb.reset(Task(goal="notes", start_url="app:com.example.notes"))
     assert fake_adb.phone().screen.page == "notes"
     with pytest.raises(EnvironmentFailure, match="com.example.none does not open"):
         await over_adb.reset(Task(goal="no", start_url="app:com.example.none"))
 
 
-async def test_commands_prepare_the_phone_before_each_episode(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
+async def test_commands_prepare_each_episode(phone: Phone, fake_adb: FakeAdb, tmp_path: Path) -> None:
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
     for _ in range(2):
         fake_adb.phone().screen.notes.append("left over")
         await environment.reset(HOME)
         assert fake_adb.phone().screen.notes == []
     await environment.close()
-    broken = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("no-such-program",)), phone=phone)
+    broken = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("no-such-program",)), phone=phone)
     with pytest.raises(EnvironmentFailure, match="`no-such-program` failed on the phone"):
         await broken.reset(HOME)
     await broken.close()
 
 
-async def test_a_phone_that_was_turned_is_touched_where_the_picture_shows(over_adb: Android, fake_adb: FakeAdb) -> None:
+async def test_turned_phone_is_touched_as_pictured(over_adb: Android, fake_adb: FakeAdb) -> None:
     screen = fake_adb.phone().screen
     await over_adb.reset(HOME)
     screen.size = (1600, 720)
@@ -276,7 +276,7 @@ async def test_a_phone_that_was_turned_is_touched_where_the_picture_shows(over_a
     assert screen.page == "search"
 
 
-async def test_another_resolution_is_noticed(over_adb: Android, fake_adb: FakeAdb) -> None:
+async def test_new_resolution_is_noticed(over_adb: Android, fake_adb: FakeAdb) -> None:
     await over_adb.reset(HOME)
     fake_adb.phone().screen.size = (360, 800)
     seen = await do(over_adb, Action("wait"))
@@ -284,7 +284,7 @@ async def test_another_resolution_is_noticed(over_adb: Android, fake_adb: FakeAd
 
 
 @pytest.mark.parametrize("backend", ["adb", "appium"])
-async def test_several_phones_are_told_apart_at_the_same_time(
+async def test_several_phones_are_told_apart(
     request: pytest.FixtureRequest, tmp_path: Path, adb_path: str, adb_ports: list[int], backend: str
 ) -> None:
     def phone() -> Phone:
@@ -294,7 +294,7 @@ async def test_several_phones_are_told_apart_at_the_same_time(
 
     with FakeAdb(("emulator-5562", "emulator-5564"), size=(360, 800), frames=0) as adb:
         adb_ports.append(adb.port)
-        one, other = (Android(tmp_path, AndroidSpec(device=f"emulator-556{n}", still_gap=0.0), phone=phone()) for n in (2, 4))
+        one, other = (Android(tmp_path, AndroidSpec(device=f"emulator-556{n}", settle_gap=0.0), phone=phone()) for n in (2, 4))
         await asyncio.gather(one.reset(SETTINGS), other.reset(SEARCH))
         await asyncio.gather(do(one, Action("back")), do(other, Action("type", target="2", value="x\n")))
         assert [phone.screen.page for phone in adb.phones] == ["home", "results"]
@@ -305,7 +305,7 @@ async def test_several_phones_are_told_apart_at_the_same_time(
             await environment.close()
 
 
-async def test_a_field_is_looked_at_before_it_is_typed_into(over_adb: Android, fake_adb: FakeAdb) -> None:
+async def test_field_has_focus_before_typing(over_adb: Android, fake_adb: FakeAdb) -> None:
     """A real phone moves the focus a moment after the touch; what comes earlier is lost."""
     await over_adb.reset(SEARCH)
     fake_adb.phone().shells.clear()
@@ -315,7 +315,7 @@ async def test_a_field_is_looked_at_before_it_is_typed_into(over_adb: Android, f
     assert ["input", "text"] in said[2:]
 
 
-async def test_steps_come_after_a_reset_and_closing_twice_is_fine(over_adb: Android) -> None:
+async def test_step_comes_after_a_reset(over_adb: Android) -> None:
     with pytest.raises(UsageError, match="call reset first"):
         await over_adb.step(Action("home"))
     await over_adb.reset(HOME)
@@ -325,7 +325,7 @@ async def test_steps_come_after_a_reset_and_closing_twice_is_fine(over_adb: Andr
         await over_adb.step(Action("home"))
 
 
-def test_the_example_runs_on_any_phone_that_adb_sees(fake_adb: FakeAdb, tmp_path: Path) -> None:
+def test_android_example_runs(fake_adb: FakeAdb, tmp_path: Path) -> None:
     example = Path(__file__).resolve().parents[3] / "examples" / "android_episode.py"
     done = subprocess.run(
         [sys.executable, example, tmp_path, "emulator-5554"],
@@ -353,7 +353,7 @@ def held() -> tuple[int, set[str]]:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to count open files")
 @pytest.mark.parametrize(("backend", "episodes"), [("adb", 50), ("appium", 4)])
-async def test_many_episodes_leave_nothing_behind(
+async def test_many_episodes_leave_nothing(
     request: pytest.FixtureRequest, adb_path: str, adb_ports: list[int], tmp_path: Path, backend: str, episodes: int
 ) -> None:
     with FakeAdb(("emulator-5566",), size=(180, 400), frames=0) as adb:
@@ -364,7 +364,7 @@ async def test_many_episodes_leave_nothing_behind(
                 phone: Phone = AdbPhone(adb.port)
                 if backend == "appium":
                     phone = AppiumPhone(request.getfixturevalue("appium"), adb_port=adb.port)
-                environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=phone)
+                environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=phone)
                 await environment.reset(SEARCH)
                 await do(environment, Action("type", target="2", value="x"))
                 await environment.close()

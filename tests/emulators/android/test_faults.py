@@ -51,7 +51,7 @@ def phone(request: pytest.FixtureRequest, fake_adb: FakeAdb) -> Phone:
 
 @pytest.fixture
 async def environment(phone: Phone, tmp_path: Path) -> AsyncIterator[Android]:
-    android = Android(tmp_path, AndroidSpec(still_gap=0.0, still_timeout=0.2, idle=0.0), phone=phone)
+    android = Android(tmp_path, AndroidSpec(settle_gap=0.0, settle_timeout=0.2, idle=0.0), phone=phone)
     yield android
     await android.close()
 
@@ -95,9 +95,7 @@ class Waiting:
         ("wrong-size", "the screenshot has 360 x 800 pixels, but the phone says its screen has 720 x 1600"),
     ],
 )
-async def test_a_fault_that_lasts_ends_the_episode_in_time_and_the_next_one_starts_clean(
-    environment: Android, fake_adb: FakeAdb, fault: str, words: str
-) -> None:
+async def test_lasting_fault_ends_only_its_episode(environment: Android, fake_adb: FakeAdb, fault: str, words: str) -> None:
     begun = time.monotonic()
     broken = await rollout(Waiting(fake_adb, fault), environment, SETTINGS, id="broken")
     assert time.monotonic() - begun < BOUND
@@ -113,7 +111,7 @@ async def test_a_fault_that_lasts_ends_the_episode_in_time_and_the_next_one_star
     assert (good.error, good.metadata["ended_by"]) == (None, "agent")
 
 
-async def test_a_fault_that_passes_costs_nothing_but_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
+async def test_passing_fault_costs_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
     await environment.reset(SETTINGS)
     fake_adb.fault("hang")
     threading.Timer(TIMEOUT * 1.2, fake_adb.fault, ("none",)).start()
@@ -121,10 +119,8 @@ async def test_a_fault_that_passes_costs_nothing_but_a_new_session(environment: 
     assert seen.text is not None and "Wi-Fi" in seen.text
 
 
-async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_mended(
-    appium: str, fake_adb: FakeAdb, tmp_path: Path
-) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+async def test_crashed_instrumentation_is_mended(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     fake_adb.fault("crash")  # as soon as the session has begun
     await environment.reset(SETTINGS)
     sessions = fake_adb.phone().sessions
@@ -138,8 +134,8 @@ async def test_a_crash_of_the_instrumentation_at_the_start_or_while_looking_is_m
     await environment.close()
 
 
-async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+async def test_doubtful_tap_is_not_repeated(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake_adb.fault("crash")
     with pytest.raises(EnvironmentFailure, match="may have been carried out, so it was not repeated"):
@@ -147,10 +143,8 @@ async def test_a_tap_that_may_have_been_made_is_not_made_again(appium: str, fake
     await environment.close()
 
 
-async def test_a_tap_that_cannot_have_been_made_is_made_on_a_new_session(
-    appium: str, fake_adb: FakeAdb, tmp_path: Path
-) -> None:
-    environment = Android(tmp_path, AndroidSpec(still_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
+async def test_unsent_tap_is_made_on_a_new_session(appium: str, fake_adb: FakeAdb, tmp_path: Path) -> None:
+    environment = Android(tmp_path, AndroidSpec(settle_gap=0.0), phone=AppiumPhone(appium, adb_port=fake_adb.port))
     await environment.reset(SETTINGS)
     fake = fake_adb.phone()
     # Between two steps, while the agent thinks.
@@ -165,14 +159,14 @@ async def test_a_tap_that_cannot_have_been_made_is_made_on_a_new_session(
     await environment.close()
 
 
-async def test_an_appium_server_that_is_killed_ends_the_episode_and_leaves_no_thread(
+async def test_killed_appium_leaves_no_thread(
     appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
     fake_adb: FakeAdb,
     tmp_path: Path,
 ) -> None:
     with appium_server() as (url, server):
         phone = AppiumPhone(url, adb_port=fake_adb.port, timeout=TIMEOUT)
-        environment = Android(tmp_path, AndroidSpec(still_gap=0.0, idle=0.0), phone=phone)
+        environment = Android(tmp_path, AndroidSpec(settle_gap=0.0, idle=0.0), phone=phone)
         await environment.reset(SETTINGS)
         server.kill()
         server.wait()
@@ -184,20 +178,20 @@ async def test_an_appium_server_that_is_killed_ends_the_episode_and_leaves_no_th
     assert not prill_threads()
 
 
-async def test_a_server_that_allows_no_shell_commands_says_how_to_allow_them(
+async def test_refused_shell_says_how_to_allow_it(
     appium_server: Callable[..., AbstractContextManager[tuple[str, subprocess.Popen[bytes]]]],
     fake_adb: FakeAdb,
     tmp_path: Path,
 ) -> None:
     with appium_server() as (url, _):
         phone = AppiumPhone(url, adb_port=fake_adb.port)
-        prepared = Android(tmp_path, AndroidSpec(still_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
+        prepared = Android(tmp_path, AndroidSpec(settle_gap=0.0, prepare=("pm clear com.example.notes",)), phone=phone)
         with pytest.raises(UsageError, match="--allow-insecure=uiautomator2:adb_shell"):
             await prepared.reset(SETTINGS)
         await prepared.close()
 
 
-async def test_a_server_that_was_never_there_is_said_so(fake_adb: FakeAdb, tmp_path: Path) -> None:
+async def test_absent_appium_server_is_named(fake_adb: FakeAdb, tmp_path: Path) -> None:
     pytest.importorskip("appium")
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -207,7 +201,7 @@ async def test_a_server_that_was_never_there_is_said_so(fake_adb: FakeAdb, tmp_p
     await environment.close()
 
 
-async def test_an_adb_server_that_is_not_there_is_started_and_ended_again(adb_path: str, tmp_path: Path) -> None:
+async def test_adb_server_is_started_and_ended(adb_path: str, tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
     environment = Android(tmp_path, AndroidSpec(device="emulator-5998"), phone=AdbPhone(port, timeout=TIMEOUT))
@@ -224,7 +218,7 @@ async def test_an_adb_server_that_is_not_there_is_started_and_ended_again(adb_pa
     pytest.fail("the adb server was left behind")
 
 
-async def test_an_episode_that_is_cut_short_leaves_the_next_one_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
+async def test_cut_episode_leaves_a_new_session(environment: Android, fake_adb: FakeAdb) -> None:
     await environment.reset(SETTINGS)
     fake_adb.fault("hang")
     cut = await rollout(Waiting(fake_adb, "hang"), environment, Task(goal="x"), id="cut", timeout=0.5)
@@ -234,7 +228,7 @@ async def test_an_episode_that_is_cut_short_leaves_the_next_one_a_new_session(en
     assert seen.text is not None and "Wi-Fi" in seen.text
 
 
-async def test_what_does_not_open_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
+async def test_failed_launch_is_no_lost_session(phone: Phone, fake_adb: FakeAdb) -> None:
     await phone.open(None)
     with pytest.raises(EnvironmentFailure, match="does not open"):
         await phone.launch(Start(package="com.example.none", activity=".Main"))

@@ -31,7 +31,7 @@ APPIUM = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?>
 </hierarchy>"""
 
 
-def test_what_has_words_or_a_use_is_listed_and_nested() -> None:
+def test_useful_widgets_are_listed_nested() -> None:
     assert describe(elements(DUMP, (1000, 2000))).splitlines() == [
         "[1] button '' id: row",
         "\t[2] text 'Wi-Fi'",
@@ -41,7 +41,7 @@ def test_what_has_words_or_a_use_is_listed_and_nested() -> None:
     ]
 
 
-def test_appium_s_elements_are_read_as_well() -> None:
+def test_appium_elements_are_read() -> None:
     assert describe(elements(APPIUM, (1000, 2000))).splitlines() == [
         "[1] textbox 'Search' value: 'bread' focused: true",
         "[2] textbox 'Password' value: '••••' password: true",
@@ -49,23 +49,23 @@ def test_appium_s_elements_are_read_as_well() -> None:
     ]
 
 
-def test_places_are_fractions_of_the_screen() -> None:
+def test_places_are_screen_fractions() -> None:
     found = elements(DUMP, (1000, 2000))
     assert found[2] == Element("switch", "Wi-Fi", (0.8, 0.11, 0.96, 0.19), 1, (("checked", "true"),))
     assert place_of(Action("click", target="[3] switch"), found) == pytest.approx((0.88, 0.15))
 
 
 @pytest.mark.parametrize("odd", ["&#0;", "&#x1F;", "\x0b", "￿"])
-def test_characters_that_xml_cannot_hold_are_left_out(odd: str) -> None:
+def test_characters_beyond_xml_are_dropped(odd: str) -> None:
     xml = f'<hierarchy><node text="a{odd}b&#10;c" class="android.widget.TextView" bounds="[0,0][10,10]"/></hierarchy>'
     assert [element.name for element in elements(xml, (10, 10))] == ["ab\nc"]
 
 
-def test_a_tree_that_is_no_xml_is_said_so() -> None:
+def test_tree_without_xml_is_an_error() -> None:
     with pytest.raises(ValueError, match="the UI tree is no XML"):
         elements("ERROR: null root node", (10, 10))
 
 
-def test_a_very_deep_tree_is_read() -> None:
+def test_very_deep_tree_is_read() -> None:
     xml = '<node bounds="[0,0][1,1]">' * 5000 + '<node text="deep" bounds="[0,0][1,1]"/>' + "</node>" * 5000
     assert [element.name for element in elements(xml, (1, 1))] == ["deep"]

@@ -76,18 +76,18 @@ def texts(*nodes: Node, window: tuple[float, float] | None = WINDOW) -> list[str
         (node("button", "nowhere", box=None), None),
     ],
 )
-def test_what_a_node_says_and_when_it_is_left_out(found: Node, line: str | None) -> None:
+def test_node_text_and_omission(found: Node, line: str | None) -> None:
     assert texts(found) == ([] if line is None else [line])
 
 
-def test_the_whole_page_holds_what_lies_outside_of_the_window() -> None:
+def test_whole_page_holds_what_is_off_window() -> None:
     assert texts(node("button", "far", box=(0, 5000, 50, 20)), node("button", "x", box=None), window=None) == [
         "\tbutton 'far'",
         "\tbutton 'x'",
     ]
 
 
-def test_what_is_left_out_does_not_indent() -> None:
+def test_omitted_nodes_do_not_indent() -> None:
     assert texts(node("generic"), node("list", depth=2), node("link", "a", 3), node("img", "b", 4), node("link", "c")) == [
         "\tlink 'a'",
         "\t\timg 'b'",
@@ -95,14 +95,14 @@ def test_what_is_left_out_does_not_indent() -> None:
     ]
 
 
-def test_a_text_that_one_of_the_three_lines_before_says_is_left_out() -> None:
+def test_text_repeated_within_3_lines_is_cut() -> None:
     said = [node("link", "Add to cart"), node("link", "b"), node("link", "c")]
     assert texts(*said, node("StaticText", "cart"))[3:] == []
     assert texts(*said, node("link", "d"), node("StaticText", "cart"))[4:] == ["\tStaticText 'cart'"]
     assert texts(node("heading", "Cart"), node("StaticText", "")) == ["\theading 'Cart'"]
 
 
-def test_a_field_shows_what_it_holds_even_if_it_was_said_before() -> None:
+def test_field_shows_a_repeated_value() -> None:
     assert texts(node("StaticText", "$19"), node("textbox", "Qty"), node("StaticText", "1", 2)) == [
         "\tStaticText '$19'",
         "\ttextbox 'Qty'",
@@ -110,13 +110,13 @@ def test_a_field_shows_what_it_holds_even_if_it_was_said_before() -> None:
     ]
 
 
-def test_the_options_of_a_shown_list_are_shown_and_those_of_a_hidden_one_are_not() -> None:
+def test_options_show_with_their_list() -> None:
     options = [node("MenuListPopup", "", 2, None), node("option", "A", 3, None, selected="True")]
     assert texts(node("combobox", "Sort"), *options) == ["\tcombobox 'Sort'", "\t\toption 'A' selected: True"]
     assert texts(node("combobox", "Sort", box=(0, 900, 50, 20)), *options) == []
 
 
-def test_the_text_is_cut_at_the_end_of_a_line_and_says_so() -> None:
+def test_text_is_cut_at_a_line_end() -> None:
     lines = lines_of([node("link", f"line {place}", 0) for place in range(10)])
     numbers = {line.key: place for place, line in enumerate(lines, 1)}
     whole = written(lines, numbers.__getitem__)
@@ -127,7 +127,7 @@ def test_the_text_is_cut_at_the_end_of_a_line_and_says_so() -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_page_is_told_as_a_person_would_see_it(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_page_text_is_what_a_person_sees(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/tree"))
     assert tree(seen).splitlines() == [
@@ -156,7 +156,7 @@ async def test_a_page_is_told_as_a_person_would_see_it(chromium: Chromium, site:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_scrolling_shows_other_lines_and_the_whole_page_shows_all(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_scrolling_shows_other_lines(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     task = Task(goal="g", start_url=f"{site.url}/many")
     window, whole = (
         BrowserEnvironment(tmp_path, browser=chromium),
@@ -178,9 +178,7 @@ async def test_scrolling_shows_other_lines_and_the_whole_page_shows_all(chromium
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_frames_are_part_of_the_tree_and_can_be_clicked_in_also_those_of_other_sites(
-    chromium: Chromium, site: Site, tmp_path: Path
-) -> None:
+async def test_frames_of_any_site_can_be_clicked(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/frames"))
     shown = tree(seen)
@@ -194,9 +192,7 @@ async def test_frames_are_part_of_the_tree_and_can_be_clicked_in_also_those_of_o
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_numbers_stay_with_their_elements_and_are_the_same_in_every_episode(
-    chromium: Chromium, site: Site, tmp_path: Path
-) -> None:
+async def test_numbers_stay_with_their_elements(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(tmp_path, browser=chromium)
     task = Task(goal="g", start_url=site.url)
     first = await environment.reset(task)
@@ -212,7 +208,7 @@ async def test_numbers_stay_with_their_elements_and_are_the_same_in_every_episod
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_text_says_what_webarena_s_own_serializer_says(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_text_is_that_of_webarena(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     names = ("/", "/form", "/tree", "/two", "/many", "/evil", "/lost")
     sites = ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "WIKIPEDIA", "MAP", "HOMEPAGE")
     variables = {**os.environ, **dict.fromkeys(sites, "http://127.0.0.1")}

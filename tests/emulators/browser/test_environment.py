@@ -44,9 +44,7 @@ async def on(environment: BrowserEnvironment, seen: Observation, line: str, kind
     return head(await after(environment, kind, number(seen, line), value))[0].partition(": ")[2]
 
 
-async def test_the_start_shows_tabs_address_text_and_a_picture_of_the_window(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_start_shows_tabs_and_picture(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url, f"{site.url}/two")
     assert head(seen) == ["Tab 0 (current): Home | Tab 1: Two"]
     assert seen.url == f"{site.url}/"
@@ -56,12 +54,12 @@ async def test_the_start_shows_tabs_address_text_and_a_picture_of_the_window(
     assert environment.page is environment.pages[0]
 
 
-async def test_a_task_without_a_start_page_begins_with_a_blank_tab(environment: BrowserEnvironment) -> None:
+async def test_no_start_page_means_a_blank_tab(environment: BrowserEnvironment) -> None:
     seen = await environment.reset(Task(goal="g"))
     assert (seen.url, head(seen), len(environment.pages)) == ("about:blank", ["Tab 0 (current): "], 1)
 
 
-async def test_typing_adds_to_a_field_and_a_line_end_presses_enter(environment: BrowserEnvironment, site: Site) -> None:
+async def test_typing_adds_and_line_end_is_enter(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/form")
     field = number(seen, "textbox 'Search'")
     grown = await after(environment, "type", field, " and né")
@@ -74,13 +72,13 @@ async def test_typing_adds_to_a_field_and_a_line_end_presses_enter(environment: 
     assert (sent.url, done) == (f"{site.url}/said?q=new", False)
 
 
-async def test_a_long_text_is_put_in_whole(environment: BrowserEnvironment, site: Site) -> None:
+async def test_long_text_is_inserted_whole(environment: BrowserEnvironment, site: Site) -> None:
     note = "word " * 400 + "end"
     await after(environment, "type", number(await opened(environment, f"{site.url}/form"), "textbox 'Note'"), note)
     assert await environment.page.input_value("textarea") == note
 
 
-async def test_an_action_on_an_element_does_what_a_person_would(environment: BrowserEnvironment, site: Site) -> None:
+async def test_element_actions_are_a_persons(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/form")
     for line, kind, value, title in (
         ("option 'Price'", "click", "", "Sorted by Price"),
@@ -102,7 +100,7 @@ async def test_an_action_on_an_element_does_what_a_person_would(environment: Bro
         assert await on(environment, seen, line, kind, value) == title, (line, kind)
 
 
-async def test_things_can_be_dragged_and_clicked_by_place(environment: BrowserEnvironment, site: Site) -> None:
+async def test_drag_and_click_by_place(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, f"{site.url}/form")
     seen, _ = await environment.step(Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25)))
     assert head(seen) == ["Tab 0 (current): Dropped at 640,180"]
@@ -116,9 +114,7 @@ async def test_things_can_be_dragged_and_clicked_by_place(environment: BrowserEn
     assert head(seen) == ["Tab 0 (current): Sorted by Price"]
 
 
-async def test_the_page_is_scrolled_by_a_window_and_what_is_out_of_sight_is_scrolled_to(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_page_scrolls_by_a_window(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     assert "below" not in tree(seen)
     await after(environment, "scroll", value="down")
@@ -132,9 +128,7 @@ async def test_the_page_is_scrolled_by_a_window_and_what_is_out_of_sight_is_scro
     assert head(await after(environment, "click", button)) == ["Tab 0 (current): Found"]
 
 
-async def test_an_element_can_be_named_by_its_line_its_number_or_what_it_is(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_element_by_line_number_or_role(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     place = number(seen, "link 'to two'")
     for target in (f"[{place}] link 'to two'", f"[{place}]", place, "link 'to two'"):
@@ -145,7 +139,7 @@ async def test_an_element_can_be_named_by_its_line_its_number_or_what_it_is(
         ).url == f"{site.url}/two"
 
 
-async def test_an_action_on_something_that_is_not_there_changes_nothing(environment: BrowserEnvironment, site: Site) -> None:
+async def test_absent_element_changes_nothing(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     gone = number(seen, "button 'vanish'")
     before = await after(environment, "click", gone)
@@ -174,7 +168,7 @@ async def test_an_action_on_something_that_is_not_there_changes_nothing(environm
         assert (await environment.step(action)) == (before, False), action
 
 
-async def test_an_element_of_a_page_that_was_left_is_not_there_any_more(environment: BrowserEnvironment, site: Site) -> None:
+async def test_element_of_a_left_page_is_gone(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     old = number(seen, "button 'alert'")
     two = await after(environment, "click", number(seen, "link 'to two'"))
@@ -183,7 +177,7 @@ async def test_an_element_of_a_page_that_was_left_is_not_there_any_more(environm
     assert head(await after(environment, "click", number(two, "button 'press me'"))) == ["Tab 0: Two | Tab 1 (current): "]
 
 
-async def test_tabs_are_opened_chosen_and_closed_and_one_always_stays(environment: BrowserEnvironment, site: Site) -> None:
+async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     seen = await after(environment, "click", number(seen, "link 'in a new tab'"))
     assert head(seen) == ["Tab 0: Home | Tab 1 (current): Two"]
@@ -197,7 +191,7 @@ async def test_tabs_are_opened_chosen_and_closed_and_one_always_stays(environmen
     assert (await after(environment, "goto", value=f"{site.url}/two")).url == f"{site.url}/two"
 
 
-async def test_a_tab_is_waited_for_until_its_server_answers(environment: BrowserEnvironment, site: Site) -> None:
+async def test_slow_tab_is_waited_for(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     slow = await after(environment, "click", number(seen, "link 'slow tab'"))
     assert (head(slow), slow.url) == (["Tab 0: Home | Tab 1 (current): 200"], f"{site.url}/slow")
@@ -214,7 +208,7 @@ async def test_history_goes_back_and_forth(environment: BrowserEnvironment, site
     assert (await after(environment, "forward")).url == f"{site.url}/two"
 
 
-async def test_dialogs_are_answered_and_told_once(environment: BrowserEnvironment, site: Site) -> None:
+async def test_dialogs_are_answered_and_told(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     for button, title, told in (
         ("alert", "Home", ["! a dialog said 'Saved!' and was answered OK"]),
@@ -227,14 +221,14 @@ async def test_dialogs_are_answered_and_told_once(environment: BrowserEnvironmen
     assert head(await after(environment, "other")) == ["Tab 0 (current): Ann"]
 
 
-async def test_a_page_that_asks_whether_to_leave_it_is_left(environment: BrowserEnvironment, site: Site) -> None:
+async def test_leave_question_is_answered_yes(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     await after(environment, "click", number(seen, "button 'hold'"))
     seen = await after(environment, "click", number(seen, "link 'to two'"))
     assert head(seen) == ["Tab 0 (current): Two", "! the page asked whether to leave it and was answered OK"]
 
 
-async def test_a_download_is_kept_inside_its_folder_or_refused_and_told(
+async def test_download_stays_in_its_folder(
     environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
 ) -> None:
     seen = await opened(environment, site.url)
@@ -253,20 +247,20 @@ async def test_a_download_is_kept_inside_its_folder_or_refused_and_told(
     await without.close()
 
 
-async def test_a_file_chooser_is_left_alone_and_told(environment: BrowserEnvironment, site: Site) -> None:
+async def test_file_chooser_is_left_alone(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/form")
     told = await after(environment, "click", number(seen, "button 'Proof"))
     assert head(told) == ["Tab 0 (current): Form", "! a file was asked for; there are none to choose from"]
 
 
-async def test_windows_without_end_are_closed(environment: BrowserEnvironment, site: Site) -> None:
+async def test_endless_windows_are_closed(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     told = await after(environment, "click", number(seen, "button 'windows'"))
     assert len(environment.pages) == 20
     assert head(told)[1] == "! a new tab was closed: there are 20 already"
 
 
-async def test_an_address_that_leads_nowhere_shows_what_a_person_would_see(environment: BrowserEnvironment, site: Site) -> None:
+async def test_dead_address_shows_the_browser_page(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, site.url)
     lost = await after(environment, "click", number(seen, "link 'nowhere'"))
     assert lost.url == "http://no-such-host.invalid/x"
@@ -280,7 +274,7 @@ async def test_an_address_that_leads_nowhere_shows_what_a_person_would_see(envir
     assert (empty.url, head(empty)) == (f"{site.url}/missing", ["Tab 0 (current): 404"])
 
 
-async def test_addresses_that_are_not_of_the_web_are_refused(environment: BrowserEnvironment, site: Site) -> None:
+async def test_non_web_addresses_are_refused(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, f"{site.url}/two")
     for address in (
         "file:///etc/passwd",
@@ -296,7 +290,7 @@ async def test_addresses_that_are_not_of_the_web_are_refused(environment: Browse
         assert "passwd:" not in (seen.text or "")
 
 
-async def test_files_can_be_opened_when_they_are_asked_for(chromium: Chromium, tmp_path: Path) -> None:
+async def test_files_open_when_allowed(chromium: Chromium, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("<title>Local</title>")
     environment = BrowserEnvironment(tmp_path, PageSpec(schemes=("file",)), browser=chromium)
@@ -306,9 +300,7 @@ async def test_files_can_be_opened_when_they_are_asked_for(chromium: Chromium, t
     await environment.close()
 
 
-async def test_what_a_page_says_cannot_be_taken_for_lines_of_the_environment(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_page_text_cannot_forge_notes(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/evil")
     lines = (seen.text or "").splitlines()
     assert len(lines) == 4
@@ -316,15 +308,13 @@ async def test_what_a_page_says_cannot_be_taken_for_lines_of_the_environment(
     assert lines[3].startswith("\t[2] StaticText ")
 
 
-async def test_the_same_state_is_one_picture(environment: BrowserEnvironment, site: Site) -> None:
+async def test_same_state_is_one_picture(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/form")
     focused = await after(environment, "click", number(seen, "textbox 'Note'"))
     assert {(await after(environment, "wait")).screenshot for _ in range(2)} == {focused.screenshot}
 
 
-async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
-    chromium: Chromium, site: Site, tmp_path: Path
-) -> None:
+async def test_each_episode_has_its_own_profile(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     cookie = {"name": "who", "value": "emma", "domain": "127.0.0.1", "path": "/", "expires": -1}
     jar = tmp_path / "cookies.json"
     jar.write_text(json.dumps({"cookies": [cookie], "origins": []}))
@@ -338,7 +328,7 @@ async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
         hooks=Hooks(
             prepare=prepare,
             real_url=lambda url: url.replace("http://shop.example", site.url),
-            shown_url=lambda url: url.replace(site.url, "http://shop.example"),
+            public_url=lambda url: url.replace(site.url, "http://shop.example"),
         ),
     )
     task = Task(goal="g", site="shop", start_url="http://shop.example/state")
@@ -357,7 +347,7 @@ async def test_every_episode_has_a_profile_of_its_own_with_what_was_prepared(
 
 
 @pytest.mark.parametrize("text", [None, "no JSON", '{"cookies": [{"name": "a", "value": "b"}]}'])
-async def test_cookies_that_cannot_be_used_are_named(chromium: Chromium, tmp_path: Path, text: str | None) -> None:
+async def test_unusable_cookies_are_named(chromium: Chromium, tmp_path: Path, text: str | None) -> None:
     async def prepare(task: Task) -> Profile:
         return Profile(storage_state=tmp_path / "jar.json")
 
@@ -369,7 +359,7 @@ async def test_cookies_that_cannot_be_used_are_named(chromium: Chromium, tmp_pat
     await environment.close()
 
 
-async def test_each_episode_leaves_a_trace_when_there_are_to_be_any(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+async def test_each_episode_leaves_a_trace(chromium: Chromium, site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(tmp_path, PageSpec(traces=tmp_path / "traces"), browser=chromium)
     for _ in range(2):
         await opened(environment, f"{site.url}/two")
@@ -379,7 +369,7 @@ async def test_each_episode_leaves_a_trace_when_there_are_to_be_any(chromium: Ch
     assert "trace.trace" in zipfile.ZipFile(environment.trace).namelist()
 
 
-async def test_a_trace_that_cannot_be_written_disturbs_no_other_episode(
+async def test_unwritable_trace_disturbs_nobody(
     environment: BrowserEnvironment, chromium: Chromium, site: Site, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -391,14 +381,14 @@ async def test_a_trace_that_cannot_be_written_disturbs_no_other_episode(
     assert head(await after(environment, "click", "button 'press me'")) == ["Tab 0 (current): Done"]
 
 
-async def test_shadow_trees_can_be_read_and_acted_in(environment: BrowserEnvironment, site: Site) -> None:
+async def test_shadow_trees_can_be_used(environment: BrowserEnvironment, site: Site) -> None:
     seen = await opened(environment, f"{site.url}/shadow")
     assert await on(environment, seen, "button 'inner'") == "Clicked"
     assert await on(environment, seen, "combobox 'Size'", "select", "B") == "B"
     assert await on(environment, seen, "button 'sealed'") == "Sealed"
 
 
-async def test_without_an_episode_there_is_nothing_to_act_on(environment: BrowserEnvironment) -> None:
+async def test_no_episode_means_nothing_to_do(environment: BrowserEnvironment) -> None:
     for _ in range(2):
         await environment.finish()
     assert environment.pages == ()
@@ -406,7 +396,7 @@ async def test_without_an_episode_there_is_nothing_to_act_on(environment: Browse
         await environment.step(Action("wait"))
 
 
-async def test_what_is_missing_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_tools_say_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     browser, playwright, *_ = await web_tools()
     assert browser.found is not None
     assert "hromium" in browser.found

@@ -61,9 +61,7 @@ async def no_process_is_left() -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_browser_that_dies_or_stops_ends_the_episodes_in_it_and_no_later_ones(
-    site: Site, tmp_path: Path, how: signal.Signals
-) -> None:
+async def test_dead_browser_ends_only_its_episodes(site: Site, tmp_path: Path, how: signal.Signals) -> None:
     browser = Chromium()
     pair = [BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0), browser=browser) for _ in range(2)]
     task = Task(goal="g", start_url=f"{site.url}/two")
@@ -87,9 +85,7 @@ async def test_a_browser_that_dies_or_stops_ends_the_episodes_in_it_and_no_later
 
 
 @pytest.mark.parametrize("seconds", [0.1, 0.35, 0.6])
-async def test_an_episode_that_runs_out_of_time_while_the_browser_starts_leaves_no_process(
-    tmp_path: Path, seconds: float
-) -> None:
+async def test_timeout_at_start_leaves_no_process(tmp_path: Path, seconds: float) -> None:
     environment = BrowserEnvironment(tmp_path)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -98,7 +94,7 @@ async def test_an_episode_that_runs_out_of_time_while_the_browser_starts_leaves_
     await no_process_is_left()
 
 
-async def test_a_browser_that_does_not_start_is_an_environment_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_browser_that_cannot_start_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRILL_CHROMIUM", "/bin/false")
     environment = BrowserEnvironment(tmp_path)
     with pytest.raises(EnvironmentFailure, match="Chromium does not start"):
@@ -108,7 +104,7 @@ async def test_a_browser_that_does_not_start_is_an_environment_failure(tmp_path:
 
 
 @pytest.mark.slow
-async def test_fifty_episodes_leave_no_processes_tabs_files_or_tasks_behind(site: Site, tmp_path: Path) -> None:
+async def test_fifty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
     browser = Chromium()
     environment = BrowserEnvironment(tmp_path, PageSpec(pause=0.0), browser=browser)
     used: list[tuple[int, int, int]] = []
@@ -127,7 +123,7 @@ async def test_fifty_episodes_leave_no_processes_tabs_files_or_tasks_behind(site
     await no_process_is_left()
 
 
-async def test_when_playwright_s_own_process_dies_later_episodes_get_a_new_one(site: Site, tmp_path: Path) -> None:
+async def test_dead_playwright_is_replaced(site: Site, tmp_path: Path) -> None:
     environment = BrowserEnvironment(tmp_path, PageSpec(answer_timeout=5.0))
     task = Task(goal="g", start_url=f"{site.url}/two")
     try:

@@ -52,9 +52,7 @@ async def starts_clean(environment: BrowserEnvironment, site: Site) -> None:
     assert head(told) == ["Tab 0 (current): Home", "! a dialog said 'Saved!' and was answered OK"]
 
 
-async def test_a_page_that_hangs_ends_the_episode_and_only_while_the_agent_is_in_it(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_hanging_page_ends_the_episode(environment: BrowserEnvironment, site: Site) -> None:
     async with asyncio.timeout(PATIENCE):
         policy = Once(Action("click", target="button 'hang'"))
         trajectory = await rollout(policy, environment, Task(goal="g", start_url=site.url), id="one")
@@ -67,7 +65,7 @@ async def test_a_page_that_hangs_ends_the_episode_and_only_while_the_agent_is_in
     await starts_clean(environment, site)
 
 
-async def test_a_page_that_never_answers_leaves_the_agent_where_it_was(environment: BrowserEnvironment, site: Site) -> None:
+async def test_silent_page_keeps_the_agent_there(environment: BrowserEnvironment, site: Site) -> None:
     seen = await environment.reset(Task(goal="g", start_url=site.url))
     async with asyncio.timeout(PATIENCE):
         clicked, _ = await environment.step(Action("click", target=number(seen, "link 'never answers'")))
@@ -78,9 +76,7 @@ async def test_a_page_that_never_answers_leaves_the_agent_where_it_was(environme
     assert (other.url, head(other)) == (f"{site.url}/two", ["Tab 0 (current): Two"])
 
 
-async def test_pictures_fonts_and_frames_that_never_come_do_not_hold_the_page_up(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_missing_parts_do_not_hold_a_page_up(environment: BrowserEnvironment, site: Site) -> None:
     async with asyncio.timeout(PATIENCE):
         seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/stuck"))
         framed, _ = await environment.step(Action("goto", value=f"{site.url}/advert"))
@@ -89,7 +85,7 @@ async def test_pictures_fonts_and_frames_that_never_come_do_not_hold_the_page_up
     assert "button 'press me'" in tree(framed)
 
 
-async def test_a_start_page_that_cannot_be_opened_is_no_fault_of_the_agent(environment: BrowserEnvironment, site: Site) -> None:
+async def test_dead_start_page_is_a_failure(environment: BrowserEnvironment, site: Site) -> None:
     for address, said in (
         ("http://no-such-host.invalid", "http://no-such-host.invalid cannot be opened: net::ERR_NAME_NOT_RESOLVED"),
         (f"{site.url}/broken", "/broken cannot be opened: its server answered 503"),
@@ -101,7 +97,7 @@ async def test_a_start_page_that_cannot_be_opened_is_no_fault_of_the_agent(envir
     await starts_clean(environment, site)
 
 
-async def test_a_page_that_crashes_ends_the_episode(environment: BrowserEnvironment, site: Site) -> None:
+async def test_crashed_page_ends_the_episode(environment: BrowserEnvironment, site: Site) -> None:
     seen = await environment.reset(Task(goal="g", start_url=site.url))
     session = await environment.page.context.new_cdp_session(environment.page)
     crash = asyncio.ensure_future(session.send("Page.crash"))
@@ -115,9 +111,7 @@ async def test_a_page_that_crashes_ends_the_episode(environment: BrowserEnvironm
         await asyncio.gather(crash, return_exceptions=True)
 
 
-async def test_an_episode_that_runs_out_of_time_leaves_nothing_to_the_next_one(
-    environment: BrowserEnvironment, site: Site
-) -> None:
+async def test_timed_out_episode_leaves_nothing(environment: BrowserEnvironment, site: Site) -> None:
     task = Task(goal="g", start_url=site.url)
     await environment.reset(task)
     with pytest.raises(TimeoutError):
@@ -126,7 +120,7 @@ async def test_an_episode_that_runs_out_of_time_leaves_nothing_to_the_next_one(
     await starts_clean(environment, site)
 
 
-async def test_a_page_is_looked_at_when_it_has_come_to_rest(environment: BrowserEnvironment, site: Site) -> None:
+async def test_page_is_looked_at_once_settled(environment: BrowserEnvironment, site: Site) -> None:
     await environment.reset(Task(goal="g", start_url=site.url))
     late, _ = await environment.step(Action("click", target="button 'late'"))
     assert head(late) == ["Tab 0 (current): Late"]
@@ -135,9 +129,7 @@ async def test_a_page_is_looked_at_when_it_has_come_to_rest(environment: Browser
 
 
 @pytest.mark.parametrize("pause", [None, 0.1])
-async def test_a_page_that_is_slow_to_answer_is_waited_for(
-    chromium: Chromium, site: Site, tmp_path: Path, pause: float | None
-) -> None:
+async def test_slow_page_is_waited_for(chromium: Chromium, site: Site, tmp_path: Path, pause: float | None) -> None:
     environment = BrowserEnvironment(tmp_path, PageSpec(pause=pause), browser=chromium)
     await environment.reset(Task(goal="g", start_url=site.url))
     seen, _ = await environment.step(Action("click", target="link 'slow'"))

@@ -52,7 +52,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
         (Action("stop"), "send_msg_to_user('')"),
     ],
 )
-def test_an_action_becomes_the_call_that_means_the_same(action: Action, call: str) -> None:
+def test_action_becomes_the_same_call(action: Action, call: str) -> None:
     assert call_of(action, 500, 400) == call
 
 
@@ -70,16 +70,16 @@ def test_an_action_becomes_the_call_that_means_the_same(action: Action, call: st
         Action("swipe", value="up"),
     ],
 )
-def test_what_names_nothing_or_has_no_counterpart_does_nothing(action: Action) -> None:
+def test_action_without_a_call_is_noop(action: Action) -> None:
     assert call_of(action, 500, 400) == NOTHING
 
 
-def test_what_is_typed_stays_one_string_of_the_call() -> None:
+def test_typed_text_stays_one_string() -> None:
     call = call_of(Action("type", target="4", value="a')\nclick('5"), 10, 10)
     assert call == "fill('4', \"a')\\nclick('5\")"
 
 
-async def test_without_browsergym_the_user_learns_what_to_install(tmp_path: Path) -> None:
+async def test_missing_browsergym_says_what_to_get(tmp_path: Path) -> None:
     if importlib.util.find_spec("browsergym") is not None:
         pytest.skip("browsergym is installed")
     environment = BrowserGym(tmp_path)
@@ -88,7 +88,7 @@ async def test_without_browsergym_the_user_learns_what_to_install(tmp_path: Path
     await environment.close()
 
 
-async def test_a_task_id_of_another_form_is_refused(tmp_path: Path) -> None:
+async def test_other_task_ids_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected browsergym/<name>"):
         await BrowserGym(tmp_path).reset(Task(id="miniwob/click-test?seed=1", goal="g"))
 
@@ -126,7 +126,7 @@ class EnterText:
 
 
 @real
-async def test_an_episode_is_played_recorded_and_graded_by_browsergym(tmp_path: Path) -> None:
+async def test_episode_is_graded_by_browsergym(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path / "images", slow_mo=0, pause=0.1)
     assert len(await environment.tasks("miniwob")) > 100
     task = await environment.task("miniwob.enter-text", 3)
@@ -147,7 +147,7 @@ async def test_an_episode_is_played_recorded_and_graded_by_browsergym(tmp_path: 
 
 
 @real
-async def test_an_episode_that_was_not_submitted_is_a_failure_and_bad_actions_change_nothing(tmp_path: Path) -> None:
+async def test_unsubmitted_episode_is_a_failure(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path, slow_mo=0, pause=0.1)
     task = await environment.task("miniwob.click-test", 1)
     before = await environment.reset(task)
@@ -166,7 +166,7 @@ async def test_an_episode_that_was_not_submitted_is_a_failure_and_bad_actions_ch
 
 
 @real
-async def test_a_host_that_dies_breaks_the_episode_off_and_the_next_one_is_clean(tmp_path: Path) -> None:
+async def test_dead_host_breaks_one_episode_off(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path, slow_mo=0, pause=0.1)
     task = await environment.task("miniwob.click-test", 1)
     await environment.reset(task)
@@ -181,7 +181,7 @@ async def test_a_host_that_dies_breaks_the_episode_off_and_the_next_one_is_clean
 
 
 @real
-async def test_a_call_that_hangs_ends_within_its_bound(tmp_path: Path) -> None:
+async def test_hanging_call_ends_in_its_bound(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path, slow_mo=0, pause=0.1, timeout=20)
     task = await environment.task("miniwob.click-test", 1)
     await environment.reset(task)

@@ -45,9 +45,7 @@ def pixels(seen: Observation) -> tuple[int, int]:
         return picture.size
 
 
-async def test_an_episode_begins_on_a_booted_copy_in_new_york_and_shows_pixels_and_elements(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_episode_begins_on_a_booted_copy(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     with simulators.change(simulators.udids[0]) as prepared:
         prepared.density = 3
     seen = await make_ios().reset(TASK)
@@ -83,7 +81,7 @@ async def test_fractions_arrive_in_points(make_running: Callable[..., Ios], simu
     ]
 
 
-async def test_a_phone_of_another_size_has_points_of_its_own(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_other_phones_have_other_points(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     simulators.add(Simulator(udid=new_udid(), name="iPhone SE", width=320, height=568, density=2, booted=True))
     phone = make_ios(simulator="iPhone SE", restore="none", location=None)
     seen = await phone.reset(TASK)
@@ -92,9 +90,7 @@ async def test_a_phone_of_another_size_has_points_of_its_own(make_ios: Callable[
     assert pixels(seen) == (640, 1136)
 
 
-async def test_elements_are_named_by_their_lines_and_what_is_not_there_changes_nothing(
-    make_running: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_elements_are_named_by_their_lines(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_running(location=None)
     first = await phone.reset(TASK)
     nothing = await run(
@@ -122,7 +118,7 @@ async def test_elements_are_named_by_their_lines_and_what_is_not_there_changes_n
     assert switched.screenshot != inside.screenshot
 
 
-async def test_text_goes_to_the_field_and_enter_is_key_40(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_text_goes_to_the_field(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_running(location=None)
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     seen = await run(
@@ -141,7 +137,7 @@ async def test_text_goes_to_the_field_and_enter_is_key_40(make_running: Callable
     assert simulators.events().count("key 40") == 2
 
 
-async def test_text_that_no_us_keyboard_has_is_pasted(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_text_beyond_us_keys_is_pasted(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_ios(location=None)
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     seen = await run(phone, Action("type", target="3", value="Grüße, 你好 🎉\n"))
@@ -149,16 +145,14 @@ async def test_text_that_no_us_keyboard_has_is_pasted(make_ios: Callable[..., Io
     assert "key 227+25" in simulators.events()
 
 
-async def test_text_that_cannot_be_typed_ends_the_episode_with_what_is_missing(
-    make_running: Callable[..., Ios], tmp_path: Path
-) -> None:
+async def test_untypable_text_ends_the_episode(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     phone = make_running(simctl=str(tmp_path / "none"))
     await phone.reset(Task(id="t", goal="g", start_url=f"app:{MESSAGES}"))
     with pytest.raises(EnvironmentFailure, match=r"'é'.*simctl is needed.*none does not start"):
         await phone.step(Action("type", target="3", value="é"))
 
 
-async def test_back_and_home_are_the_home_button(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_back_and_home_press_home(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_running(location=None)
     for kind in ("back", "home"):
         await phone.reset(Task(id="t", goal="g", start_url=f"app:{SETTINGS}"))
@@ -167,9 +161,7 @@ async def test_back_and_home_are_the_home_button(make_running: Callable[..., Ios
     assert simulators.events() == [f"launch {SETTINGS}", "button 1"] * 2
 
 
-async def test_a_swipe_up_on_the_home_screen_goes_right_in_evaluation_and_stays_up_in_apps(
-    make_running: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_swipe_up_at_home_goes_right(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_running(location=None)
     await phone.reset(TASK)
     await run(phone, Action("swipe", value="left"), UP, UP, Action("click", target="[2]"), UP)
@@ -177,9 +169,7 @@ async def test_a_swipe_up_on_the_home_screen_goes_right_in_evaluation_and_stays_
     assert simulators.events() == ["swipe 312 422 78 422", right, right, "tap 70 150", up]
 
 
-async def test_a_swipe_up_in_collection_goes_left_or_right_by_seed_task_and_attempt(
-    make_running: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_random_swipe_follows_seed_and_task(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     async def ways(phone: Ios, task: Task) -> str:
         begun = len(simulators.events())
         await phone.reset(task)
@@ -194,9 +184,7 @@ async def test_a_swipe_up_in_collection_goes_left_or_right_by_seed_task_and_atte
     assert len({first, await ways(phone, TASK), await ways(other, TASK), await ways(phone, Task(id="u", goal="g"))}) == 4
 
 
-async def test_what_one_episode_changed_is_gone_in_the_next_and_the_original_is_untouched(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_clone_keeps_the_original_untouched(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     with simulators.change(simulators.udids[0]) as prepared:
         prepared.on = ["VPN"]
     before = simulators.read(simulators.udids[0])
@@ -209,9 +197,7 @@ async def test_what_one_episode_changed_is_gone_in_the_next_and_the_original_is_
     assert simulators.read(simulators.udids[0]) == before
 
 
-async def test_erase_begins_with_a_simulator_as_new_and_none_goes_on_with_it(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_erase_starts_anew_none_goes_on(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     with simulators.change(simulators.udids[0]) as prepared:
         prepared.on = ["VPN"]
     task = Task(id="t", goal="g", start_url=f"app:{SETTINGS}")
@@ -228,7 +214,7 @@ async def test_erase_begins_with_a_simulator_as_new_and_none_goes_on_with_it(
     assert seen.text is not None and "'VPN' value: '0'" in seen.text and "'Airplane Mode' value: '0'" in seen.text
 
 
-async def test_start_urls_open_apps_and_addresses(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_start_urls_open_apps_and_pages(make_running: Callable[..., Ios], simulators: FakeSimulators) -> None:
     phone = make_running(location=None)
     page = await phone.reset(Task(id="t", goal="g", start_url="https://example.org/a"))
     assert page.text is not None and "StaticText 'https://example.org/a'" in page.text
@@ -240,9 +226,7 @@ async def test_start_urls_open_apps_and_addresses(make_running: Callable[..., Io
         await phone.reset(Task(id="t", goal="g", start_url="Settings"))
 
 
-async def test_two_simulators_at_a_time_do_not_touch_each_other(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_two_simulators_do_not_interfere(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     one, two = make_ios(location=None), make_ios(location=None)
     await asyncio.gather(one.reset(TASK), two.reset(TASK))
     tap = Action("click", target="[2]")
@@ -252,7 +236,7 @@ async def test_two_simulators_at_a_time_do_not_touch_each_other(
     assert len({line.split()[0] for line in simulators.log()}) == 2, "two copies of the one prepared simulator"
 
 
-async def test_an_episode_of_the_loop_is_recorded_like_any_other(make_running: Callable[..., Ios], tmp_path: Path) -> None:
+async def test_loop_records_an_ios_episode(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     actions = [Action("click", "tap Settings", target="[2]"), Action("click", "tap VPN", target="[8]"), Action("stop", "done")]
     played = await rollout(ReplayPolicy(actions), make_running(), TASK, id="one", max_steps=10)
     assert (played.error, len(played.steps), played.metadata) == (None, 3, {"ended_by": "agent"})
@@ -268,7 +252,7 @@ async def test_an_episode_of_the_loop_is_recorded_like_any_other(make_running: C
         ({"simulator": "iPhone 15"}, r"iPhone 15 is Booted, and only a simulator that is off can be copied"),
     ],
 )
-async def test_a_simulator_that_cannot_be_meant_is_the_caller_s_mistake(
+async def test_unclear_simulator_is_a_usage_error(
     make_ios: Callable[..., Ios], simulators: FakeSimulators, options: dict[str, Any], message: str
 ) -> None:
     simulators.add(Simulator(udid=new_udid(), name="iPhone 15", booted=True))
@@ -289,9 +273,7 @@ async def test_wrong_calls_say_what_to_do(
         Ios(tmp_path)
 
 
-async def test_the_tools_are_listed_with_what_is_missing(
-    simulators: FakeSimulators, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_ios_tools_are_listed(simulators: FakeSimulators, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PRILL_IDB_COMPANION", str(simulators.companion))
     found = {tool.name: tool for tool in await ios_tools()}
     assert found["idb_companion"].found == str(simulators.companion)
@@ -321,11 +303,11 @@ async def test_the_tools_are_listed_with_what_is_missing(
         ("é", None),
     ],
 )
-def test_key_names_become_numbers_of_the_usb_tables(keys: str, pressed: tuple[int, list[str]] | None) -> None:
+def test_key_names_become_usb_numbers(keys: str, pressed: tuple[int, list[str]] | None) -> None:
     assert combination(keys) == pressed
 
 
-def test_flat_and_nested_trees_give_the_same_elements_but_for_depth() -> None:
+def test_flat_and_nested_trees_agree() -> None:
     def node(kind: str, label: str | None, box: tuple[float, ...], **more: object) -> dict[str, object]:
         frame = dict(zip(("x", "y", "width", "height"), box, strict=True))
         return {"type": kind, "AXLabel": label, "AXValue": None, "frame": frame, **more}

@@ -21,7 +21,7 @@ from prill.emulators.ios.environment import Ios
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
 from prill.policies.replay import ReplayPolicy
-from prill.temporary.folders import OwnFolder, abandoned, taken_over
+from prill.temporary.folders import TempFolder, abandoned, taken_over
 from prill.testing.ios import FakeSimulators
 from prill.testing.ios.simulators import Simulator, new_udid
 from prill.types import Action, Observation, Task
@@ -59,7 +59,7 @@ async def begins_anew(phone: Ios, simulators: FakeSimulators) -> None:
     assert after.text is not None and ON in after.text
 
 
-async def test_a_companion_killed_between_two_actions_is_replaced_and_the_phone_goes_on(
+async def test_killed_companion_is_replaced(
     make_running: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
 ) -> None:
     phone = make_running()
@@ -78,9 +78,7 @@ async def test_a_companion_killed_between_two_actions_is_replaced_and_the_phone_
 
 
 @pytest.mark.parametrize("fault", ["die", "hang", "error"])
-async def test_what_reads_is_asked_again_once_of_a_new_companion(
-    make_running: Callable[..., Ios], simulators: FakeSimulators, fault: str
-) -> None:
+async def test_reads_are_repeated_once(make_running: Callable[..., Ios], simulators: FakeSimulators, fault: str) -> None:
     phone = make_running(timeout=BOUND)
     first = await phone.reset(TASK)
     simulators.faults(screenshot=["ok", fault])
@@ -99,7 +97,7 @@ async def test_what_reads_is_asked_again_once_of_a_new_companion(
         ("gone", r"tap: the simulator says: no simulator \S+ in "),
     ],
 )
-async def test_what_acts_is_never_sent_twice(
+async def test_acts_are_never_sent_twice(
     make_ios: Callable[..., Ios],
     make_running: Callable[..., Ios],
     simulators: FakeSimulators,
@@ -139,7 +137,7 @@ async def test_what_acts_is_never_sent_twice(
     ],
     ids=lambda value: "-".join(f"{key}-{word}" for key, word in value.items()) if isinstance(value, dict) else ".",
 )
-async def test_an_episode_that_cannot_begin_ends_within_its_bounds_and_says_why(
+async def test_failed_start_ends_in_bounds(
     make_ios: Callable[..., Ios],
     make_running: Callable[..., Ios],
     simulators: FakeSimulators,
@@ -161,7 +159,7 @@ async def test_an_episode_that_cannot_begin_ends_within_its_bounds_and_says_why(
     await begins_anew(make_running(), simulators)
 
 
-async def test_a_simulator_that_takes_its_time_is_waited_for(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
+async def test_slow_simulator_is_waited_for(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     simulators.faults(boot="slow:1", list="slow:0.2")
     began = time.monotonic()
     seen = await make_ios().reset(TASK)
@@ -169,7 +167,7 @@ async def test_a_simulator_that_takes_its_time_is_waited_for(make_ios: Callable[
     assert time.monotonic() - began > 1
 
 
-async def test_an_app_that_tells_no_elements_still_has_a_picture(
+async def test_app_without_elements_has_a_picture(
     make_running: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
 ) -> None:
     phone = make_running()
@@ -182,9 +180,7 @@ async def test_an_app_that_tells_no_elements_still_has_a_picture(
         await phone.step(Action("wait"))
 
 
-async def test_an_episode_that_runs_out_of_time_is_on_record_and_the_next_begins_clean(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators
-) -> None:
+async def test_timed_out_episode_is_on_record(make_ios: Callable[..., Ios], simulators: FakeSimulators) -> None:
     script = (SWITCH, Action("stop"))
     phone = make_ios()
     for faults in ({"hid": "hang"}, {"start": "hang"}, {"clone": "hang"}):
@@ -196,9 +192,7 @@ async def test_an_episode_that_runs_out_of_time_is_on_record_and_the_next_begins
         assert (again.error, again.metadata) == (None, {"ended_by": "agent"})
 
 
-async def test_a_copy_that_cannot_be_deleted_fails_the_next_start_and_is_deleted_later(
-    make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path
-) -> None:
+async def test_undeletable_copy_goes_later(make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path) -> None:
     phone = make_ios()
     await phone.reset(TASK)
     simulators.faults(delete="error")
@@ -225,7 +219,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("restore", ["clone", "none"])
-async def test_what_a_killed_run_left_is_cleared_up_by_the_next(
+async def test_killed_run_is_cleared_up(
     make_ios: Callable[..., Ios],
     simulators: FakeSimulators,
     companions: Callable[[], list[int]],
@@ -249,10 +243,10 @@ async def test_what_a_killed_run_left_is_cleared_up_by_the_next(
             await asyncio.sleep(0.1)
 
 
-async def test_a_copy_of_a_killed_run_that_cannot_be_deleted_is_told_of_and_stays(
+async def test_undeletable_old_copy_is_told_of(
     make_running: Callable[..., Ios], simulators: FakeSimulators, temporary: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    left = OwnFolder("prill-ios-")
+    left = TempFolder("prill-ios-")
     left.abandon()
     (left.path / "copies").mkdir()
     simulators.faults(delete="error")
@@ -265,7 +259,7 @@ async def test_a_copy_of_a_killed_run_that_cannot_be_deleted_is_told_of_and_stay
     assert not left.path.exists()
 
 
-async def test_close_is_safe_at_any_time_and_twice(
+async def test_close_is_safe_at_any_time(
     make_ios: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]]
 ) -> None:
     phone = make_ios()
@@ -277,8 +271,8 @@ async def test_close_is_safe_at_any_time_and_twice(
     await begins_anew(phone, simulators)
 
 
-def test_a_folder_is_taken_over_only_from_a_dead_owner(temporary: Path) -> None:
-    mine = OwnFolder("prill-test-")
+def test_folder_of_a_living_owner_stays(temporary: Path) -> None:
+    mine = TempFolder("prill-test-")
     assert abandoned("prill-test-") == [mine.path]
     with taken_over(mine.path) as taken:
         assert not taken
@@ -298,7 +292,7 @@ def resources() -> Sequence[int]:
 
 
 @pytest.mark.slow
-async def test_fifty_episodes_of_two_workers_leak_nothing(
+async def test_fifty_episodes_leak_nothing(
     make_ios: Callable[..., Ios], simulators: FakeSimulators, companions: Callable[[], list[int]], temporary: Path
 ) -> None:
     other = Simulator(udid=new_udid(), name="iPhone 15", density=1, booted=True)

@@ -110,7 +110,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Pass:
     return asyncio.run(play_all(tmp_path_factory.mktemp("images")))
 
 
-def test_all_130_tasks_begin_with_a_goal_and_a_picture_and_take_actions(played: Pass) -> None:
+def test_all_130_tasks_begin_and_act(played: Pass) -> None:
     assert len(played.once) == 130
     for name, one in played.once.items():
         assert one.task.goal, name
@@ -119,27 +119,27 @@ def test_all_130_tasks_begin_with_a_goal_and_a_picture_and_take_actions(played: 
             assert picture.size == (320, 420), name
 
 
-def test_the_same_seed_gives_the_same_goal_text_and_picture_whatever_was_played_before(played: Pass) -> None:
+def test_seed_decides_whatever_came_before(played: Pass) -> None:
     assert {name for name, one in played.once.items() if one.task != played.again[name].task} == set()
     assert {name for name, one in played.once.items() if one.first.text != played.again[name].first.text} == set()
     assert {name for name, one in played.once.items() if one.first != played.again[name].first} == set()
 
 
-def test_the_same_actions_lead_to_the_same_state_and_reward(played: Pass) -> None:
+def test_same_actions_same_state_and_reward(played: Pass) -> None:
     assert {name for name, one in played.once.items() if one.last.text != played.again[name].last.text} == set()
     assert {name for name, one in played.once.items() if one.last != played.again[name].last} == set()
     assert {name for name, one in played.once.items() if one.graded != played.again[name].graded} == set()
 
 
-def test_most_tasks_answer_the_actions(played: Pass) -> None:
+def test_most_tasks_answer_actions(played: Pass) -> None:
     assert sum(one.first != one.last for one in played.once.values()) > 80
 
 
-def test_pages_ask_for_nothing_outside_the_wheel(played: Pass) -> None:
+def test_pages_stay_inside_the_wheel(played: Pass) -> None:
     assert played.browser.asked <= {"miniwob.invalid", "data"}
 
 
-async def test_a_page_that_asks_for_the_network_does_not_reach_it(tmp_path: Path) -> None:
+async def test_pages_cannot_reach_the_network(tmp_path: Path) -> None:
     browser = Watched()
     environment = MiniWoB(tmp_path, browser=browser)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -172,7 +172,7 @@ def accept(server: socket.socket, called: threading.Event) -> None:
     connection.close()
 
 
-async def test_what_an_episode_leaves_in_the_browser_is_gone_in_the_next(tmp_path: Path) -> None:
+async def test_browser_state_does_not_carry_over(tmp_path: Path) -> None:
     browser = Watched()
     environment = MiniWoB(tmp_path, browser=browser)
     await environment.reset(await environment.task("click-test", 0))

@@ -53,7 +53,7 @@ async def play(environment: MiniWoB, name: str, seed: int, behaviour: Behaviour)
 
 
 @pytest.mark.parametrize("name", sorted(SCRIPTS))
-async def test_every_scripted_task_is_solved_by_the_page_s_own_reward(environment: MiniWoB, name: str) -> None:
+async def test_scripts_solve_by_the_pages_reward(environment: MiniWoB, name: str) -> None:
     trajectory, label = await play(environment, name, 3, "solve")
     assert label == LabelRecord(id="one", success=True, source="oracle", note="raw reward 1")
     assert trajectory.metadata["ended_by"] == "agent"
@@ -73,14 +73,14 @@ async def test_every_scripted_task_is_solved_by_the_page_s_own_reward(environmen
         ("false-claim", "read-table"),
     ],
 )
-async def test_every_way_to_fail_fails_by_the_page_s_own_reward(environment: MiniWoB, behaviour: Behaviour, name: str) -> None:
+async def test_ways_to_fail_fail_by_reward(environment: MiniWoB, behaviour: Behaviour, name: str) -> None:
     trajectory, label = await play(environment, name, 2, behaviour)
     assert label.success is False
     assert label.note == ("raw reward -1" if behaviour == "wrong-target" else "not submitted: raw reward 0")
     assert trajectory.steps[-1].action.is_final
 
 
-async def test_the_same_seed_gives_the_same_goal_text_and_picture(environment: MiniWoB) -> None:
+async def test_same_seed_is_the_same_episode(environment: MiniWoB) -> None:
     first, second, other = [await environment.task("social-media", seed) for seed in (5, 5, 6)]
     assert first == second
     assert first.goal != other.goal
@@ -88,7 +88,7 @@ async def test_the_same_seed_gives_the_same_goal_text_and_picture(environment: M
     assert (await environment.reset(first)).text != (await environment.reset(other)).text
 
 
-async def test_the_last_state_shows_what_the_agent_left_after_the_page_gave_its_reward(environment: MiniWoB) -> None:
+async def test_last_state_shows_what_was_left(environment: MiniWoB) -> None:
     trajectory, label = await play(environment, "enter-text", 1, "solve")
     typed = next(step.action.value for step in trajectory.steps if step.action.kind == "type")
     assert label.success
@@ -101,14 +101,14 @@ async def test_the_last_state_shows_what_the_agent_left_after_the_page_gave_its_
         assert shot.convert("RGB").getpixel((310, 90)) == (255, 255, 0)
 
 
-async def test_the_reward_is_nowhere_in_the_recorded_trajectory(environment: MiniWoB, tmp_path: Path) -> None:
+async def test_reward_is_not_in_the_record(environment: MiniWoB, tmp_path: Path) -> None:
     for behaviour in ("solve", "wrong-target"):
         trajectory, _ = await play(environment, "click-dialog-2", 1, behaviour)
         record = encode_trajectory(trajectory, tmp_path).decode()
         assert not [word for word in ("reward", "oracle", "wrong", "success", behaviour) if word in record]
 
 
-async def test_an_action_on_something_that_is_not_there_changes_nothing(environment: MiniWoB) -> None:
+async def test_absent_element_changes_nothing(environment: MiniWoB) -> None:
     before = await environment.reset(await environment.task("click-button", 0))
     for action in (
         Action("click", target='button "no such"'),
@@ -120,20 +120,20 @@ async def test_an_action_on_something_that_is_not_there_changes_nothing(environm
         assert await environment.step(action) == (before, False)
 
 
-async def test_a_click_can_be_given_as_a_fraction_of_the_task_area(environment: MiniWoB) -> None:
+async def test_click_by_fraction_of_the_area(environment: MiniWoB) -> None:
     await environment.reset(await environment.task("click-option", 0))
     after, _ = await environment.step(Action("click", point=(0.1, 0.27)))
     assert after.text is not None
     assert after.text.startswith('radio "AU" checked')
 
 
-async def test_a_button_that_lies_half_under_another_is_clicked_where_it_can_be_seen(environment: MiniWoB) -> None:
+async def test_half_covered_button_is_clicked(environment: MiniWoB) -> None:
     # With this seed the middle of button ONE is covered by button TWO.
     _, label = await play(environment, "click-test-2", 6, "solve")
     assert label.success
 
 
-async def test_an_element_is_named_by_its_whole_line_as_well(environment: MiniWoB) -> None:
+async def test_element_by_its_whole_line(environment: MiniWoB) -> None:
     seen = await environment.reset(await environment.task("click-checkboxes", 0))
     assert seen.text is not None
     line = seen.text.splitlines()[1]
@@ -143,7 +143,7 @@ async def test_an_element_is_named_by_its_whole_line_as_well(environment: MiniWo
     assert after.text.splitlines()[1] == line.removesuffix("unchecked") + "checked focused"
 
 
-async def test_a_combination_with_a_key_that_does_not_exist_leaves_no_key_pressed(environment: MiniWoB) -> None:
+async def test_unknown_key_leaves_none_pressed(environment: MiniWoB) -> None:
     await environment.reset(await environment.task("enter-text", 0))
     await environment.step(Action("press", value="Control+NoSuchKey"))
     after, _ = await environment.step(Action("type", target="textbox", value="abc"))
@@ -151,14 +151,14 @@ async def test_a_combination_with_a_key_that_does_not_exist_leaves_no_key_presse
     assert 'value "abc"' in after.text
 
 
-async def test_a_new_line_at_the_end_of_what_is_typed_is_the_enter_key(environment: MiniWoB) -> None:
+async def test_line_end_presses_enter(environment: MiniWoB) -> None:
     await environment.reset(await environment.task("terminal", 0))
     after, _ = await environment.step(Action("type", value="help\n"))
     assert after.text is not None
     assert "ls" in after.text
 
 
-async def test_two_episodes_side_by_side_have_a_clipboard_each(browser: Chromium, tmp_path: Path) -> None:
+async def test_episodes_have_own_clipboards(browser: Chromium, tmp_path: Path) -> None:
     environments = [MiniWoB(tmp_path, browser=browser) for _ in range(2)]
     words = ("first", "second")
     for environment, word in zip(environments, words, strict=True):
@@ -179,7 +179,7 @@ async def test_two_episodes_side_by_side_have_a_clipboard_each(browser: Chromium
         await environment.close()
 
 
-async def test_the_page_s_time_passes_by_actions_only(browser: Chromium, tmp_path: Path) -> None:
+async def test_page_time_passes_by_actions(browser: Chromium, tmp_path: Path) -> None:
     """The price of a stock changes ten times a second."""
     environment = MiniWoB(tmp_path, browser=browser, settle=0.2)
     task = await environment.task("stock-market", 0)
@@ -193,9 +193,7 @@ async def test_the_page_s_time_passes_by_actions_only(browser: Chromium, tmp_pat
     await environment.close()
 
 
-async def test_the_page_as_html_leaves_out_what_cannot_be_seen_and_shows_what_was_typed(
-    browser: Chromium, tmp_path: Path
-) -> None:
+async def test_html_shows_what_can_be_seen(browser: Chromium, tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path, browser=browser, text="html")
     task = await environment.task("click-tab-2", 1)
     seen = await environment.reset(task)
@@ -221,7 +219,7 @@ async def test_the_page_as_html_leaves_out_what_cannot_be_seen_and_shows_what_wa
     await whole.close()
 
 
-async def test_hidden_elements_are_marked_where_the_lines_show_them(browser: Chromium, tmp_path: Path) -> None:
+async def test_hidden_elements_are_marked(browser: Chromium, tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path, browser=browser, hidden=True)
     shown = (await environment.reset(await environment.task("click-tab-2", 1))).text or ""
     visible = [line for line in shown.splitlines() if not line.endswith(" hidden")]
@@ -235,7 +233,7 @@ async def test_hidden_elements_are_marked_where_the_lines_show_them(browser: Chr
     await plain.close()
 
 
-async def test_the_first_reward_stands(environment: MiniWoB) -> None:
+async def test_first_reward_of_two_stands(environment: MiniWoB) -> None:
     task = await environment.task("click-test-2", 1)
     await environment.reset(task)
     for name in ("TWO", "ONE"):
@@ -243,7 +241,7 @@ async def test_the_first_reward_stands(environment: MiniWoB) -> None:
     assert (await environment.grade(Trajectory(id="x", task=task))).success is False
 
 
-async def test_the_page_ends_the_episode_when_asked_to(browser: Chromium, tmp_path: Path) -> None:
+async def test_page_can_end_the_episode(browser: Chromium, tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path, browser=browser)
     trajectory, label = await play(environment, "click-test-2", 1, "solve")
     assert trajectory.metadata["ended_by"] == "environment"
@@ -252,12 +250,12 @@ async def test_the_page_ends_the_episode_when_asked_to(browser: Chromium, tmp_pa
     await environment.close()
 
 
-async def test_a_broken_off_episode_gets_no_label(environment: MiniWoB) -> None:
+async def test_broken_episode_gets_no_label(environment: MiniWoB) -> None:
     broken = Trajectory(id="x", task=Task(goal="g"), error="the browser failed")
     assert (await environment.grade(broken)).success is None
 
 
-async def test_a_browser_that_dies_breaks_the_episode_off_and_the_next_one_starts_another(tmp_path: Path) -> None:
+async def test_dead_browser_breaks_one_episode(tmp_path: Path) -> None:
     browser = Chromium()
     environment = MiniWoB(tmp_path, browser=browser)
     task = await environment.task("click-test-2", 1)
@@ -271,14 +269,14 @@ async def test_a_browser_that_dies_breaks_the_episode_off_and_the_next_one_start
     await browser.close()
 
 
-async def test_an_unknown_task_is_named(environment: MiniWoB) -> None:
+async def test_unknown_task_is_named(environment: MiniWoB) -> None:
     with pytest.raises(UsageError, match="no-such-task"):
         await environment.task("no-such-task", 0)
     with pytest.raises(UsageError, match="expected miniwob/<name>"):
         await environment.reset(Task(id="click-button", goal="g"))
 
 
-async def test_the_browser_named_by_the_user_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_named_browser_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRILL_CHROMIUM", "/no/such/browser")
     with pytest.raises(UsageError, match="PRILL_CHROMIUM=/no/such/browser"):
         chromium_path()
@@ -288,7 +286,7 @@ async def test_the_browser_named_by_the_user_must_exist(monkeypatch: pytest.Monk
         chromium_path()
 
 
-async def test_drawn_shapes_and_sliders_have_lines(environment: MiniWoB) -> None:
+async def test_shapes_and_sliders_have_lines(environment: MiniWoB) -> None:
     seen = await environment.reset(await environment.task("drag-shapes", 3))
     assert (seen.text or "").splitlines()[:2] == ['shape "circle yellow"', 'shape "polygon blue"']
     seen = await environment.reset(await environment.task("use-slider", 3))

@@ -72,7 +72,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="re
 
 
 @needs_proc
-async def test_a_browser_killed_in_the_middle_of_an_episode_breaks_it_off_and_the_next_one_is_clean(tmp_path: Path) -> None:
+async def test_killed_browser_breaks_one_episode(tmp_path: Path) -> None:
     environment = MiniWoB(tmp_path)
     before = set(descendants())
     await environment.reset(await environment.task("click-test", 0))
@@ -87,7 +87,7 @@ async def test_a_browser_killed_in_the_middle_of_an_episode_breaks_it_off_and_th
     await environment.close()
 
 
-async def test_a_page_that_hangs_breaks_the_episode_off_in_time_and_the_next_one_is_clean(tmp_path: Path) -> None:
+async def test_hanging_page_breaks_one_episode(tmp_path: Path) -> None:
     browser = Counting()
     environment = MiniWoB(tmp_path, browser=browser, timeout=10)
     await environment.reset(await environment.task("click-test", 0))
@@ -102,7 +102,7 @@ async def test_a_page_that_hangs_breaks_the_episode_off_in_time_and_the_next_one
     await browser.close()
 
 
-async def test_a_page_that_crashes_breaks_the_episode_off_and_the_next_one_is_clean(tmp_path: Path) -> None:
+async def test_crashed_page_breaks_one_episode(tmp_path: Path) -> None:
     from playwright.async_api import Error
 
     browser = Counting()
@@ -118,7 +118,7 @@ async def test_a_page_that_crashes_breaks_the_episode_off_and_the_next_one_is_cl
 
 
 @needs_proc
-async def test_fifty_episodes_in_a_row_leak_nothing(tmp_path: Path) -> None:
+async def test_fifty_episodes_leak_nothing(tmp_path: Path) -> None:
     browser = Counting()
     environment = MiniWoB(tmp_path, browser=browser)
     at_first = set(descendants())

@@ -202,7 +202,7 @@ PLAYS: dict[str, Play] = {
 
 
 @pytest.mark.parametrize("name", PLAYS)
-async def test_it_is_solved(environment: MiniWoB, name: str) -> None:
+async def test_task_is_solved_by_actions(environment: MiniWoB, name: str) -> None:
     task = await environment.task(name, 3)
     seen = await environment.reset(task)
     plan, done = PLAYS[name](task.goal, seen.text or ""), False

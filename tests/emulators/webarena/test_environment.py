@@ -59,7 +59,7 @@ def sites(**variables: str) -> Sites:
 )
 async def test_addresses_are_mapped_both_ways(shown: str, real: str) -> None:
     assert sites().real(shown) == real
-    assert sites().shown(real) == shown
+    assert sites().public(real) == shown
 
 
 @pytest.mark.parametrize(
@@ -72,15 +72,15 @@ async def test_addresses_are_mapped_both_ways(shown: str, real: str) -> None:
         ("http://localhost:7770/a", "http://localhost:7770/a"),
     ],
 )
-async def test_agents_may_write_addresses_in_several_ways(written: str, real: str) -> None:
+async def test_addresses_in_several_spellings(written: str, real: str) -> None:
     assert sites().real(written) == real
 
 
-async def test_a_public_host_whose_site_is_not_set_never_leads_to_the_real_one() -> None:
+async def test_unset_site_never_leads_outside() -> None:
     assert sites().real("http://wikipedia.org/wiki/Prill") == "http://wikipedia.invalid/wiki/Prill"
 
 
-async def test_a_variable_that_is_not_set_is_named_when_its_site_is_needed() -> None:
+async def test_unset_variable_is_named_on_need() -> None:
     assert sites().address("SHOPPING") == "http://localhost:7770"
     assert sites().address("GITLAB") == "https://localhost:8023"
     with pytest.raises(UsageError, match="export MAP="):
@@ -91,7 +91,7 @@ async def test_a_variable_that_is_not_set_is_named_when_its_site_is_needed() -> 
         sites(REDDIT="localhost:9999")
 
 
-async def test_accounts_can_be_set_and_passwords_are_not_printed() -> None:
+async def test_passwords_are_not_printed() -> None:
     found = sites(SHOPPING_USERNAME="me@example.com", SHOPPING_PASSWORD="hush")
     assert (found.account("SHOPPING").user, found.account("SHOPPING").password) == ("me@example.com", "hush")
     assert found.account("GITLAB").user == "byteblaze"
@@ -100,7 +100,7 @@ async def test_accounts_can_be_set_and_passwords_are_not_printed() -> None:
         found.account("WIKIPEDIA")
 
 
-async def test_the_name_of_the_cookie_file_says_where_to_sign_in() -> None:
+async def test_state_file_names_the_logins() -> None:
     assert Setup(sites=("gitlab",), storage_state="./.auth/gitlab.reddit_state.json").logins == ("GITLAB", "REDDIT")
     assert Setup(sites=("shopping_admin",), storage_state="./.auth/shopping_admin_state.json").logins == ("SHOPPING_ADMIN",)
     assert Setup(sites=("map",)).logins == ()
@@ -108,18 +108,18 @@ async def test_the_name_of_the_cookie_file_says_where_to_sign_in() -> None:
         _ = Setup(sites=("map",), storage_state="cookies.txt").logins
 
 
-async def test_a_reset_command_runs_to_its_end(tmp_path: Path) -> None:
+async def test_reset_command_runs_to_its_end(tmp_path: Path) -> None:
     await reset_sites(f"echo done > {shlex.quote(str(tmp_path / 'file'))}", 60)
     assert (tmp_path / "file").read_text() == "done\n"
 
 
-async def test_a_reset_command_that_fails_says_how_but_no_password() -> None:
+async def test_failed_reset_hides_the_password() -> None:
     with pytest.raises(EnvironmentFailure, match="status 3: no access for hello … here") as caught:
         await reset_sites("echo no access for hello hush here >&2; exit 3", 60, ("hush",))
     assert "hush" not in str(caught.value)
 
 
-async def test_a_reset_command_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+async def test_hanging_reset_is_ended_whole(tmp_path: Path) -> None:
     started = tmp_path / "started"
     child = f"import os, time, pathlib; pathlib.Path({str(started)!r}).write_text(str(os.getpid())); time.sleep(600)"
     # The second command keeps the shell from becoming the first one.
@@ -139,20 +139,20 @@ def ended(process: int) -> bool:
     return False
 
 
-async def test_servers_that_a_reset_command_starts_are_not_waited_for(tmp_path: Path) -> None:
+async def test_reset_may_leave_servers_running(tmp_path: Path) -> None:
     number = tmp_path / "number"
     await reset_sites(f"sleep 600 & echo $! > {shlex.quote(str(number))}", 60)
     os.kill(int(number.read_text()), signal.SIGKILL)  # it was still running
 
 
-async def test_only_the_limit_ends_the_wait_for_a_reset_server(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_limit_ends_a_reset_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     aiohttp = pytest.importorskip("aiohttp")
     monkeypatch.setattr(aiohttp.client, "DEFAULT_TIMEOUT", aiohttp.ClientTimeout(total=0.001))
     with Shop() as shop:
         await reset_sites(shop.reset_url, 60)
 
 
-async def test_a_reset_server_is_asked_and_waited_for() -> None:
+async def test_reset_server_is_waited_for() -> None:
     with Shop() as shop:
         shop.store.products.clear()
         await reset_sites(shop.reset_url, 60)
@@ -234,7 +234,7 @@ async def play(environment: WebArena, number: int, lines: tuple[str, ...]) -> Tr
 
 
 @pytest.mark.slow
-async def test_a_right_play_on_each_site_reaches_its_state_on_the_server(make: Make, shop: Shop, tmp_path: Path) -> None:
+async def test_right_play_reaches_server_state(make: Make, shop: Shop, tmp_path: Path) -> None:
     environment = make(cookies=tmp_path / "cookies")
     for number, reached in STATES.items():
         assert not reached(shop.store), number
@@ -243,7 +243,7 @@ async def test_a_right_play_on_each_site_reaches_its_state_on_the_server(make: M
     assert shop.store.logins == 4
 
 
-async def test_with_a_reset_every_episode_begins_with_the_first_state(make: Make, shop: Shop) -> None:
+async def test_reset_restores_the_first_state(make: Make, shop: Shop) -> None:
     environment = make(reset=shop.reset_url)
     await play(environment, 1006, shop_solutions()[1006].right)
     assert STATES[1006](shop.store)
@@ -252,7 +252,7 @@ async def test_with_a_reset_every_episode_begins_with_the_first_state(make: Make
     assert "Welcome, Emma Lopez!" in (observation.text or "")
 
 
-async def test_plays_that_only_look_end_at_public_addresses(make: Make, tmp_path: Path) -> None:
+async def test_records_have_public_addresses(make: Make, tmp_path: Path) -> None:
     environment = make(cookies=tmp_path / "cookies")
     ends = {}
     for number in LOOKS:
@@ -268,7 +268,7 @@ async def test_plays_that_only_look_end_at_public_addresses(make: Make, tmp_path
     }
 
 
-async def test_agents_go_to_public_hosts_and_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
+async def test_oracles_see_the_real_page(make: Make, shop: Shop) -> None:
     environment = make()
     await environment.reset(task_of(CONFIGS[1004]))
     observation, _ = await environment.step(Action("goto", value="http://onestopmarket.com/wishlist/"))
@@ -279,9 +279,7 @@ async def test_agents_go_to_public_hosts_and_oracles_see_the_real_page(make: Mak
     assert "could not be opened" in (observation.text or "")
 
 
-async def test_each_episode_signs_in_anew_and_keeps_no_cookies(
-    make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_episode_signs_in_anew(make: Make, shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     environment = make()
     for number in (1, 2):
@@ -291,7 +289,7 @@ async def test_each_episode_signs_in_anew_and_keeps_no_cookies(
     assert not list(tmp_path.glob("prill-cookies-*"))
 
 
-async def test_kept_cookies_are_taken_again_until_the_site_refuses_them(make: Make, shop: Shop, tmp_path: Path) -> None:
+async def test_kept_cookies_last_until_refused(make: Make, shop: Shop, tmp_path: Path) -> None:
     folder = tmp_path / "cookies"
     for environment in (make(cookies=folder), make(cookies=folder)):
         await environment.reset(task_of(CONFIGS[1004]))
@@ -303,7 +301,7 @@ async def test_kept_cookies_are_taken_again_until_the_site_refuses_them(make: Ma
     assert (shop.store.logins, "Welcome, Emma Lopez!" in (observation.text or "")) == (1, True)
 
 
-async def test_a_broken_file_of_cookies_is_renewed(browser: Chromium, shop: Shop, tmp_path: Path) -> None:
+async def test_broken_cookie_file_is_renewed(browser: Chromium, shop: Shop, tmp_path: Path) -> None:
     logins = Logins(Sites.from_environment(shop.environ), browser, tmp_path, reuse=True)
     for number, content in enumerate(["", "no json", "[]", '{"cookies": 3}'], 1):
         (tmp_path / "shopping_state.json").write_text(content)
@@ -312,7 +310,7 @@ async def test_a_broken_file_of_cookies_is_renewed(browser: Chromium, shop: Shop
         assert json.loads(path.read_text())["cookies"]
 
 
-async def test_a_browser_that_dies_after_signing_in_ends_the_episode_only(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_browser_ends_one_episode(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     from playwright.async_api import BrowserContext
 
     async def die(context: BrowserContext) -> object:
@@ -325,7 +323,7 @@ async def test_a_browser_that_dies_after_signing_in_ends_the_episode_only(make: 
         await make().reset(task_of(CONFIGS[1004]))
 
 
-async def test_a_task_on_two_sites_is_signed_in_to_both(make: Make, shop: Shop) -> None:
+async def test_two_sites_are_both_signed_in(make: Make, shop: Shop) -> None:
     both = Setup(sites=("gitlab", "reddit"), storage_state="./.auth/gitlab.reddit_state.json")
     environment = make(setups={"two": both})
     task = Task(id="two", goal="", start_url="__GITLAB__ |AND| __REDDIT__")
@@ -337,7 +335,7 @@ async def test_a_task_on_two_sites_is_signed_in_to_both(make: Make, shop: Shop) 
 
 
 @pytest.mark.parametrize("number", [1004, 1009, 1010, 1011])
-async def test_a_wrong_password_is_a_failure_that_does_not_tell_it(make: Make, number: int) -> None:
+async def test_wrong_password_is_not_told(make: Make, number: int) -> None:
     name = CONFIGS[number].sites[0].upper()
     environment = make(**{f"{name}_PASSWORD": "not-this-one"})
     with pytest.raises(EnvironmentFailure, match=f"{name.lower()} at http.*{name}_PASSWORD") as caught:
@@ -348,14 +346,14 @@ async def test_a_wrong_password_is_a_failure_that_does_not_tell_it(make: Make, n
         error = error.__cause__ or error.__context__
 
 
-async def test_a_site_that_is_down_or_something_else_is_named(make: Make, shop: Shop) -> None:
+async def test_site_that_is_down_is_named(make: Make, shop: Shop) -> None:
     with pytest.raises(EnvironmentFailure, match=f"the site shopping at {NOWHERE} does not answer"):
         await make(SHOPPING=NOWHERE).reset(task_of(CONFIGS[1004]))
     with pytest.raises(EnvironmentFailure, match=f"the site reddit at {shop.url} shows no login form"):
         await make(REDDIT=shop.url, login_timeout=2.0).reset(task_of(CONFIGS[1009]))
 
 
-async def test_a_task_without_setup_and_a_site_without_address_are_the_user_s_to_mend(make: Make) -> None:
+async def test_missing_setup_is_a_usage_error(make: Make) -> None:
     with pytest.raises(UsageError, match=r"webarena\.7"):
         await make().reset(Task(id="webarena.7", goal=""))
     with pytest.raises(UsageError, match="export WIKIPEDIA="):
@@ -365,20 +363,20 @@ async def test_a_task_without_setup_and_a_site_without_address_are_the_user_s_to
             make(setups={"x": Setup(sites=("shopping",), storage_state=state)}).check("x")
 
 
-async def test_a_failed_reset_of_the_sites_ends_the_episode_before_it_begins(make: Make, shop: Shop) -> None:
+async def test_failed_reset_ends_the_episode(make: Make, shop: Shop) -> None:
     with pytest.raises(EnvironmentFailure, match="the reset command ended with status 1"):
         await make(reset="false").reset(task_of(CONFIGS[1004]))
     assert shop.store.logins == 0
 
 
-async def test_pages_can_ask_where_they_are(make: Make, shop: Shop) -> None:
+async def test_pages_can_ask_for_the_place(make: Make, shop: Shop) -> None:
     environment = make(setups={"here": Setup(sites=("shopping",), geolocation=(40.44, -79.94))})
     await environment.reset(Task(id="here", goal="", start_url="__SHOPPING__"))
     asked = "() => new Promise((yes, no) => navigator.geolocation.getCurrentPosition((p) => yes(p.coords.latitude), no))"
     assert await environment.page.evaluate(asked) == pytest.approx(40.44)
 
 
-async def test_the_network_record_holds_the_episode_and_not_the_login(make: Make, tmp_path: Path) -> None:
+async def test_network_record_has_no_login(make: Make, tmp_path: Path) -> None:
     environment = make(hars=tmp_path / "hars")
     for _ in range(2):
         await environment.reset(task_of(CONFIGS[1004]))
@@ -391,7 +389,7 @@ async def test_the_network_record_holds_the_episode_and_not_the_login(make: Make
     assert "Password.123" not in text
 
 
-async def test_episodes_of_one_task_at_the_same_time_have_network_records_of_their_own(make: Make, tmp_path: Path) -> None:
+async def test_episodes_have_hars_of_their_own(make: Make, tmp_path: Path) -> None:
     pair = [make(hars=tmp_path / "hars"), make(hars=tmp_path / "hars")]
     await asyncio.gather(*(environment.reset(task_of(CONFIGS[1004])) for environment in pair))
     for number, environment in enumerate(pair):

@@ -50,7 +50,7 @@ async def both(task: TaskConfig, episode: Trajectory) -> tuple[bool | None, bool
         ("$19.00", "19", False, False),
     ],
 )
-async def test_exact_match(reference: str, answer: str, paper: bool, fixed: bool) -> None:
+async def test_exact_match_of_answers(reference: str, answer: str, paper: bool, fixed: bool) -> None:
     assert await both(string(exact_match=reference), ended(answer)) == (paper, fixed)
 
 
@@ -85,11 +85,11 @@ async def test_exact_match(reference: str, answer: str, paper: bool, fixed: bool
         ([""], "anything", True, True),
     ],
 )
-async def test_must_include(references: list[str], answer: str, paper: bool, fixed: bool) -> None:
+async def test_must_include_in_answers(references: list[str], answer: str, paper: bool, fixed: bool) -> None:
     assert await both(string(must_include=references), ended(answer)) == (paper, fixed)
 
 
-def test_words_are_cut_as_the_original_cuts_them() -> None:
+def test_words_are_cut_as_in_the_original() -> None:
     said = "it's \"2\", '3' or 4; (5/6) 7:30, 8: 9,5 10. no--1 n't... $0.5% don't end."
     words = "it 's \" 2 \" , ' 3 ' or 4 ; ( 5/6 ) 7:30 , 8 : 9,5 10. no -- 1 n't ... $ 0.5 % do n't end ."
     assert tokens(said) == words.split()
@@ -122,11 +122,11 @@ def test_words_are_cut_as_the_original_cuts_them() -> None:
         ("http://x/a?t=1&t=2", "http://x/a?t=2&t=1", True, True),
     ],
 )
-def test_url_match(reference: str, url: str, paper: bool, fixed: bool) -> None:
+def test_url_match_of_addresses(reference: str, url: str, paper: bool, fixed: bool) -> None:
     assert tuple(url_matches(reference, url, mode) for mode in MODES) == (paper, fixed)
 
 
-async def test_the_score_is_the_product_of_all_checks() -> None:
+async def test_score_is_the_product_of_checks() -> None:
     task = config("string_match", "url_match", reference_answers={"must_include": ["a"]}, reference_url="http://x/p")
     for answer, url, passed in (("a", "http://x/p", True), ("b", "http://x/p", False), ("a", "http://x/q", False)):
         label = await graded(task, ended(answer, url), "paper")
@@ -135,7 +135,7 @@ async def test_the_score_is_the_product_of_all_checks() -> None:
 
 
 @pytest.mark.parametrize(("verdict", "passed"), [("correct", True), ("partially correct", False), ("incorrect", False)])
-async def test_only_correct_answers_pass_a_fuzzy_reference(verdict: str, passed: bool) -> None:
+async def test_only_correct_passes_fuzzy_match(verdict: str, passed: bool) -> None:
     for mode in MODES:
         model = ScriptedModel([f"Reasoning: I compared them.\nVerdict: {verdict}"])
         label = await graded(string(fuzzy_match=["three"]), ended("3 bands"), mode, model)
@@ -145,14 +145,14 @@ async def test_only_correct_answers_pass_a_fuzzy_reference(verdict: str, passed:
         assert "How many bands?" in said
 
 
-async def test_every_fuzzy_reference_must_pass() -> None:
+async def test_every_fuzzy_reference_counts() -> None:
     script = ["Reasoning: x\nVerdict: correct", "Reasoning: x\nVerdict: incorrect"]
     label = await graded(string(fuzzy_match=["a", "b"]), ended("a"), "paper", ScriptedModel(script))
     assert (label.success, label.note) == (False, "failed: string_match: 'a' compared with 'b': incorrect")
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_task_that_nobody_can_do_needs_the_answer_or_the_reason(mode: Mode) -> None:
+async def test_impossible_task_needs_a_reason(mode: Mode) -> None:
     task = string(fuzzy_match="N/A")
     assert (await graded(task, ended('"N/A"'), mode)).success is True
     assert (await graded(task, ended("there are none"), mode)).success is None
@@ -162,11 +162,11 @@ async def test_a_task_that_nobody_can_do_needs_the_answer_or_the_reason(mode: Mo
         assert "nobody sells bands" in str(model.seen[0][1].parts[0])
 
 
-async def test_no_answer_is_no_reason_why_a_task_cannot_be_done() -> None:
+async def test_no_answer_is_no_reason() -> None:
     assert await both(string(fuzzy_match="N/A"), ended("")) == (None, False)
 
 
-async def test_a_reason_does_not_make_up_for_what_is_missing() -> None:
+async def test_reason_does_not_replace_checks() -> None:
     task = string(must_include=["bands"], fuzzy_match="N/A")
     found = []
     for mode in MODES:
@@ -176,19 +176,19 @@ async def test_a_reason_does_not_make_up_for_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("line", [CallTimeout("slow"), "Reasoning: x\nVerdict: perhaps", "nothing"])
-async def test_a_model_that_gives_no_verdict_leaves_the_label_open(line: str | Exception) -> None:
+async def test_no_verdict_leaves_it_open(line: str | Exception) -> None:
     for verdict in ("fuzzy", "reason"):
         task = string(fuzzy_match=["a"] if verdict == "fuzzy" else "N/A")
         label = await graded(task, ended("b"), "paper", ScriptedModel([line]))
         assert (label.success, (label.note or "").startswith("undecided: string_match")) == (None, True)
 
 
-async def test_an_unreachable_model_ends_the_run() -> None:
+async def test_unreachable_model_ends_the_run() -> None:
     with pytest.raises(EndpointError):
         await graded(string(fuzzy_match=["a"]), ended("b"), "paper", ScriptedModel([EndpointError("refused")]))
 
 
-async def test_what_failed_decides_whatever_else_is_open() -> None:
+async def test_failed_check_decides_alone() -> None:
     task = config(
         "string_match",
         "program_html",
@@ -201,7 +201,7 @@ async def test_what_failed_decides_whatever_else_is_open() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_an_episode_that_broke_off_has_no_label(mode: Mode) -> None:
+async def test_broken_episode_has_no_label(mode: Mode) -> None:
     label = await graded(string(must_include=["a"]), ended("b", error="the browser crashed"), mode)
     assert (label.success, label.note) == (None, "the episode broke off: the browser crashed")
 
@@ -215,19 +215,19 @@ async def test_an_episode_that_broke_off_has_no_label(mode: Mode) -> None:
         ({"ended_by": "early_stop", "stopped": "typed 3 times"}, "Early stop: typed 3 times"),
     ],
 )
-async def test_the_harness_s_own_words_are_no_answer(metadata: dict[str, Any], words: str) -> None:
+async def test_harness_words_are_no_answer(metadata: dict[str, Any], words: str) -> None:
     episode = ended(None, metadata=metadata)
     episode = replace(episode, steps=episode.steps * 3)
     assert [answer_of(episode, mode) for mode in MODES] == [words, ""]
     assert await both(string(must_include=["3"]), episode) == (True, False)
 
 
-def test_an_agent_that_says_nothing_gave_no_answer() -> None:
+def test_silent_agent_gave_no_answer() -> None:
     for metadata in ({}, {"ended_by": "agent"}, {"stopped": 3}):
         assert [answer_of(ended(None, metadata=metadata), mode) for mode in MODES] == ["", ""]
 
 
-def test_the_last_address_is_known_only_when_nothing_happened_after_it() -> None:
+def test_last_address_is_of_the_last_state() -> None:
     episode = ended("a")
     assert last_url(episode) == "http://shop/before"
     assert last_url(ended("a", "http://shop/after")) == "http://shop/after"
@@ -237,24 +237,24 @@ def test_the_last_address_is_known_only_when_nothing_happened_after_it() -> None
 
 
 @pytest.mark.parametrize(("url", "more"), [(None, {"steps": ()}), ("http://[x", {})])
-async def test_an_address_that_is_missing_or_broken_leaves_the_label_open(url: str | None, more: dict[str, Any]) -> None:
+async def test_broken_address_leaves_it_open(url: str | None, more: dict[str, Any]) -> None:
     task = config("url_match", reference_url="http://x/p")
     assert await both(task, ended("a", url, **more)) == (None, None)
 
 
 @pytest.mark.parametrize(("reference", "words"), [("__REDDIT__/f", "variable REDDIT is not set"), ("/f", "no host")])
-async def test_a_reference_without_its_site_leaves_the_label_open(reference: str, words: str) -> None:
+async def test_unset_reference_leaves_it_open(reference: str, words: str) -> None:
     label = await graded(config("url_match", reference_url=reference), ended("a", "http://x/f"), "fixed")
     assert label.success is None
     assert words in (label.note or "")
 
 
-async def test_an_unknown_rule_leaves_the_label_open() -> None:
+async def test_unknown_rule_leaves_it_open() -> None:
     task = config("url_match", reference_url="http://x/p", url_note="EXACT")
     assert await both(task, ended("a", "http://x/p")) == (None, None)
 
 
-async def test_many_records_are_graded_offline_in_order() -> None:
+async def test_records_are_graded_in_order() -> None:
     tasks = [string(exact_match="a"), config("url_match", number=1, reference_url="http://shop/before")]
     episodes = [
         ended("a"),
@@ -265,7 +265,7 @@ async def test_many_records_are_graded_offline_in_order() -> None:
     assert [(label.id, label.success) for label in labels] == [("one", True), ("two", False), ("three", True)]
 
 
-async def test_an_address_on_a_host_that_no_task_names_is_no_failure_on_record() -> None:
+async def test_unknown_host_is_no_failure() -> None:
     local = config("url_match", reference_url="http://10.0.0.5:7770/mugs.html", start_url="http://10.0.0.5:7770")
     public = config("url_match", reference_url="http://onestopmarket.com/mugs.html", start_url="http://onestopmarket.com")
     for url, by_local, by_public in (
@@ -282,14 +282,14 @@ async def test_an_address_on_a_host_that_no_task_names_is_no_failure_on_record()
     assert "no task names the host onestopmarket.com" in (label.note or "")
 
 
-async def test_an_episode_of_another_benchmark_is_an_error() -> None:
+async def test_other_benchmarks_are_an_error() -> None:
     with pytest.raises(UsageError, match="the oracle has no task 'miniwob.x'"):
         await graded(string(exact_match="a"), replace(ended("a"), task=Task(id="miniwob.x", goal="g")), "paper")
     with pytest.raises(UsageError, match="choose paper or fixed"):
         WebArenaOracle([], mode="strict")  # type: ignore[arg-type]
 
 
-def test_page_contents_are_compared_without_a_tokeniser() -> None:
+def test_page_contents_skip_the_tokeniser() -> None:
     assert [includes("0", "10", mode) for mode in MODES] == [True, False]
     assert [equals("true", "True", mode) for mode in MODES] == [True, True]
 
@@ -315,7 +315,7 @@ def configs() -> tuple[TaskConfig, ...]:
         (386, "35", False, False),
     ],
 )
-async def test_answers_to_tasks_of_the_benchmark(
+async def test_answers_to_benchmark_tasks(
     configs: tuple[TaskConfig, ...], task: int, answer: str, paper: bool, fixed: bool
 ) -> None:
     episode = replace(ended(answer), task=task_of(configs[task]))
@@ -323,7 +323,7 @@ async def test_answers_to_tasks_of_the_benchmark(
     assert [label.success for label in labels] == [paper, fixed]
 
 
-def test_nothing_in_the_812_tasks_is_of_a_kind_that_the_oracle_does_not_know(configs: tuple[TaskConfig, ...]) -> None:
+def test_812_tasks_are_of_known_kinds(configs: tuple[TaskConfig, ...]) -> None:
     pages = [check for config in configs for check in config.eval.program_html]
     calls = [text for check in pages for text in (check.url, check.locator) if text.startswith("func:")]
     assert sum(check.url.startswith("func:") for check in pages) == 75

@@ -75,9 +75,7 @@ def answers(config: TaskConfig) -> Iterator[str]:
         yield from (f"1{text}0", text[1:], f"({text})", f"{text}, {text}", text.replace(" ", "  "))
 
 
-async def test_every_answer_to_the_812_tasks_gets_the_original_s_verdict(
-    original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path
-) -> None:
+async def test_812_answers_as_the_original(original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path) -> None:
     compared = 0
     for config in configs:
         references = config.eval.reference_answers
@@ -99,15 +97,13 @@ async def test_every_answer_to_the_812_tasks_gets_the_original_s_verdict(
 
 @given(text=st.text(alphabet="0123a.,:;'\"()-$%/ !?*[]n t…`", max_size=30))
 @settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_single_characters_are_tokens_where_the_original_finds_them(original: ModuleType, text: str) -> None:
+def test_single_characters_as_the_original(original: ModuleType, text: str) -> None:
     theirs = original.word_tokenize(text)
     for character in "0123":
         assert (character in tokens(text)) == (character in theirs), (tokens(text), theirs)
 
 
-def test_every_address_of_the_812_tasks_gets_the_original_s_verdict(
-    original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path
-) -> None:
+def test_812_addresses_as_the_original(original: ModuleType, configs: tuple[TaskConfig, ...], tmp_path: Path) -> None:
     wanted = [config.eval.reference_url for config in configs if "url_match" in config.eval.eval_types]
     assert len(wanted) == 205
     single = [one for reference in wanted for one in (reference or "").split(" |OR| ")]
@@ -178,7 +174,7 @@ def theirs(original: ModuleType, folder: Path) -> list[float]:
     return scores
 
 
-async def test_every_kind_of_page_check_gets_the_original_s_verdict(original: ModuleType, tmp_path: Path) -> None:
+async def test_page_checks_as_the_original(original: ModuleType, tmp_path: Path) -> None:
     try:
         chromium_path()
     except UsageError as error:

@@ -125,13 +125,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
         ("document.location.reload()", {"must_include": ("a",)}, False, False),
     ],
 )
-async def test_what_a_locator_picks_is_compared(
+async def test_picked_contents_are_compared(
     tested: Probe, locator: str, required: dict[str, Any], paper: bool | None, fixed: bool | None
 ) -> None:
     assert await tested.both(locator, **required) == (paper, fixed)
 
 
-async def test_a_page_is_opened_in_a_tab_of_its_own_and_closed_again(tested: Probe) -> None:
+async def test_page_check_has_its_own_tab(tested: Probe) -> None:
     await tested.page.evaluate("() => { document.querySelector('#i').value = 'typed'; }")
     for _ in range(2):  # grading twice gives the same result
         found = await tested.check("http://site.test/late", "document.querySelector('#p').outerText", exact_match="there")
@@ -140,7 +140,7 @@ async def test_a_page_is_opened_in_a_tab_of_its_own_and_closed_again(tested: Pro
         assert (tested.page.url, len(tested.page.context.pages)) == ("http://site.test/", 1)
 
 
-async def test_contents_that_come_late_are_waited_for_and_contents_that_never_come_are_missed(tested: Probe) -> None:
+async def test_late_contents_are_waited_for(tested: Probe) -> None:
     late = "document.querySelector('#p').outerText"
     assert (await tested.check("http://site.test/late", late, must_include=("there",))).passed is True
     found = await tested.check("http://site.test/late", late, must_include=("here and now",))
@@ -149,12 +149,12 @@ async def test_contents_that_come_late_are_waited_for_and_contents_that_never_co
     )
 
 
-async def test_a_whole_page_is_not_repeated_in_the_note(tested: Probe) -> None:
+async def test_note_does_not_repeat_a_page(tested: Probe) -> None:
     found = await tested.check("last", "", must_include=("Green",))
     assert found == Check(False, "program_html: last: it does not include 'Green'")
 
 
-async def test_preparations_are_carried_out_once(tested: Probe) -> None:
+async def test_preparations_run_once(tested: Probe) -> None:
     prep = ("document.querySelector('#t').click()", "document.querySelector('#gone').click()")
     for url in ("http://site.test/fold", "last"):
         if url == "last":
@@ -165,7 +165,7 @@ async def test_preparations_are_carried_out_once(tested: Probe) -> None:
     assert found.passed is False
 
 
-async def test_the_table_s_functions_stand_for_addresses_and_contents(tested: Probe) -> None:
+async def test_table_functions_give_addresses(tested: Probe) -> None:
     await tested.page.goto("http://site.test/f/books/12/")
     url = "func:reddit_get_post_url('__last_url__')"
     assert (await tested.check(url, "document.body.outerText", exact_match="a post")).passed is True
@@ -187,14 +187,14 @@ async def test_the_table_s_functions_stand_for_addresses_and_contents(tested: Pr
         ("func:reddit_get_post_url()", "takes 1 arguments, not 0"),
     ],
 )
-async def test_a_page_that_cannot_be_opened_leaves_the_check_open(tested: Probe, url: str, words: str) -> None:
+async def test_unopened_page_leaves_it_open(tested: Probe, url: str, words: str) -> None:
     found = await tested.check(url, "", must_include=("a",))
     assert found.passed is None
     assert words in found.text
     assert len(tested.page.context.pages) == 1
 
 
-async def test_a_browser_that_is_gone_leaves_the_check_open(browser: Chromium) -> None:
+async def test_lost_browser_leaves_it_open(browser: Chromium) -> None:
     context = await site(browser)
     tested = Probe(await context.new_page())
     await context.close()
@@ -203,7 +203,7 @@ async def test_a_browser_that_is_gone_leaves_the_check_open(browser: Chromium) -
         assert (found.passed, "the page cannot be looked at" in found.text) == (None, True)
 
 
-async def test_the_oracle_reads_the_address_from_the_page_and_forms_the_product(tested: Probe) -> None:
+async def test_oracle_reads_the_pages_address(tested: Probe) -> None:
     checks = [{"url": "last", "locator": "", "required_contents": {"must_include": ["Blue"]}}]
     for reference, passed in (("http://site.test/", True), ("http://site.test/q", False)):
         task = config("url_match", "program_html", reference_url=reference, program_html=checks)
@@ -212,7 +212,7 @@ async def test_the_oracle_reads_the_address_from_the_page_and_forms_the_product(
 
 
 @pytest.mark.parametrize("url", ["http://x/f/books/12/a-title", "http://x/f/books/12", "http://x/f/books/12/-/comment/4?a=b"])
-async def test_a_post_s_address_ends_behind_its_number(url: str) -> None:
+async def test_post_address_ends_at_its_number(url: str) -> None:
     assert post_url(url) == "http://x/f/books/12/"
     assert post_url("http://x/f/books") == "http://x/f/books"
     assert post_url("http://x/user/f/12") == "http://x/user/f/12"
@@ -221,13 +221,13 @@ async def test_a_post_s_address_ends_behind_its_number(url: str) -> None:
 @pytest.mark.parametrize(
     "text", ["f('a')", "reddit_get_post_url", "reddit_get_post_url(1)", "reddit_get_post_url(x)", "(", "a.b()"]
 )
-async def test_nothing_but_calls_of_the_table_is_read(text: str) -> None:
+async def test_only_table_calls_are_read(text: str) -> None:
     with pytest.raises(Undecidable):
         read_call(text)
     assert read_call('gitlab_get_project_memeber_role(__page__, "o\'x")')[1] == ("__page__", "o'x")
 
 
-async def test_access_to_the_shop_comes_from_the_environment_and_its_password_stays_hidden() -> None:
+async def test_shop_access_hides_the_password() -> None:
     access = shop_access({"SHOPPING": "http://x/", "SHOPPING_ADMIN_USERNAME": "me", "SHOPPING_ADMIN_PASSWORD": "secret"})
     assert (access.address, access.username, access.password) == ("http://x", "me", "secret")
     assert "secret" not in repr(access)

@@ -141,14 +141,14 @@ async def labels(browser: Chromium) -> dict[tuple[int, str], LabelRecord]:
 
 @pytest.mark.parametrize("how", ["right", "wrong"])
 @pytest.mark.parametrize("number", NUMBERS)
-def test_right_and_wrong_ends_are_told_apart(labels: dict[tuple[int, str], LabelRecord], number: int, how: str) -> None:
+def test_right_and_wrong_ends_differ(labels: dict[tuple[int, str], LabelRecord], number: int, how: str) -> None:
     label = labels[number, how]
     assert label.success is (how == "right"), label.note
     assert (label.note is None) == (how == "right")
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_a_refused_interface_leaves_the_label_open(browser: Chromium, shop: Shop) -> None:
+async def test_refused_interface_leaves_it_open(browser: Chromium, shop: Shop) -> None:
     tasks = read_configs(shop_configs(), shop.environ)
     context = await browser.context(1280, 720)
     try:

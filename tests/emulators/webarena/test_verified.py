@@ -56,7 +56,7 @@ def oracle() -> WebArenaVerifiedOracle:
         (None, False, "none_mismatch"),
     ],
 )
-async def test_answers_are_graded(
+async def test_verified_grades_answers(
     oracle: WebArenaVerifiedOracle, tmp_path: Path, answer: dict[str, object] | str | None, passed: bool, words: str | None
 ) -> None:
     label = await oracle.grade(episode(0, answer), har(tmp_path, "http://admin.test/admin/dashboard"))
@@ -64,7 +64,7 @@ async def test_answers_are_graded(
     assert (label.note is None) if words is None else words in (label.note or "")
 
 
-def test_agents_are_given_the_benchmark_s_own_text_and_the_form_of_the_answer(oracle: WebArenaVerifiedOracle) -> None:
+def test_goal_has_the_form_of_the_answer(oracle: WebArenaVerifiedOracle) -> None:
     text = oracle.goal(0)
     assert text.startswith("Get the top-1 best-selling product name(s) in 2022\n")
     assert all(f'"{name}"' in text for name in retrieved("x")) and "RETRIEVE" in text
@@ -73,13 +73,13 @@ def test_agents_are_given_the_benchmark_s_own_text_and_the_form_of_the_answer(or
         oracle.goal(812)
 
 
-async def test_the_pages_that_were_visited_are_graded(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
+async def test_visited_pages_are_graded(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
     for url, passed in (("http://git.test/dashboard/todos", True), ("http://git.test/dashboard", False)):
         navigated: dict[str, object] = {"task_type": "NAVIGATE", "status": "SUCCESS", "retrieved_data": None}
         assert (await oracle.grade(episode(44, navigated), har(tmp_path, url))).success is passed
 
 
-async def test_broken_traffic_and_broken_episodes_have_no_label(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
+async def test_broken_traffic_has_no_label(oracle: WebArenaVerifiedOracle, tmp_path: Path) -> None:
     path = har(tmp_path)
     path.write_text("{", encoding="utf-8")
     label = await oracle.grade(episode(44, retrieved("x")), path)
@@ -92,18 +92,18 @@ async def test_broken_traffic_and_broken_episodes_have_no_label(oracle: WebArena
         await oracle.grade(episode(44, None), tmp_path / "none.har")
 
 
-def test_without_addresses_there_is_one_clear_error(oracle: WebArenaVerifiedOracle) -> None:
+def test_no_addresses_is_one_error(oracle: WebArenaVerifiedOracle) -> None:
     with pytest.raises(UsageError, match="set the addresses of the sites: SHOPPING"):
         WebArenaVerifiedOracle({})
 
 
-def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_says_what_to_get(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "webarena_verified", None)
     with pytest.raises(UsageError, match="pip install webarena-verified"):
         WebArenaVerifiedOracle(ADDRESSES)
 
 
 @pytest.mark.parametrize("name", ["webarena.812", "webarena.x", "miniwob.1", "7"])
-def test_other_tasks_are_refused(name: str) -> None:
+def test_tasks_beyond_812_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="is none of webarena.0"):
         task_number(Trajectory(id="one", task=Task(id=name, goal="g")))

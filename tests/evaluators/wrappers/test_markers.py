@@ -29,7 +29,7 @@ def changed(path: Path, data: bytes) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("colour", ["white", "black", "gray", "red", "yellow", "#ff40a0", "#141414"])
-def test_a_mark_stands_out_on_any_background(tmp_path: Path, colour: str) -> None:
+def test_mark_stands_out_on_any_colour(tmp_path: Path, colour: str) -> None:
     path = screen(tmp_path, colour)
     before = path.read_bytes()
     picture, plain = opened(mark(str(path), (0.5, 0.25))), Picture.open(path).convert("RGB")
@@ -38,7 +38,7 @@ def test_a_mark_stands_out_on_any_background(tmp_path: Path, colour: str) -> Non
     assert path.read_bytes() == before
 
 
-def test_a_ring_goes_round_the_point_and_leaves_it_visible(tmp_path: Path) -> None:
+def test_ring_leaves_the_point_visible(tmp_path: Path) -> None:
     path = screen(tmp_path, "white")
     data = mark(str(path), (0.5, 0.25))
     left, top, right, bottom = changed(path, data)
@@ -47,7 +47,7 @@ def test_a_ring_goes_round_the_point_and_leaves_it_visible(tmp_path: Path) -> No
     assert opened(data).getpixel((200, 200)) == (255, 255, 255)
 
 
-def test_its_size_follows_the_screen(tmp_path: Path) -> None:
+def test_ring_size_follows_the_screen(tmp_path: Path) -> None:
     small, large = screen(tmp_path, "white", (160, 210)), screen(tmp_path, "gray", (1600, 2100))
     widths = [
         box[2] - box[0] for box in (changed(small, mark(str(small), (0.5, 0.5))), changed(large, mark(str(large), (0.5, 0.5))))
@@ -56,7 +56,7 @@ def test_its_size_follows_the_screen(tmp_path: Path) -> None:
     assert widths[1] > 6 * widths[0]
 
 
-def test_a_swipe_gets_an_arrow_to_its_end_and_a_touch_gets_none(tmp_path: Path) -> None:
+def test_swipe_gets_an_arrow_to_its_end(tmp_path: Path) -> None:
     path = screen(tmp_path, "white")
     up = changed(path, mark(str(path), (0.5, 0.75), (0.5, 0.25)))
     assert up[1] <= 200 <= up[1] + 10
@@ -64,14 +64,14 @@ def test_a_swipe_gets_an_arrow_to_its_end_and_a_touch_gets_none(tmp_path: Path) 
     assert changed(path, mark(str(path), (0.5, 0.75), (0.5, 0.77))) == changed(path, mark(str(path), (0.5, 0.75)))
 
 
-def test_webp_is_smaller_to_keep_and_shows_the_same(tmp_path: Path) -> None:
+def test_webp_mark_shows_the_same(tmp_path: Path) -> None:
     path = screen(tmp_path, "white")
     png, webp = (mark(str(path), (0.5, 0.5), format=format) for format in ("PNG", "WEBP"))
     assert webp[8:12] == b"WEBP"
     assert opened(png).tobytes() == opened(webp).tobytes()
 
 
-def test_points_at_the_edge_and_broken_files(tmp_path: Path) -> None:
+def test_mark_at_edge_and_broken_file(tmp_path: Path) -> None:
     assert changed(screen(tmp_path, "white"), mark(str(tmp_path / "white.png"), (1.0, 1.0)))[2:] == (400, 800)
     with pytest.raises(InputError, match="missing"):
         mark(str(tmp_path / "none.png"), (0.5, 0.5))

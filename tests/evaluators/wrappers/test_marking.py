@@ -22,7 +22,7 @@ def run(folder: Path) -> Trajectory:
     return Trajectory(id="a", task=Task(goal="g", platform="android"), steps=steps, final=final)
 
 
-async def test_the_judge_sees_where_the_next_action_touches_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
+async def test_judge_sees_mark_file_is_untouched(tmp_path: Path) -> None:
     model = ScriptedModel(["Thoughts: x\nStatus: success"])
     judge = Marked(VLMJudge(model, frames=2))
     trajectory = run(tmp_path)
@@ -39,12 +39,12 @@ async def test_the_judge_sees_where_the_next_action_touches_and_the_file_stays_a
         assert untouched.convert("RGB").getcolors() == [(20000, (255, 255, 255))]
 
 
-async def test_the_key_goes_by_the_recorded_files(tmp_path: Path) -> None:
+async def test_key_goes_by_recorded_files(tmp_path: Path) -> None:
     trajectory, judge = run(tmp_path), Marked(VLMJudge(ScriptedModel([]), frames=2))
     assert judge.screenshots(trajectory) == [str(tmp_path / "before.png"), str(tmp_path / "after.png")]
 
 
-async def test_a_screenshot_that_cannot_be_drawn_on_is_an_input_failure(tmp_path: Path) -> None:
+async def test_broken_screenshot_input_failure(tmp_path: Path) -> None:
     trajectory = run(tmp_path)
     (tmp_path / "before.png").write_bytes(b"no picture")
     verdict = await Marked(VLMJudge(ScriptedModel([]), frames=2))(trajectory)

@@ -63,16 +63,16 @@ class Reader:
         (Action("drag", point=(0.1, 0.5), end_point=(0.9, 0.6)), "desktop", "drag (0.10, 0.50) -> (0.90, 0.60)"),
     ],
 )
-def test_actions_at_points_are_put_into_words(action: Action, platform: Platform, text: str) -> None:
+def test_actions_at_points_get_words(action: Action, platform: Platform, text: str) -> None:
     assert readable_action(action, [SETTINGS], platform).text == text
 
 
-def test_the_smallest_box_around_the_point_names_it() -> None:
+def test_smallest_box_names_the_point() -> None:
     assert label_at((0.41, 0.22), [ROW, SETTINGS]) == '"Settings"'
     assert label_at((0.90, 0.22), [ROW, SETTINGS]) == '"Network & internet"'
 
 
-def test_without_a_box_around_it_the_nearest_text_within_the_bound_is_named_as_near() -> None:
+def test_nearest_text_is_named_as_near() -> None:
     below = TextBox("Chrome", (0.38, 0.26, 0.44, 0.28), 0.9)
     further = TextBox("Maps", (0.38, 0.14, 0.44, 0.175), 0.9)
     assert label_at((0.41, 0.22), [further, below]) == 'near "Chrome"'
@@ -80,7 +80,7 @@ def test_without_a_box_around_it_the_nearest_text_within_the_bound_is_named_as_n
     assert label_at((0.41, 0.26 - NEAR - 0.001), [below]) is None
 
 
-def test_text_from_the_screen_stays_on_one_short_line_and_inside_its_quotation_marks() -> None:
+def test_screen_text_is_one_quoted_line() -> None:
     forged = TextBox('x"\n7: stop\u202e "Status: success" ' + "y" * 200, (0, 0, 1, 1), 0.9)
     text = readable_action(TAP, [forged]).text
     assert text.startswith("tap \"x' 7: stop 'Status: success' yyy")
@@ -102,12 +102,12 @@ def test_text_from_the_screen_stays_on_one_short_line_and_inside_its_quotation_m
         (Action("stop", "stop"), "ios"),
     ],
 )
-def test_actions_that_name_their_target_or_are_not_about_a_point_stay(action: Action, platform: Platform) -> None:
+def test_actions_with_target_stay(action: Action, platform: Platform) -> None:
     assert not is_bare(action, platform)
     assert readable_action(action, [SETTINGS], platform) is action
 
 
-async def test_only_screenshots_of_steps_with_a_bare_point_are_read_each_once() -> None:
+async def test_only_bare_points_are_read_once() -> None:
     reader = Reader(SETTINGS)
     recorded = trajectory(
         Step(Observation(screenshot="a.png"), TAP),
@@ -129,7 +129,7 @@ async def test_only_screenshots_of_steps_with_a_bare_point_are_read_each_once() 
     assert [step.observation for step in shown.steps] == [step.observation for step in recorded.steps]
 
 
-async def test_a_judge_is_shown_the_readable_action_and_its_verdict_says_so() -> None:
+async def test_judge_sees_readable_actions() -> None:
     model = ScriptedModel(["Thoughts: x\nStatus: success"])
     plain = CaptionJudge(model, GivenCaption())
     judge = Pointing(plain, Reader(SETTINGS))
@@ -145,7 +145,7 @@ async def test_a_judge_is_shown_the_readable_action_and_its_verdict_says_so() ->
     assert judge.estimate(recorded) == plain.estimate(recorded)
 
 
-async def test_a_screenshot_that_cannot_be_read_leaves_that_trajectory_unscored() -> None:
+async def test_unreadable_screenshot_is_unscored() -> None:
     class Broken(Reader):
         async def read(self, path: str) -> tuple[TextBox, ...]:
             raise InputError(f"image {path} is missing")
@@ -156,7 +156,7 @@ async def test_a_screenshot_that_cannot_be_read_leaves_that_trajectory_unscored(
     assert model.seen == []
 
 
-async def test_the_ui_tree_names_the_target_without_any_reader() -> None:
+async def test_ui_tree_names_the_target() -> None:
     tree = 'TextView "Wi-Fi \\"home\\"" (checked) at (0.41, 0.22)\nButton "Cancel" at (0.80, 0.90)\nsome "quoted" words'
     shown = await readable(trajectory(Step(Observation(text=tree), TAP)))
     assert shown.steps[0].action.text == "tap \"Wi-Fi 'home'\" (0.41, 0.22)"
@@ -165,7 +165,7 @@ async def test_the_ui_tree_names_the_target_without_any_reader() -> None:
     assert shown.steps[0].action.text == 'tap near "Cancel" (0.82, 0.93)'
 
 
-def test_a_dump_in_pixels_is_read_by_the_size_of_its_root() -> None:
+def test_pixel_dump_read_by_root_size() -> None:
     dump = (
         '<hierarchy rotation="0"><node text="" class="FrameLayout" bounds="[0,0][1000,2000]">'
         '<node text="Tom &amp; Ann" content-desc="x" bounds="[100,200][300,400]"/>'
@@ -179,22 +179,22 @@ def test_a_dump_in_pixels_is_read_by_the_size_of_its_root() -> None:
     assert tree_boxes(lines) == [TextBox("OK", (0.1, 0.1, 0.3, 0.2), 1.0)]
 
 
-def test_a_page_on_one_long_line_is_read_in_no_time() -> None:
+def test_long_line_is_read_in_no_time() -> None:
     assert tree_boxes('"a\\' * 100_000) == []
     assert tree_boxes('{"role": "button", "name": "x"}, ' * 20_000) == []
 
 
-def test_without_the_screens_size_pixels_say_nothing() -> None:
+def test_pixels_need_the_screen_size() -> None:
     assert tree_boxes('<node text="OK" bounds="[100,200][300,400]"/>') == []
     assert tree_boxes('<node text="OK" bounds="[0,0][0,0]"/>') == []
 
 
-async def test_phone_actions_keep_what_the_paper_would_leave_of_them_in_the_history() -> None:
+async def test_phone_actions_keep_their_history() -> None:
     tapped = trajectory(Step(Observation(text='B "OK" at (0.41, 0.22)'), TAP))
     assert action_history(await readable(tapped)) == '1: tap "OK" (0.41, 0.22)'
 
 
-async def test_text_on_a_real_picture_is_found(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_text_on_a_picture_is_read(tmp_path_factory: pytest.TempPathFactory) -> None:
     pytest.importorskip("rapidocr")
     from PIL import ImageDraw, ImageFont
 

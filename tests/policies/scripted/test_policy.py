@@ -25,7 +25,7 @@ async def actions(behaviour: Behaviour) -> list[Action]:
     return done
 
 
-def test_a_page_is_read_into_elements_with_names_states_and_what_is_inside() -> None:
+def test_page_is_read_into_elements() -> None:
     page = Page.read('row\n  text "a \\"b\\" #1"\n  textbox "Tags:" #2 value "x" focused\nbutton "OK"')
     row, text, box, button = page.elements
     assert row.inside == (text, box)
@@ -35,7 +35,7 @@ def test_a_page_is_read_into_elements_with_names_states_and_what_is_inside() -> 
     assert (button.depth, button.inside) == (0, ())
 
 
-async def test_solving_types_each_value_into_its_field_and_submits() -> None:
+async def test_solve_types_and_submits() -> None:
     assert [(a.kind, a.target, a.value) for a in (await actions("solve"))[:-1]] == [
         ("type", "textbox", "ada"),
         ("type", "textbox #2", "x9"),
@@ -43,37 +43,37 @@ async def test_solving_types_each_value_into_its_field_and_submits() -> None:
     ]
 
 
-async def test_a_wrong_target_means_other_elements_and_still_a_submission() -> None:
+async def test_wrong_target_still_submits() -> None:
     done = await actions("wrong-target")
     assert [a.value for a in done[:2]] == ["x9", "ada"]
     assert done[2].target == 'button "Login"'
 
 
-async def test_not_submitting_is_everything_but_the_last_action() -> None:
+async def test_no_submit_leaves_out_the_last() -> None:
     assert (await actions("no-submit"))[:-1] == (await actions("solve"))[:-2]
 
 
-async def test_stopping_early_leaves_a_field_empty_and_says_so() -> None:
+async def test_stop_early_leaves_a_field_empty() -> None:
     first, stop = await actions("stop-early")
     assert first == (await actions("solve"))[0]
     assert stop.value == "I stopped before the task was finished."
 
 
-async def test_a_false_claim_tells_of_what_was_never_done() -> None:
+async def test_false_claim_did_nothing() -> None:
     look, stop = await actions("false-claim")
     assert look.kind == "scroll"
     assert stop.value is not None
     assert "complete" in stop.value or "Done" in stop.value
 
 
-async def test_a_page_without_what_the_goal_names_makes_the_agent_say_so() -> None:
+async def test_missing_element_is_admitted() -> None:
     policy = ScriptedPolicy()
     policy.reset(Task(goal='Click on the "go" button.', site="click-button"))
     step = await policy.act(Observation(text='button "stop"'))
     assert step.action.value == "I could not do it: nothing here is called 'go'."
 
 
-def test_what_cannot_be_played_is_refused_with_the_choices() -> None:
+def test_unknown_script_is_refused() -> None:
     with pytest.raises(UsageError, match="choose one of solve, wrong-target"):
         ScriptedPolicy("cheat")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="there are scripts for choose-list"):

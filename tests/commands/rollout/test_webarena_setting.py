@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from prill.commands import rollout
-from prill.commands.rollout.environments import Stage
-from prill.commands.rollout.web import WEBARENA
+from prill.commands.rollout.environments import Setting
+from prill.commands.rollout.webarena import WEBARENA
 from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.webarena.tasks import SITES
 from prill.errors import UsageError
@@ -38,11 +38,11 @@ def chromium() -> None:
         pytest.skip(str(error))
 
 
-def stage(folder: Path, *words: str | Path) -> Stage[Any]:
+def setting(folder: Path, *words: str | Path) -> Setting[Any]:
     parser = argparse.ArgumentParser()
     rollout.configure(parser)
     args = parser.parse_args(["webarena", "-o", str(folder / "out"), *map(str, words)])
-    return WEBARENA.make(args, folder / "out" / "images")
+    return WEBARENA.make(args, folder / "out" / "images", {})
 
 
 def written(folder: Path, **changes: Any) -> Path:
@@ -60,9 +60,9 @@ def written(folder: Path, **changes: Any) -> Path:
         (("--workers", "2", "--reset", "true", "--tasks", "all"), "leave out --workers"),
     ],
 )
-def test_options_that_would_spoil_the_run_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
+def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        stage(tmp_path, *words)
+        setting(tmp_path, *words)
 
 
 @pytest.mark.parametrize(
@@ -73,50 +73,46 @@ def test_options_that_would_spoil_the_run_are_refused(tmp_path: Path, words: tup
         ({"storage_state": "./.auth/wikipedia_state.json", "sites": []}, "export WIKIPEDIA="),
     ],
 )
-def test_a_task_file_that_cannot_be_played_is_refused_at_once(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
+def test_unplayable_task_file_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        stage(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
+        setting(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
 
 
-def test_all_variables_that_are_missing_are_named_together(tmp_path: Path) -> None:
+def test_missing_variables_named_together(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        stage(tmp_path, "--configs", written(tmp_path), "--tasks", "all")
+        setting(tmp_path, "--configs", written(tmp_path), "--tasks", "all")
     assert [str(caught.value).count(f"export {site}=") for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB")] == [
         1
     ] * 4
 
 
-def test_an_oracle_that_is_not_installed_is_named_before_anything_is_played(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_absent_oracle_is_named_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "webarena_verified", None)
     monkeypatch.setenv("SHOPPING", "http://shop.test")
     with pytest.raises(UsageError, match="pip install webarena-verified"):
-        stage(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
+        setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001", "--oracle", "verified")
 
 
-async def test_addresses_under_browsergym_s_names_fill_in_the_tasks_and_agents_see_public_hosts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_browsergym_variables_fill_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WA_SHOPPING", "http://10.0.0.5:7770/")
-    made = stage(tmp_path, "--configs", written(tmp_path), "--tasks", "1001")
+    made = setting(tmp_path, "--configs", written(tmp_path), "--tasks", "1001")
     task = await made.task(made.environments[0], "1001", 0)
     shop = "http://onestopmarket.com"
     assert task.start_url == f"{shop}/alder-desk-lamp.html |AND| {shop}/dune-table-lamp.html"
     await made.close()
 
 
-async def test_another_oracle_plays_episodes_of_its_own(tmp_path: Path) -> None:
+async def test_other_oracle_is_another_setting(tmp_path: Path) -> None:
     settings = []
     for oracle in ("paper", "fixed", "paper"):
-        made = stage(tmp_path, "--shop", "--tasks", "1001", "--oracle", oracle)
-        settings.append((made.settings, made.contents))
+        made = setting(tmp_path, "--shop", "--tasks", "1001", "--oracle", oracle)
+        settings.append((made.fingerprint, made.contents))
         await made.close()
     assert settings[0] == settings[2] != settings[1]
 
 
 @pytest.mark.usefixtures("chromium")
-def test_plays_on_the_shop_are_graded_by_what_they_left_there(tmp_path: Path) -> None:
+def test_shop_plays_are_graded_by_state(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     rollout.configure(parser)
     words = ["--shop", "--tasks", "1006", "--policy", "scripted", "--behaviour", "solve,wrong-target", "--workers", "2"]

@@ -7,7 +7,7 @@ import io
 import pytest
 from PIL import Image, ImageDraw
 
-from prill.emulators.screenshots import same_screen, still_picture
+from prill.emulators.screenshots import same_screen, settled_picture
 from prill.errors import EnvironmentFailure
 
 
@@ -23,24 +23,24 @@ def screen(*marks: tuple[int, int, int, int]) -> bytes:
 CLOCK, CURSOR, BUTTON = (150, 2, 190, 14), (50, 200, 51, 220), (20, 100, 120, 140)
 
 
-def test_the_clock_and_a_cursor_do_not_count_and_a_button_does() -> None:
+def test_clock_and_cursor_do_not_count() -> None:
     assert same_screen(screen(), screen(CLOCK, CURSOR))
     assert not same_screen(screen(), screen(BUTTON))
 
 
-async def test_the_first_picture_that_equals_the_one_before_is_given_and_the_last_one_when_time_is_up() -> None:
+async def test_first_settled_picture_is_given() -> None:
     moving = [screen((0, y, 100, y + 20)) for y in (100, 150, 200, 200, 300)]
     left = iter(moving)
 
     async def take() -> bytes:
         return next(left)
 
-    assert await still_picture(take, gap=0.0, timeout=60.0) == moving[3]
+    assert await settled_picture(take, gap=0.0, timeout=60.0) == moving[3]
     left = iter(moving)
-    assert await still_picture(take, gap=0.0, timeout=0.0) == moving[0]
+    assert await settled_picture(take, gap=0.0, timeout=0.0) == moving[0]
 
 
-def test_a_damaged_picture_is_an_environment_failure() -> None:
+def test_damaged_screen_is_a_failure() -> None:
     good = screen(BUTTON)
     with pytest.raises(EnvironmentFailure, match="a screenshot is damaged"):
         same_screen(good, good[: len(good) // 2])

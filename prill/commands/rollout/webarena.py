@@ -1,0 +1,233 @@
+"""WebArena in `prill rollout`: its 812 tasks, a task file of your own, or the local shop's; each graded by an oracle."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prill.commands.options import make_model
+from prill.commands.rollout.environments import EnvironmentKind, Setting
+from prill.commands.rollout.pages import add_page_options, page_options, task_names, traces
+from prill.errors import UsageError
+from prill.registry import read_options
+from prill.types import LabelRecord, Task, Trajectory
+
+if TYPE_CHECKING:
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.webarena.environment import WebArena
+    from prill.emulators.webarena.tasks import Mode, TaskConfig
+    from prill.emulators.webarena.verified import WebArenaVerifiedOracle
+    from prill.protocols import LanguageModel
+
+Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
+_SHOP_ALONE = "--shop has its own tasks and resets itself, which ends every login: leave out --configs, --reset and --cookies"
+_NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out --shop, or choose another --oracle"
+_ONE_WORKER = "--reset would disturb the episodes of other workers on the same sites: leave out --workers"
+
+
+def _options(group: argparse._ArgumentGroup) -> None:
+    group.description = (
+        "--tasks names task numbers (0-9,44) or all; the sites' addresses are read from SHOPPING, SHOPPING_ADMIN, REDDIT, "
+        "GITLAB, MAP, WIKIPEDIA and HOMEPAGE"
+    )
+    group.add_argument("--configs", metavar="FILE", help="a task file in WebArena's format (default: that of libwebarena)")
+    group.add_argument("--shop", action="store_true", help="a small shop in this process and its own tasks, to try things on")
+    group.add_argument(
+        "--oracle",
+        choices=["paper", "fixed", "verified", "none"],
+        default="paper",
+        help="who grades: the benchmark's rules (default), those without its known bugs, or webarena-verified",
+    )
+    group.add_argument("--oracle-model", metavar="M", help="model that decides fuzzy matches (default: they stay undecided)")
+    group.add_argument("--reset", metavar="COMMAND|URL", help="brings the sites back to their first state before each episode")
+    group.add_argument("--cookies", metavar="DIR", help="keep logins there (default: every episode signs in)")
+    add_page_options(group)
+
+
+@dataclass(frozen=True)
+class WorkerSites:
+    """The sites of one worker, the tasks with their checks as they read on them, and who grades there.
+
+    `goal` has the text of a task by its number where the oracle's differs from the configuration's.
+    """
+
+    environment: WebArena
+    configs: Mapping[str, TaskConfig]
+    grade: Grade
+    goal: Callable[[int], str] | None = None
+
+    def task(self, name: str) -> Task:
+        """The task as agents know it: with public host names in place of the local addresses."""
+        from prill.emulators.browser.environment import START_SEPARATOR
+        from prill.emulators.webarena.tasks import task_of
+
+        config = self.configs[name]
+        task = task_of(config)
+        addresses = map(self.environment.sites.public, config.start_url.split(START_SEPARATOR))
+        goal = task.goal if self.goal is None else self.goal(config.task_id)
+        return replace(task, start_url=START_SEPARATOR.join(addresses), goal=goal)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises UsageError with everything that has to be set before these tasks can begin."""
+        from prill.emulators.webarena.tasks import task_of
+
+        problems: dict[str, None] = {}
+        for name in names:
+            try:
+                self.environment.check(task_of(self.configs[name]).id)
+            except UsageError as error:
+                problems[str(error)] = None
+        if problems:
+            raise UsageError("; ".join(problems))
+
+
+def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
+    from prill.emulators.browser.chromium import Chromium
+
+    _refuse_contradictions(args)
+    browser, shops = Chromium(), ExitStack()
+    try:
+        model = _oracle_model(args)
+        environs = [_environ(args, shops) for _ in range(args.workers or 1)]
+        workers = [_worker_sites(args, images, assigned, browser, environ, model) for environ in environs]
+        names = task_names(args.tasks, list(workers[0].configs), ranges=True)
+        workers[0].check(names)
+    except BaseException:
+        shops.close()
+        raise
+    sites = {id(worker.environment): worker for worker in workers}
+
+    async def task(environment: WebArena, name: str, seed: int) -> Task:
+        return sites[id(environment)].task(name)
+
+    async def grade(environment: WebArena, trajectory: Trajectory) -> LabelRecord:
+        return await sites[id(environment)].grade(trajectory)
+
+    async def close() -> None:
+        await browser.close()
+        shops.close()
+
+    return Setting(
+        [worker.environment for worker in workers],
+        names,
+        task,
+        None if args.oracle == "none" else grade,
+        # An episode can only be graded as it ends, so another oracle means other episodes.
+        {
+            **page_options(args),
+            **{name: getattr(args, name) for name in ("configs", "shop", "oracle", "oracle_model")},
+            **assigned,
+        },
+        close,
+        {name: config.intent for name, config in workers[0].configs.items()},
+    )
+
+
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    if args.shop and (args.configs or args.reset or args.cookies):
+        raise UsageError(_SHOP_ALONE)
+    if args.shop and args.oracle == "verified":
+        raise UsageError(_NOT_VERIFIED)
+    if args.reset and (args.workers or 1) > 1:
+        raise UsageError(_ONE_WORKER)
+
+
+def _environ(args: argparse.Namespace, shops: ExitStack) -> dict[str, str]:
+    """The variables for one worker; addresses stand under WebArena's own names, by whichever names they were given."""
+    if not args.shop:
+        from prill.emulators.webarena.sites import Sites
+
+        return {**os.environ, **Sites.from_environment().addresses}
+    from prill.testing.shop import Shop
+
+    shop = shops.enter_context(Shop())
+    return {**os.environ, **shop.environ, "PRILL_SHOP_RESET": shop.reset_url}
+
+
+def _worker_sites(
+    args: argparse.Namespace,
+    images: Path,
+    assigned: Mapping[str, Any],
+    browser: Chromium,
+    environ: dict[str, str],
+    model: LanguageModel | None,
+) -> WorkerSites:
+    from prill.emulators.webarena.environment import WebArena, WebArenaSpec, setups_of
+    from prill.emulators.webarena.sites import Sites
+
+    configs = _configs(args, environ)
+    options = {
+        **page_options(args),
+        "cookies": args.cookies,
+        "reset": environ["PRILL_SHOP_RESET"] if args.shop else args.reset,
+        "hars": images.parent / "hars" if args.oracle == "verified" else None,
+        "traces": traces(args, images),
+        **assigned,
+    }
+    spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'", lax=True))
+    environment = WebArena(images, setups_of(configs), spec, sites=Sites.from_environment(environ), browser=browser)
+    by_number = {str(config.task_id): config for config in configs}
+    if args.oracle == "verified":
+        from prill.emulators.webarena.verified import WebArenaVerifiedOracle
+
+        verified = WebArenaVerifiedOracle(environ)
+        return WorkerSites(environment, by_number, _by_traffic(verified, environment), verified.goal)
+    return WorkerSites(environment, by_number, _by_pages(args, configs, environ, model, environment))
+
+
+def _configs(args: argparse.Namespace, environ: dict[str, str]) -> tuple[TaskConfig, ...]:
+    from prill.emulators.webarena.tasks import load_configs, read_configs
+
+    if not args.shop:
+        return load_configs(environ, Path(args.configs) if args.configs else None)
+    from prill.testing.shop import shop_configs
+
+    return read_configs(shop_configs(), environ)
+
+
+def _by_pages(
+    args: argparse.Namespace,
+    configs: Sequence[TaskConfig],
+    environ: dict[str, str],
+    model: LanguageModel | None,
+    environment: WebArena,
+) -> Grade:
+    """The benchmark's oracle, which looks at the page that the agent left."""
+    from prill.emulators.webarena.oracle import WebArenaOracle
+    from prill.emulators.webarena.oracle_pages import shop_access
+
+    mode: Mode = "fixed" if args.oracle == "fixed" else "paper"
+    oracle = WebArenaOracle(configs, mode=mode, model=model, shop=shop_access(environ))
+
+    async def grade(trajectory: Trajectory) -> LabelRecord:
+        return await oracle.grade(trajectory, None if trajectory.error else environment.page)
+
+    return grade
+
+
+def _by_traffic(oracle: WebArenaVerifiedOracle, environment: WebArena) -> Grade:
+    """The second oracle, which looks at the network record of the episode."""
+
+    async def grade(trajectory: Trajectory) -> LabelRecord:
+        await environment.finish()
+        if environment.har is None:
+            return LabelRecord(id=trajectory.id, success=None, source="webarena-verified", note="no traffic was recorded")
+        return await oracle.grade(trajectory, environment.har)
+
+    return grade
+
+
+def _oracle_model(args: argparse.Namespace) -> LanguageModel | None:
+    if not args.oracle_model:
+        return None
+    return make_model(argparse.Namespace(**{**vars(args), "model": args.oracle_model}))
+
+
+WEBARENA = EnvironmentKind(
+    "Example: prill rollout webarena --shop --tasks all --policy scripted -o runs/e", "web", 30, _options, _setting
+)
