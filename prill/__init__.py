@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prill.errors import EndpointError, InputError, NoEvidence, PrillError, Unscored, UsageError
+from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.loop import rollout
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
@@ -23,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Action",
     "EndpointError",
+    "EnvironmentFailure",
     "EvaluatorInfo",
     "InputError",
     "LabelRecord",
