@@ -33,9 +33,8 @@ async def main(out: Path, serial: str | None, appium: str | None) -> None:
         await environment.close()
     for step in trajectory.steps:
         elements = (step.observation.text or "").splitlines()
-        print(
-            f"{len(elements)} elements, {elements[0] if elements else 'no tree'} -> {step.action.kind} {step.action.value or ''}"
-        )
+        action = f"{step.action.kind} {step.action.value or ''}".strip()
+        print(f"{len(elements)} elements, {elements[0] if elements else 'no tree'} -> {action}")
     write_trajectories(out / "trajectories.jsonl", [trajectory])
     print(trajectory.error or f"written to {out / 'trajectories.jsonl'}")
 

@@ -194,7 +194,12 @@ def imported(code: str) -> Iterator[str]:
 def test_users_import_from_faces_only() -> None:
     codes = {block.name: block.text for document in EVERY for block in blocks(document) if block.language == "python"}
     codes |= {relative_name(path): path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
-    deep = [(where, name) for where, code in codes.items() for name in imported(code) if name.startswith("prill") and name not in FACES]
+    deep = [
+        (where, name)
+        for where, code in codes.items()
+        for name in imported(code)
+        if name.startswith("prill") and name not in FACES
+    ]
     assert not deep
 
 
