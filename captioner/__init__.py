@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.captioner.cache import CachedCaptioner
@@ -22,23 +23,16 @@ _HOMES = {
     "captioner_for": "registry",
     "make_captioner": "registry",
 }
-
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)
 
 
 class _Callable(ModuleType):
     """`prill.captioner` is this package and, for users, the function that makes a captioner: so the package can be called."""
 
     def __call__(self, *words: Any, **options: Any) -> Any:
-        return __getattr__("make_captioner")(*words, **options)  # type: ignore[operator]
+        from prill.captioner.registry import make_captioner
+
+        return make_captioner(*words, **options)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prill.lazy import lazily
+
 if TYPE_CHECKING:
     from prill.evaluators.baselines import Constant, LabelOracle, SelfReport
     from prill.evaluators.combine import Cascade, Ensemble, Vote, savings
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from prill.evaluators.labels import gold_labels
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
-    from prill.evaluators.rubric import Rubric, RubricJudge, RubricSpec, Wanted, read_rubrics
+    from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, RubricSpec, read_rubrics
     from prill.evaluators.steps import StepJudge, StepsSpec, kept_steps, outcome_rewards
     from prill.evaluators.webjudge import WebJudge, WebJudgeSpec
     from prill.evaluators.wrappers.marking import Marked
@@ -36,6 +38,7 @@ __all__ = [
     "Pointing",
     "Rewritten",
     "Rubric",
+    "RubricCriterion",
     "RubricJudge",
     "RubricSpec",
     "SelfReport",
@@ -45,7 +48,6 @@ __all__ = [
     "VLMJudge",
     "VLMSpec",
     "Vote",
-    "Wanted",
     "WebJudge",
     "WebJudgeSpec",
     "gold_labels",
@@ -74,6 +76,7 @@ _HOMES = {
     "Pointing": "wrappers.pointing",
     "Rewritten": "wrappers.rewritten",
     "Rubric": "rubric",
+    "RubricCriterion": "rubric",
     "RubricJudge": "rubric",
     "RubricSpec": "rubric",
     "SelfReport": "baselines",
@@ -83,7 +86,6 @@ _HOMES = {
     "VLMJudge": "outcome",
     "VLMSpec": "outcome",
     "Vote": "combine",
-    "Wanted": "rubric",
     "WebJudge": "webjudge",
     "WebJudgeSpec": "webjudge",
     "gold_labels": "labels",
@@ -96,15 +98,4 @@ _HOMES = {
     "savings": "combine",
     "verdict_of": "judgement",
 }
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -81,8 +81,8 @@ class LabelOracle(_WithoutModel):
 
     def __init__(self, labels: Mapping[str, bool | None], source: str) -> None:
         self.labels = labels
-        known = content_hash(*(part for id, success in sorted(labels.items()) for part in (id, str(success))))
-        self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": known})
+        labels_hash = content_hash(*(part for id, success in sorted(labels.items()) for part in (id, str(success))))
+        self.info = EvaluatorInfo("oracle", "1", params={"source": source, "labels": labels_hash})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
@@ -99,5 +99,5 @@ def oracle(labels: Sequence[LabelRecord], source: str | None = None) -> LabelOra
     """An oracle from label records; see `prill.evaluators.labels.gold_labels` for several sources and annotators."""
     from prill.evaluators.labels import gold_labels
 
-    chosen, gold = gold_labels(labels, source)
-    return LabelOracle(gold, chosen)
+    source, gold = gold_labels(labels, source)
+    return LabelOracle(gold, source)

@@ -55,19 +55,21 @@ class _Combined:
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The sum over the judges that can tell: for a cascade the most it may cost."""
-        told = (judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator))
-        return sum(told, start=Usage())
+        estimates = (judge.estimate(trajectory) for judge in self.judges if isinstance(judge, Estimator))
+        return sum(estimates, start=Usage())
 
     def _verdict(self, verdicts: Sequence[Verdict], success: bool | None, score: float | None, reason: str) -> Verdict:
         """The combination's verdict; without `success`, unscored for the reason of the first that abstained."""
-        missing = next((v for v in verdicts if v.unscored is not None), None)
-        code = missing.unscored if success is None and missing is not None else None
+        abstention = next((v for v in verdicts if v.unscored is not None), None)
+        code = abstention.unscored if success is None and abstention is not None else None
+        if success is None and abstention is not None:
+            reason = f"{abstention.evaluator.name}: {abstention.reason}"
         return Verdict(
             id=verdicts[0].id,
             success=success,
             score=None if success is None else score,
             unscored=code,
-            reason=reason if success is not None or missing is None else f"{missing.evaluator.name}: {missing.reason}",
+            reason=reason,
             usage=sum((v.usage for v in verdicts), start=Usage()),
             seconds=max(v.seconds for v in verdicts),
             evaluator=self.info,
@@ -149,14 +151,14 @@ class Ensemble(_Combined):
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict by the mean; all judges are asked at once."""
         verdicts = await together([judge(trajectory) for judge in self.judges])
-        known = [(w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None]
-        low = sum(w * score for w, score in known)
-        share = sum(w for w, _ in known)
+        weighted = [(w, v.score) for w, v in zip(self.weights, verdicts, strict=True) if v.score is not None]
+        low = sum(w * score for w, score in weighted)
+        share = sum(w for w, _ in weighted)
         high = low + 1.0 - share
         # Means of rounded scores: a threshold that is met but for the last digit is met.
         success = True if low >= self.threshold - 1e-9 else False if high < self.threshold - 1e-9 else None
         score = round(min(1.0, low / share), 6) if share else None
-        return self._verdict(verdicts, success, score, f"weighted mean of {len(known)} scores: {score}")
+        return self._verdict(verdicts, success, score, f"weighted mean of {len(weighted)} scores: {score}")
 
 
 class Cascade(_Combined):
@@ -176,16 +178,16 @@ class Cascade(_Combined):
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict of `first` where it is sure, else that of `then`."""
         verdict = await self.first(trajectory)
-        asked = [verdict]
+        verdicts = [verdict]
         if verdict.score is None or self.low <= verdict.score <= self.high:
             verdict = await self.then(trajectory)
-            asked.append(verdict)
+            verdicts.append(verdict)
         return replace(
             verdict,
-            usage=sum((v.usage for v in asked), start=Usage()),
-            seconds=round(sum(v.seconds for v in asked), 4),
+            usage=sum((v.usage for v in verdicts), start=Usage()),
+            seconds=round(sum(v.seconds for v in verdicts), 4),
             evaluator=self.info,
-            opinions=tuple(map(opinion, asked)),
+            opinions=tuple(map(opinion, verdicts)),
         )
 
 
@@ -204,19 +206,19 @@ class Savings:
 
 def savings(verdicts: Iterable[Verdict]) -> Savings:
     """What the cascade that made these verdicts saved, also where its scores were calibrated. Raises UsageError for others."""
-    judged, second = 0, []
+    count, second = 0, []
     for verdict in verdicts:
         if not verdict.opinions or len(verdict.opinions) > 2:
             if verdict.unscored is not None:  # a broken line, or a trajectory that failed before any judge saw it
                 continue
             raise UsageError(f"{verdict.id}: not a verdict of a cascade")
-        judged += 1
+        count += 1
         second += [opinion.usage for opinion in verdict.opinions[1:]]
-    spent, spared = sum(second, start=Usage()), judged - len(second)
     if not second:
-        return Savings(judged, 0, None, None)
-    usd = None if spent.usd is None else spared * spent.usd / len(second)
-    return Savings(judged, len(second), spared * spent.calls / len(second), usd)
+        return Savings(count, 0, None, None)
+    usage, skips = sum(second, start=Usage()), count - len(second)
+    usd = None if usage.usd is None else skips * usage.usd / len(second)
+    return Savings(count, len(second), skips * usage.calls / len(second), usd)
 
 
 def _mean(verdicts: Iterable[Verdict]) -> float | None:

@@ -11,12 +11,12 @@ from prill.types import Action, Observation, Platform, Trajectory
 
 # Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
 SWIPE_DISTANCE = 0.05
-_ON_ELEMENT = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
-_TYPED = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
+_CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
+_TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d+(?:\.\d+)?|\.\d+)"] * 4))
 # Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
-_SAID = re.compile(
+_SPEECH_CALL = re.compile(
     r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
 )
 _WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
@@ -31,10 +31,10 @@ def action_text(action: Action, platform: Platform) -> str:
     `tap`. All else stays as recorded.
     """
     text = action.text or " ".join(part for part in (action.kind, action.target, action.value) if part)
-    if click := _ON_ELEMENT.fullmatch(text):
+    if click := _CLICK.fullmatch(text):
         return f"click at [{click[2]}]"
-    if typed := _TYPED.fullmatch(text):
-        return f"type [{typed[2]}] at [{typed[3]}]"
+    if entry := _TYPE.fullmatch(text):
+        return f"type [{entry[2]}] at [{entry[3]}]"
     if platform == "android" and (points := _DUAL_POINT.search(text)):
         x1, y1, x2, y2 = map(float, points.groups())
         # The hair's breadth: 0.55 - 0.50 is a little more than 0.05 in binary.
@@ -62,8 +62,9 @@ def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bo
         blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
     if thoughts:
         share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
-        said = [(i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought]
-        blocks.append(quoted("thoughts", "\n".join(f"{i}: {shorten(_flat(text), share)}" for i, text in said) or "(none)"))
+        numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
+        lines = [f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered]
+        blocks.append(quoted("thoughts", "\n".join(lines) or "(none)"))
     return "\n\n".join(blocks)
 
 
@@ -78,10 +79,10 @@ def _silent(action: Action) -> Action:
         return replace(action, text=action.kind, target=None, value=None)
     # Some agents write several calls in one action; what was typed is evidence, whatever it looks like.
     text = action.text.strip()
-    found = _SAID.search(text) if action.kind == "other" else _SAID.match(text)
-    if found is None:
+    call = _SPEECH_CALL.search(text) if action.kind == "other" else _SPEECH_CALL.match(text)
+    if call is None:
         return action
-    return replace(action, text=text[: found.start()].strip() or action.kind, target=None, value=None)
+    return replace(action, text=text[: call.start()].strip() or action.kind, target=None, value=None)
 
 
 def last_frames(trajectory: Trajectory, count: int) -> list[tuple[str, Observation]]:

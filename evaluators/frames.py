@@ -54,7 +54,7 @@ def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[
     """The same without making a caption: where captions are unknown, every state counts as a frame of common length."""
     if captioner is None:
         return _screen_frames(trajectory)
-    return _text_frames(known_captions(trajectory.observations, captioner))
+    return _text_frames(planned_captions(trajectory.observations, captioner))
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
@@ -63,17 +63,17 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
     async def one(state: Observation) -> str | NoEvidence:
         try:
             return await captioner(state)
-        except NoEvidence as missing:
-            return missing
+        except NoEvidence as error:
+            return error
 
-    made = await together([one(state) for state in states])
-    texts = [text if isinstance(text, str) else None for text in made]
+    results = await together([one(state) for state in states])
+    texts = [text if isinstance(text, str) else None for text in results]
     if not any(text is not None for text in texts):
-        raise next((error for error in made if isinstance(error, NoEvidence)), NoEvidence("the trajectory has no states"))
+        raise next((error for error in results if isinstance(error, NoEvidence)), NoEvidence("the trajectory has no states"))
     return texts
 
 
-def known_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
+def planned_captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
     """For plans: the captions that are there already, and a text of common length for each that would have to be made."""
     if isinstance(captioner, RecordedCaptioner):
         return [captioner.recorded(state) for state in states]
@@ -87,13 +87,13 @@ def images_read(states: Iterable[Observation], captioner: Captioner | None) -> l
     return list(dict.fromkeys(state.screenshot for state in states if state.screenshot))
 
 
-def chosen(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
+def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:
     """The places of the frames to show, rising: always the last; of the others the best `count` with a score of `least` or
     more, and the latest `count` without a score (None: rating them failed). Of equal scores the later goes first."""
     last = len(scores) - 1
-    rated = sorted(((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True)
+    ranking = sorted(((s, i) for i, s in enumerate(scores[:-1]) if s is not None and s >= least), reverse=True)
     unrated = [i for i, s in enumerate(scores[:-1]) if s is None]
-    return sorted({*(i for _, i in rated[:count]), *unrated[len(unrated) - min(count, len(unrated)) :], last})
+    return sorted({*(i for _, i in ranking[:count]), *unrated[len(unrated) - min(count, len(unrated)) :], last})
 
 
 def title(frame: Frame, trajectory: Trajectory) -> str:
@@ -125,17 +125,17 @@ def frame_block(
 def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     paths = {state.screenshot for state in trajectory.observations if state.screenshot}
     hashes = {path: file_hash(path) for path in sorted(paths)}
-    shown = ((i, s.screenshot) for i, s in enumerate(trajectory.observations) if s.screenshot)
-    return _merged((i, hashes[path], Frame((), image=path)) for i, path in shown)
+    screenshots = ((i, s.screenshot) for i, s in enumerate(trajectory.observations) if s.screenshot)
+    return _merge_equal((i, hashes[path], Frame((), image=path)) for i, path in screenshots)
 
 
 def _text_frames(texts: Sequence[str | None]) -> list[Frame]:
-    return _merged((i, text, Frame((), text=text)) for i, text in enumerate(texts) if text)
+    return _merge_equal((i, text, Frame((), text=text)) for i, text in enumerate(texts) if text)
 
 
-def _merged(seen: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
+def _merge_equal(numbered: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
     frames: dict[str, Frame] = {}
-    for i, key, frame in seen:
+    for i, key, frame in numbered:
         before = frames.pop(key, frame)  # put back at the end: the last state is always the last frame
         frames[key] = Frame((*before.states, i), frame.image, frame.text)
     return list(frames.values())
@@ -159,12 +159,12 @@ def verdict_blocks(
     return values, images
 
 
-def remarks(unread: int, frames: int, rooms: Sequence[int]) -> str:
+def remarks(failures: int, frames: int, rooms: Sequence[int]) -> str:
     """What a reader of the verdict should know of the frames: how many could not be rated, and whether not all could be shown.
 
     `rooms`: those in which the request was put together; with a second one the first did not fit the endpoint.
     """
-    notes = [f"{unread} of {frames} frames could not be rated"] if unread else []
+    notes = [f"{failures} of {frames} frames could not be rated"] if failures else []
     if len(rooms) > 1:
         notes.append("the request did not fit, so fewer frames were shown; a smaller top k may fit")
     return f" [{'; '.join(notes)}]" if notes else ""
@@ -217,29 +217,29 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
             return Usage()
         criteria, calls = self._planned_criteria(trajectory)
         calls += [self._rating_messages(trajectory, criteria, frame, ROOM) for frame in frames]
-        kept = frames[-1 - self.top_k * self._columns(criteria) :]
-        calls.append(self._verdict_messages(trajectory, criteria, kept, ["x" * 500] * len(kept), ROOM))
+        shortlist = frames[-1 - self.top_k * self._columns(criteria) :]
+        calls.append(self._verdict_messages(trajectory, criteria, shortlist, ["x" * 500] * len(shortlist), ROOM))
         return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = await distinct_frames(trajectory, self.captioner)
         criteria = await self._criteria(trajectory)
         ratings = await together([self._rate(trajectory, criteria, frame) for frame in frames])
-        unread = [rating for rating in ratings if isinstance(rating, Unparsable)]
-        if len(unread) > self.top_k:
-            raise Unparsable(f"the ratings of {len(unread)} of {len(frames)} frames cannot be read; the last: {unread[-1]}")
+        failures = [rating for rating in ratings if isinstance(rating, Unparsable)]
+        if len(failures) > self.top_k:
+            raise Unparsable(f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}")
         places: list[int] = []
         rooms: list[int] = []
 
         def messages(room: int) -> tuple[Message, ...]:
             rooms.append(room)
             places[:] = self._places(ratings, criteria, max(1, self.top_k * room // ROOM))
-            rated = [ratings[i] for i in places]
-            descriptions = ["" if isinstance(rating, Unparsable) else rating.description for rating in rated]
+            selection = [ratings[i] for i in places]
+            descriptions = ["" if isinstance(rating, Unparsable) else rating.description for rating in selection]
             return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room)
 
         judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
-        return replace(judgement, reason=judgement.reason + remarks(len(unread), len(frames), rooms))
+        return replace(judgement, reason=judgement.reason + remarks(len(failures), len(frames), rooms))
 
     async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | Unparsable:
         """The rating; the error where the reply cannot be read."""
@@ -252,16 +252,16 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
                 prompt,
                 self.max_tokens,
             )
-            return self._read_rating(criteria, reply)
-        except Unparsable as unread:
-            return unread
+            return self._rating_of(criteria, reply)
+        except Unparsable as error:
+            return error
 
     def _places(self, ratings: Sequence[Rating | Unparsable], criteria: C, count: int) -> list[int]:
         """The frames to show: the best `count` for each column of scores, and the last."""
         places: set[int] = set()
         for i in range(self._columns(criteria)):
             scores = [None if isinstance(rating, Unparsable) else rating.scores[i] for rating in ratings]
-            places.update(chosen(scores, count, self.least_score))
+            places.update(best_frames(scores, count, self.least_score))
         return sorted(places)
 
     def _rating_messages(self, trajectory: Trajectory, criteria: C, frame: Frame, room: int) -> tuple[Message, ...]:
@@ -291,7 +291,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         """It as a quotation, under its name in the prompts."""
         raise NotImplementedError
 
-    def _read_rating(self, criteria: C, reply: Reply) -> Rating:
+    def _rating_of(self, criteria: C, reply: Reply) -> Rating:
         """The rating that a reply holds. Raises Unparsable."""
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidence, UsageError
 from prill.evaluators.evidence import action_history, claims, last_frames, without_claims
-from prill.evaluators.frames import images_read, known_captions
+from prill.evaluators.frames import images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.models.calls import ROOM, ask, planned, together
 from prill.models.prompts import NONCE, Prompt, quoted, shorten
@@ -142,15 +142,15 @@ class VLMJudge(OutcomeJudge):
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; nothing where there is no screenshot."""
-        return planned(self._shown(trajectory, ROOM), self.max_tokens) if self.screenshots(trajectory) else Usage()
+        return planned(self._request(trajectory, ROOM), self.max_tokens) if self.screenshots(trajectory) else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         if not self.screenshots(trajectory):
             raise NoEvidence("no state of this trajectory has a screenshot; the modular judge reads captions or page text")
         prompt, form = self._prompt(trajectory), self._preset.form
-        return await judge_outcome(self.model, lambda room: self._shown(trajectory, room), prompt, self.max_tokens, form=form)
+        return await judge_outcome(self.model, lambda room: self._request(trajectory, room), prompt, self.max_tokens, form=form)
 
-    def _shown(self, trajectory: Trajectory, room: int) -> tuple[Message, ...]:
+    def _request(self, trajectory: Trajectory, room: int) -> tuple[Message, ...]:
         frames = last_frames(trajectory, self.frames)
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
         images = [Image(frame.screenshot) for _, frame in frames if frame.screenshot]
@@ -181,8 +181,8 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; no caption is made for it."""
-        captions = [text for text in known_captions(trajectory.observations[-self.frames :], self.captioner) if text]
-        return planned(self._shown(trajectory, captions, self.max_chars), self.max_tokens) if captions else Usage()
+        captions = [text for text in planned_captions(trajectory.observations[-self.frames :], self.captioner) if text]
+        return planned(self._request(trajectory, captions, self.max_chars), self.max_tokens) if captions else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         states = trajectory.observations[-self.frames :]
@@ -191,14 +191,14 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
         captions = await together([self.captioner(state) for state in states])
         return await judge_outcome(
             self.model,
-            lambda room: self._shown(trajectory, captions, room),
+            lambda room: self._request(trajectory, captions, room),
             self._prompt(trajectory),
             self.max_tokens,
             self.max_chars,
             self._preset.form,
         )
 
-    def _shown(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
+    def _request(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
         return self._messages(trajectory, room, state=_state_block(captions, room))
 
 

@@ -111,11 +111,11 @@ def make_judge(
     context = _Context(defaults or {}, lax, choose_captioner)
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
         description = {**read_description(path), **options}
-        return _made(description, context, f"{path}: ")
+        return _build(description, context, f"{path}: ")
     if isinstance(judge, Mapping):
-        return _made({**judge, **options}, context, "")
+        return _build({**judge, **options}, context, "")
     if isinstance(judge, str | os.PathLike):
-        return _made({"evaluator": str(judge), **options}, context, "")
+        return _build({"evaluator": str(judge), **options}, context, "")
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
 
 
@@ -153,26 +153,26 @@ class _Context:
     choose_captioner: Callable[[], str] | None
 
 
-def _made(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
+def _build(description: Mapping[str, Any], context: _Context, place: str) -> Evaluator:
     table = {str(key).replace("-", "_"): value for key, value in description.items()}
     name = table.pop("evaluator", None)
     if not isinstance(name, str) or not name:
         raise OptionError(f"{place}evaluator is missing: name the judge", "evaluator")
     maker = JUDGES.maker(name)
     own = options_of(maker)
-    named = asks_a_model(maker)
+    asks_model = asks_a_model(maker)
     if "judges" in own:  # what a judge of judges says of a model or a captioner holds for those that say nothing
         shared = {key: table.pop(key) for key in ("model", "captioner", *model_options("")) if key in table and key not in own}
         context = replace(context, defaults={**context.defaults, **shared})
-    table |= _inherited(context.defaults, table, own, named)
-    if table.get("model") == "embedded" and named and "captioner" not in own and name in JUDGES.entries:
+    table |= _inherited(context.defaults, table, own, asks_model)
+    if table.get("model") == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
         raise OptionError(
             f"{place}model: the embedded model takes no images; use a judge that reads text, such as modular", "model"
         )
     blind = "captioner" in own and (own["captioner"].required or table.get("model") == "embedded")
     if blind and "captioner" not in table and context.choose_captioner:
         table["captioner"] = context.choose_captioner()
-    of_model = [option for option in model_options(table.get("model")) if option not in own] if named else []
+    of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
     _refuse_unknown(table, name, [*own, *of_model, *AROUND], place)
     _refuse_shared_budget(table.get("judges"), context.defaults, place)
     around = {key: table.pop(key) for key in AROUND if key in table and key not in own}
@@ -190,9 +190,9 @@ def _made(description: Mapping[str, Any], context: _Context, place: str) -> Eval
 
 def _part(part: object, context: _Context, place: str) -> Evaluator:
     if isinstance(part, Mapping):
-        return _made(part, context, f"{place}.")
+        return _build(part, context, f"{place}.")
     if isinstance(part, str):
-        return _made({"evaluator": part}, context, f"{place}.")
+        return _build({"evaluator": part}, context, f"{place}.")
     return part  # type: ignore[return-value]
 
 
@@ -205,12 +205,14 @@ def _refuse_shared_budget(judges: object, defaults: Mapping[str, Any], place: st
         raise OptionError(f"{place}judges: a budget covers one model; give each of these judges a budget_usd", "budget_usd")
 
 
-def _inherited(defaults: Mapping[str, Any], table: Mapping[str, Any], own: Mapping[str, Option], named: bool) -> dict[str, Any]:
+def _inherited(
+    defaults: Mapping[str, Any], table: Mapping[str, Any], own: Mapping[str, Option], asks_model: bool
+) -> dict[str, Any]:
     """The defaults that apply to a judge: what it does not say itself, of its own options and those of its model."""
     fitting = {key: value for key, value in defaults.items() if key in own and key not in table}
-    if "model" in fitting and not named:
+    if "model" in fitting and not asks_model:
         del fitting["model"]  # a fitted judge's model is a file
-    if named:
+    if asks_model:
         settings = model_options({**fitting, **table}.get("model"))
         fitting |= {key: value for key, value in defaults.items() if key in settings and key not in own and key not in table}
     return fitting

@@ -1,4 +1,8 @@
-"""Rubric judge: weighted criteria, each met or not by a state that can be looked up (after arXiv 2604.06240)."""
+"""Rubric judge: weighted criteria, each met or not by a state that can be looked up (after arXiv 2604.06240).
+
+First rubrics and the files that people write them in, then what a model finds of each criterion and how a score comes of it,
+then the judge.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +27,11 @@ from prill.protocols import Form, Message, Reply
 from prill.store import read_lines
 from prill.types import Criterion, Findings, Task, Trajectory
 
-# What a goal asks for, as weighted criteria: the records, and files of criteria that people wrote.
-
-
-_MOST = 20  # more do not fit one reply, and then they overlap
+_MOST_CRITERIA = 20  # more do not fit one reply, and then they overlap
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RubricCriterion:
     """One thing that a goal asks for. Weights are relative to one another."""
 
     text: str
@@ -47,17 +48,14 @@ class Wanted:
 class Rubric:
     """The criteria of one goal."""
 
-    criteria: tuple[Wanted, ...]
+    criteria: tuple[RubricCriterion, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.criteria) <= _MOST:
-            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MOST}")
-        texts = [" ".join(wanted.text.casefold().split()) for wanted in self.criteria]
-        if double := next((w.text for i, w in enumerate(self.criteria) if texts[i] in texts[:i]), None):
-            raise ValueError(f"{double!r} occurs twice")
-
-
-RUBRIC = RecordFormat(Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}')
+        if not 1 <= len(self.criteria) <= _MOST_CRITERIA:
+            raise ValueError(f"{len(self.criteria)} criteria: give 1 to {_MOST_CRITERIA}")
+        texts = [" ".join(criterion.text.casefold().split()) for criterion in self.criteria]
+        if repeat := next((c.text for i, c in enumerate(self.criteria) if texts[i] in texts[:i]), None):
+            raise ValueError(f"{repeat!r} occurs twice")
 
 
 def rubric_for(task: Task, rubrics: Mapping[str, Rubric]) -> Rubric | None:
@@ -67,7 +65,8 @@ def rubric_for(task: Task, rubrics: Mapping[str, Rubric]) -> Rubric | None:
 
 def hash_of(rubrics: Mapping[str, Rubric]) -> str:
     """The content hash of a set of rubrics."""
-    return content_hash(*(part for name, made in sorted(rubrics.items()) for part in (name, str(msgspec.json.encode(made)))))
+    pairs = ((name, str(msgspec.json.encode(rubric))) for name, rubric in sorted(rubrics.items()))
+    return content_hash(*(part for pair in pairs for part in pair))
 
 
 def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
@@ -79,7 +78,7 @@ def read_rubrics(path: str | os.PathLike[str]) -> dict[str, Rubric]:
     rubrics: dict[str, Rubric] = {}
     for place, row in _rows(Path(path)):
         try:
-            name, rubric = _read(row)
+            name, rubric = _rubric_of(row)
             if name in rubrics:
                 raise ValueError(f"{name!r} has a rubric already")
         except (msgspec.ValidationError, ValueError) as error:
@@ -119,28 +118,25 @@ def _tables(path: Path) -> Iterator[tuple[str, object]]:
     yield from ((f"{path}: rubric {i}", table) for i, table in enumerate(tables, 1))
 
 
-def _read(row: object) -> tuple[str, Rubric]:
+def _rubric_of(row: object) -> tuple[str, Rubric]:
     if not isinstance(row, dict):
         raise ValueError("not an object")
-    _only(row, ("task_id", "goal", "criteria"))
+    _check_fields(row, ("task_id", "goal", "criteria"))
     name = row.get("task_id", row.get("goal"))
     if ("task_id" in row) == ("goal" in row) or not isinstance(name, str) or not name.strip():
         raise ValueError('give a "task_id" or a "goal" (one of them, a text), and "criteria"')
-    for wanted in _listed(row.get("criteria")):
-        _only(wanted, ("text", "weight"))
+    for criterion in _objects(row.get("criteria")):
+        _check_fields(criterion, ("text", "weight"))
     return name.strip(), msgspec.convert({"criteria": row.get("criteria")}, Rubric)
 
 
-def _listed(value: object) -> Sequence[Mapping[str, object]]:
+def _objects(value: object) -> Sequence[Mapping[str, object]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def _only(row: Mapping[str, object], names: Sequence[str]) -> None:
+def _check_fields(row: Mapping[str, object], names: Sequence[str]) -> None:
     if unknown := sorted(set(row) - set(names)):
         raise ValueError(f"unknown field {unknown[0]!r}; there are: {', '.join(names)}")
-
-
-# What a model says of each criterion, and how much of it counts: a claim needs a state that shows it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +159,19 @@ class Assessment:
     obstacle: Literal["none", "captcha", "login_wall", "unreachable", "impossible"]
 
 
+@dataclass(frozen=True, slots=True)
+class Relevance:
+    """What a frame shows, and how much it tells of each criterion, in their order."""
+
+    description: str
+    scores: tuple[Literal[1, 2, 3, 4, 5], ...]
+
+
+# The forms of reply that the three kinds of calls ask for.
+RUBRIC = RecordFormat(Rubric, '{"criteria": [{"text": "<what must hold>", "weight": <a number above 0>}, …]}')
+RELEVANCE = RecordFormat(
+    Relevance, '{"description": "<what the state shows>", "scores": [<1 to 5 for the first criterion>, <for the second>, …]}'
+)
 ASSESSMENT = RecordFormat(
     Assessment,
     '{"criteria": [{"criterion": <its number>, "reason": "<why>", "step": <the number of the state that shows it, or -1>, '
@@ -172,28 +181,29 @@ ASSESSMENT = RecordFormat(
 )
 
 
-def judged(rubric: Rubric, assessment: Assessment, shown: Set[int], threshold: float) -> Judgement:
+def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
     """The judgement by an assessment whose model was shown these states. Raises Unparsable when it leaves a criterion out.
 
-    Success: `threshold` or more of the weight is met, and nothing made the task impossible. Score: half the share of the
-    weight, and half a point more for success, so that 0.5 divides and order is kept; 0 where the task could not be done.
+    A claim counts with a state that shows it. Success: `threshold` or more of the weight is met, and nothing made the task
+    impossible. Score: half the share of the weight, and half a point more for success, so that 0.5 divides and order is kept;
+    0 where the task could not be done.
     """
-    found = {finding.criterion: finding for finding in assessment.criteria}
-    if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in found]:
+    by_number = {finding.criterion: finding for finding in assessment.criteria}
+    if missing := [i for i in range(1, len(rubric.criteria) + 1) if i not in by_number]:
         raise Unparsable(f"the reply says nothing of criterion {missing[0]} of {len(rubric.criteria)}")
-    criteria = tuple(_checked(wanted, found[i], shown) for i, wanted in enumerate(rubric.criteria, 1))
+    criteria = tuple(_verify(criterion, by_number[i], states) for i, criterion in enumerate(rubric.criteria, 1))
     process = _share(criteria)
     why = assessment.obstacle_reason.strip()
-    blocked = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
-    success = process >= round(threshold, 6) and blocked is None
+    obstacle = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
+    success = process >= round(threshold, 6) and obstacle is None
     findings = Findings(
         criteria=criteria,
         process=process,
-        not_executable=blocked,
+        not_executable=obstacle,
         side_effects=tuple(effect.strip() for effect in assessment.side_effects if effect.strip()),
     )
-    score = 0.0 if blocked else round(process / 2 + success / 2, 6)
-    return Judgement(success, score, _summary(criteria, blocked), findings=findings)
+    score = 0.0 if obstacle else round(process / 2 + success / 2, 6)
+    return Judgement(success, score, _summary(criteria, obstacle), findings=findings)
 
 
 def _share(criteria: Sequence[Criterion]) -> float:
@@ -204,34 +214,22 @@ def _share(criteria: Sequence[Criterion]) -> float:
     return round(met / sum(criterion.weight for criterion in criteria), 6)
 
 
-def _checked(wanted: Wanted, finding: Finding, shown: Set[int]) -> Criterion:
-    step = finding.step if finding.step in shown else None
+def _verify(criterion: RubricCriterion, finding: Finding, states: Set[int]) -> Criterion:
+    """The criterion with what the finding proves: only states that were shown are proof."""
+    step = finding.step if finding.step in states else None
     met, reason = finding.met, finding.reason
     if finding.step is not None and finding.step >= 0 and step is None:
         met, reason = "insufficient_evidence", f"{reason} [said {met} by state {finding.step}, which was not shown]"
     elif met == "met" and step is None:
         met, reason = "insufficient_evidence", f"{reason} [said met without a state that shows it]"
-    return Criterion(text=wanted.text, weight=wanted.weight, met=met, step=step, reason=reason)
+    return Criterion(text=criterion.text, weight=criterion.weight, met=met, step=step, reason=reason)
 
 
-def _summary(criteria: Sequence[Criterion], blocked: str | None) -> str:
-    missed = [criterion for criterion in criteria if criterion.met != "met"]
-    parts = [f"{len(criteria) - len(missed)} of {len(criteria)} criteria met"]
-    parts += [f"{criterion.met.replace('_', ' ')}: {criterion.text} ({criterion.reason})" for criterion in missed]
-    return "; ".join([*parts, f"could not be done: {blocked}"] if blocked else parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Relevance:
-    """What a frame shows, and how much it tells of each criterion, in their order."""
-
-    description: str
-    scores: tuple[Literal[1, 2, 3, 4, 5], ...]
-
-
-RELEVANCE = RecordFormat(
-    Relevance, '{"description": "<what the state shows>", "scores": [<1 to 5 for the first criterion>, <for the second>, …]}'
-)
+def _summary(criteria: Sequence[Criterion], obstacle: str | None) -> str:
+    unmet = [criterion for criterion in criteria if criterion.met != "met"]
+    parts = [f"{len(criteria) - len(unmet)} of {len(criteria)} criteria met"]
+    parts += [f"{criterion.met.replace('_', ' ')}: {criterion.text} ({criterion.reason})" for criterion in unmet]
+    return "; ".join([*parts, f"could not be done: {obstacle}"] if obstacle else parts)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -260,7 +258,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     `met` counts only with the number of a state that was shown; without one the criterion is insufficient_evidence, and so is
     one whose state does not exist or was not shown. Insufficient evidence is not a pass. `findings.process` is the share of
     the weight that is met; success needs `threshold` of it, and besides that nothing made the task impossible (for the
-    score: `judged`). A reply that leaves out a criterion is no verdict: unscored, `parse`.
+    score: `judgement_of`). A reply that leaves out a criterion is no verdict: unscored, `parse`.
     """
 
     name: ClassVar[str] = "rubric"
@@ -278,7 +276,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         return read_rubrics(self.rubrics) if isinstance(self.rubrics, str) else self.rubrics
 
     @cached_property
-    def _made(self) -> PerGoal[Rubric]:
+    def _model_rubrics(self) -> PerGoal[Rubric]:
         return PerGoal(RUBRIC, self.goal_cache)
 
     def _params(self) -> dict[str, Any]:
@@ -299,14 +297,16 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
             return rubric
         goal, prompt = trajectory.task.goal, self.prompts["rubric_criteria"]
         key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), goal)
-        return await self._made.get(
+        return await self._model_rubrics.get(
             key, lambda: ask(self.model, lambda _: self._rubric_messages(goal), RUBRIC, prompt, self.max_tokens)
         )
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[Rubric, list[tuple[Message, ...]]]:
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric, []
-        return Rubric(tuple(Wanted(str(i).ljust(100, "x")) for i in range(5))), [self._rubric_messages(trajectory.task.goal)]
+        return Rubric(tuple(RubricCriterion(str(i).ljust(100, "x")) for i in range(5))), [
+            self._rubric_messages(trajectory.task.goal)
+        ]
 
     def _rubric_messages(self, goal: str) -> tuple[Message, ...]:
         return filled(self.prompts["rubric_criteria"], (), goal=quoted("request", goal))
@@ -315,10 +315,10 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         return len(criteria.criteria)
 
     def _block(self, criteria: Rubric, room: int) -> dict[str, str]:
-        lines = (f"{i}. {' '.join(wanted.text.split())}" for i, wanted in enumerate(criteria.criteria, 1))
+        lines = (f"{i}. {' '.join(criterion.text.split())}" for i, criterion in enumerate(criteria.criteria, 1))
         return {"criteria": quoted("criteria", "\n".join(lines))}
 
-    def _read_rating(self, criteria: Rubric, reply: Reply) -> Rating:
+    def _rating_of(self, criteria: Rubric, reply: Reply) -> Rating:
         rating = RELEVANCE.read(reply)
         if len(rating.scores) != len(criteria.criteria):
             raise Unparsable(f"{len(rating.scores)} scores for {len(criteria.criteria)} criteria")
@@ -328,4 +328,4 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         self, criteria: Rubric, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.max_tokens)
-        return judged(criteria, ASSESSMENT.read(reply), states(), self.threshold)
+        return judgement_of(criteria, ASSESSMENT.read(reply), states(), self.threshold)

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.evaluators.evidence import action_text
-from prill.evaluators.frames import captions, images_read, known_captions
+from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.evaluators.outcome import PresetName
 from prill.models.calls import ROOM, ask, planned, together
@@ -78,7 +78,7 @@ class StepJudge(StepsSpec, ModelJudge):
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """One call for each action; no caption is made for it."""
-        states = known_captions(self._states(trajectory), self.captioner)
+        states = planned_captions(self._states(trajectory), self.captioner)
         calls = (self._messages(trajectory, i, states, self.max_chars) for i in range(len(trajectory.steps)))
         return sum((planned(messages, self.max_tokens) for messages in calls), start=Usage())
 
@@ -89,12 +89,12 @@ class StepJudge(StepsSpec, ModelJudge):
         if not trajectory.steps:
             raise NoEvidence("the trajectory has no actions")
         states = await captions(self._states(trajectory), self.captioner)
-        judged = await together([self._step(trajectory, i, states) for i in range(len(trajectory.steps))])
-        steps = tuple(step for step, _ in judged)
+        results = await together([self._step(trajectory, i, states) for i in range(len(trajectory.steps))])
+        steps = tuple(step for step, _ in results)
         if self.preset == "prill" and all(step.flagged for step in steps):
             raise Unparsable(f"no reply holds a label; the first: {steps[0].reason}")
         reached = any(step.label == "reached" for step in steps)
-        score = round(min(1.0, max(probability for _, probability in judged)), 6)
+        score = round(min(1.0, max(probability for _, probability in results)), 6)
         return Judgement(reached, score, _summary(steps), steps, tuple(step.reward for step in steps))
 
     async def _step(self, trajectory: Trajectory, i: int, states: Sequence[str | None]) -> tuple[StepVerdict, float]:
@@ -108,25 +108,27 @@ class StepJudge(StepsSpec, ModelJudge):
                 self.max_tokens,
                 self.max_chars,
             )
-        except Unparsable as unread:
-            return StepVerdict(i, "not_sure", self.away, str(unread), flagged=True), 0.0
+        except Unparsable as error:
+            return StepVerdict(i, "not_sure", self.away, str(error), flagged=True), 0.0
         word = reply.fields[STEP.verdict]
         label = LABELS[word]
-        known = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
+        probability = choice_probability(reply.tokens, STEP.verdict, STEP.choices, _REACHED, word) if reply.tokens else None
+        if probability is None:
+            probability = float(word == _REACHED)
         reward = {"reached": 1.0, "towards": self.towards}.get(label, self.away)
-        return StepVerdict(i, label, reward, reply.fields[STEP.text]), float(word == _REACHED) if known is None else known
+        return StepVerdict(i, label, reward, reply.fields[STEP.text]), probability
 
     def _messages(self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int) -> tuple[Message, ...]:
-        def shown(name: str, text: str | None) -> str:
+        def block(name: str, text: str | None) -> str:
             return quoted(name, shorten(text or _NOT_RECORDED, room // 2))
 
         action = action_text(trajectory.steps[i].action, trajectory.task.platform)
         turns = self.prompts["steps"].fill(
             {
                 "goal": quoted("request", trajectory.task.goal),
-                "before": shown("before", states[i]),
-                "action": shown("action", action),
-                "after": shown("after", states[i + 1]) if i + 1 < len(states) else "Terminated",
+                "before": block("before", states[i]),
+                "action": block("action", action),
+                "after": block("after", states[i + 1]) if i + 1 < len(states) else "Terminated",
                 "code": NONCE,
             }
         )
@@ -145,13 +147,13 @@ def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = Tr
         return ()
     if verdict.steps is None:
         raise UsageError(f"the verdict of {verdict.id} by {verdict.evaluator.name} judges no steps; the judge `steps` does")
-    kept = []
+    places = []
     for step in sorted(verdict.steps, key=lambda step: step.index):
         if step.reward >= threshold:
-            kept.append(step.index)
+            places.append(step.index)
         if stop_at_reached and step.label == "reached":
             break
-    return tuple(kept)
+    return tuple(places)
 
 
 def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ...] | None:

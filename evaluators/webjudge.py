@@ -66,10 +66,10 @@ class WebJudge(WebJudgeSpec, FrameJudge[str]):
     async def _criteria(self, trajectory: Trajectory) -> str:
         goal, prompt = trajectory.task.goal, self.prompts["webjudge_key_points"]
         key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), goal)
-        made = await self._key_points.get(
+        record = await self._key_points.get(
             key, lambda: ask(self.model, lambda _: self._point_messages(goal), KEY_POINTS, prompt, self.max_tokens)
         )
-        points = [" ".join(point.split()) for point in made.key_points if point.strip()] or [" ".join(goal.split())]
+        points = [" ".join(point.split()) for point in record.key_points if point.strip()] or [" ".join(goal.split())]
         return "\n".join(f"{i}. {point}" for i, point in enumerate(points, 1))
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[str, list[tuple[Message, ...]]]:
@@ -81,7 +81,7 @@ class WebJudge(WebJudgeSpec, FrameJudge[str]):
     def _block(self, criteria: str, room: int) -> dict[str, str]:
         return {"points": quoted("key-points", shorten(criteria, room))}
 
-    def _read_rating(self, criteria: str, reply: Reply) -> Rating:
+    def _rating_of(self, criteria: str, reply: Reply) -> Rating:
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(

@@ -70,8 +70,8 @@ class React:
     """Asks a model for one action at a time, from the page's text.
 
     `lessons` are what was learned from earlier attempts, shown as MEMORY; the list may be changed between episodes. What cannot
-    be read becomes an action of kind `other` with the raw text; `prill.early_stop` ends the episode after three. A model whose
-    reply is cut at twice `max_tokens` ends the episode with an error.
+    be read becomes an action of kind `other` with the raw text; `prill.actions.early_stop` ends the episode after three. A
+    model whose reply is cut at twice `max_tokens` ends the episode with an error.
     """
 
     def __init__(self, model: LanguageModel, spec: ReactSpec = ReactSpec(), *, lessons: Sequence[str] = ()) -> None:
@@ -106,7 +106,7 @@ class React:
         messages = messages_of(self.spec, platform, turn, self.lessons)
         prompt = prompt_hash(self.spec, platform)
         step = Step(observation, Action("other"))
-        for _ in range(self.spec.attempts):
+        for _ in range(max(1, self.spec.attempts)):
             reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
             thought, written = split_reply(reply.text)
             try:

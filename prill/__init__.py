@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unscored, UsageError
+from prill.lazy import lazily
 from prill.loop import rollout
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
@@ -54,32 +55,20 @@ __all__ = [
     "write_trajectories",
 ]
 # What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
-_LAZY = {
-    "captioner": "prill.captioner.registry:make_captioner",
-    "environment": "prill.emulators.registry:make_environment",
-    "judge": "prill.evaluators.registry:make_judge",
-    "model": "prill.models.registry:make_model",
-    "policy": "prill.policies.registry:make_policy",
-    "read_labels": "prill.store:read_labels",
-    "read_trajectories": "prill.store:read_trajectories",
-    "read_verdicts": "prill.store:read_verdicts",
-    "score": "prill.scoring:score",
-    "score_files": "prill.scoring:score_files",
-    "score_stream": "prill.scoring:score_stream",
-    "table": "prill.tables:table",
-    "write_labels": "prill.store:write_labels",
-    "write_trajectories": "prill.store:write_trajectories",
+_HOMES = {
+    "captioner": "captioner.registry:make_captioner",
+    "environment": "emulators.registry:make_environment",
+    "judge": "evaluators.registry:make_judge",
+    "model": "models.registry:make_model",
+    "policy": "policies.registry:make_policy",
+    "read_labels": "store",
+    "read_trajectories": "store",
+    "read_verdicts": "store",
+    "score": "scoring",
+    "score_files": "scoring",
+    "score_stream": "scoring",
+    "table": "tables",
+    "write_labels": "store",
+    "write_trajectories": "store",
 }
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in _LAZY:
-        raise AttributeError(f"module 'prill' has no attribute {name!r}")
-    module, _, attribute = _LAZY[name].partition(":")
-    return getattr(import_module(module), attribute)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,4 +1,6 @@
-"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a clean stop."""
+"""Scoring: many trajectories through one evaluator, in memory or from files, with resume and a clean stop; and what a run
+would need, found out without a single call.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,7 @@ async def score_files(
         first = next(items)  # before the output is touched: raises when there is nothing to judge
         with VerdictLog(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log:
 
-            def known(place: str, id: str, key: str) -> bool:
+            def is_done(place: str, id: str, key: str) -> bool:
                 if id != place:
                     log.drop(place)
                 if not log.done(id, key):
@@ -148,7 +150,7 @@ async def score_files(
                 progress(tally)
                 return True
 
-            def found(place: str, verdict: Verdict) -> None:
+            def record(place: str, verdict: Verdict) -> None:
                 log.append(verdict)
                 tally.add(verdict)
                 tally.read = intake.read
@@ -156,7 +158,7 @@ async def score_files(
 
             try:
                 source = chain([first], items)
-                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, found, known)
+                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done)
             finally:
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
@@ -172,30 +174,30 @@ async def _judge(
     source: Iterable[tuple[Any, Item]],
     workers: int,
     stop: asyncio.Event,
-    found: Callable[[Any, Verdict], None],
-    known: Callable[[Any, str, str], bool] = lambda place, id, key: False,
+    record: Callable[[Any, Verdict], None],
+    is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
 ) -> None:
-    """Hands every item's verdict to `found`, in the same breath as it is there: nothing else runs in between.
+    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
 
-    Items that are `known` by id and key are passed over. After a first error, or when `stop` is set, no item is begun;
+    Items that are done, by place, id and key, are passed over. After a first error, or when `stop` is set, no item is begun;
     those under way are finished, then the error is raised.
     """
     items = iter(source)
 
     async def work() -> None:
         try:
-            while not stop.is_set() and (following := next(items, None)) is not None:
-                place, item = following
+            while not stop.is_set() and (entry := next(items, None)) is not None:
+                place, item = entry
                 if isinstance(item, BadLine):
                     key = _bad_key(evaluator.info, item)
-                    if not known(place, item.id, key):
-                        found(place, _bad_verdict(evaluator.info, item, key))
+                    if not is_done(place, item.id, key):
+                        record(place, _bad_verdict(evaluator.info, item, key))
                     continue
                 key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
-                if known(place, item.id, key):
+                if is_done(place, item.id, key):
                     await asyncio.sleep(0)
                 else:
-                    found(place, replace(await evaluator(item), key=key))
+                    record(place, replace(await evaluator(item), key=key))
         except BaseException:
             stop.set()
             raise
@@ -219,8 +221,8 @@ async def _stream(
 
     running = asyncio.create_task(run())
     try:
-        while (following := await ready.get()) is not None:
-            yield following
+        while (entry := await ready.get()) is not None:
+            yield entry
         await running
     finally:
         stop.set()
@@ -233,9 +235,6 @@ def _bad_key(info: EvaluatorInfo, line: BadLine) -> str:
 
 def _bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
     return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)
-
-
-# What a scoring run would need, found out without a single call.
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,16 +251,16 @@ def plan_files(
     evaluator: Estimator,
     paths: Sequence[str | os.PathLike[str]],
     limit: int | None = None,
-    known: Mapping[str, str] | None = None,
+    keys: Mapping[str, str] | None = None,
 ) -> Plan:
-    """The plan for some trajectory files. `known` maps ids to keys of verdicts that need not be made again."""
+    """The plan for some trajectory files. `keys` maps ids to keys of verdicts that need not be made again."""
     count, done, problems, usage = 0, 0, [], Usage()
     with closing(Intake(paths, limit)) as intake:
         for place, item in intake:
             try:
                 if isinstance(item, BadLine):
                     raise InputError(item.problem)
-                if known and known.get(item.id) == verdict_key(evaluator.info, item, evaluator.screenshots(item)):
+                if keys and keys.get(item.id) == verdict_key(evaluator.info, item, evaluator.screenshots(item)):
                     done += 1
                     continue
                 usage += evaluator.estimate(item)
@@ -271,7 +270,7 @@ def plan_files(
     return Plan(count, done, tuple(problems), usage)
 
 
-def known_verdicts(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
+def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
     """Id and key of the verdicts in a file that a run into it would leave as they are; empty when there is no file."""
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return {}

@@ -211,7 +211,8 @@ def test_links_lead_to_files(document: Path) -> None:
 
 def test_reference_has_every_face() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.md"))
-    assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted(FACES)
+    # Readers of docstrings do not look into `datasets`, which is no regular package: its page is written by hand.
+    assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted({*FACES} - {"prill.datasets.formats"})
 
 
 @pytest.mark.slow

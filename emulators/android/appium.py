@@ -143,7 +143,7 @@ class AppiumPhone:
     """A phone behind the Appium server at `url`, which has to run already (`appium server`).
 
     `adb_port` is that of the adb server that sees the phone (None: as adb finds it). Bounds in seconds: `timeout` for a
-    command, `open_timeout` for the start of a session. `capabilities` are added to those that `wanted` gives.
+    command, `open_timeout` for the start of a session. `capabilities` are added to those that `capabilities_for` gives.
     `shell` needs a server started with --allow-insecure=uiautomator2:adb_shell; nothing else does.
     """
 
@@ -166,7 +166,7 @@ class AppiumPhone:
         self._more = capabilities or {}
         self._session: AppiumSession | None = None
 
-    def wanted(self, device: str | None) -> dict[str, Any]:
+    def capabilities_for(self, device: str | None) -> dict[str, Any]:
         """The capabilities that are asked for, each for a reason."""
         named = {} if device is None else {"appium:udid": device}
         return {
@@ -205,7 +205,7 @@ class AppiumPhone:
                 # Asked here, for Appium looks for a missing phone for 20 seconds, and says less about it.
                 await self._adb.attach()
                 device = await self._adb.find(device)
-            await session.start(self.wanted(device), self._open_timeout)
+            await session.start(self.capabilities_for(device), self._open_timeout)
         except PhoneLost as lost:
             if "socket hang up" in str(lost):
                 # The instrumentation was there and has ended: another session may work.

@@ -1,4 +1,4 @@
-"""What an Android phone is asked to do, by any of its backends (`appium_phone.py`, `adb_phone.py`), and what they share."""
+"""What an Android phone is asked to do, by any of its backends (`appium.py`, `adb.py`), and what they share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What MiniWoB's pages need: actions carried out, text read (see the page_*.js files), pictures kept, errors named.
+"""What MiniWoB's pages need: actions carried out, text read (see the .js files beside this one), pictures kept, errors named.
 
-A page first gets `page_script()`; then an element is named by its line in the page's text, or as page_html.js says.
+A page first gets `page_script()`; then an element is named by its line in the page's text, or as html.js says.
 """
 
 from __future__ import annotations

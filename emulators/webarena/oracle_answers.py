@@ -113,7 +113,7 @@ async def check_answer(config: TaskConfig, answer: str, mode: Mode, model: Langu
     if references.fuzzy_match == "N/A":
         return await _check_reason(config, answer, checks, mode, model)
     for reference in references.fuzzy_match:
-        checks.append(await _asked(model, "fuzzy_match", config.intent, reference, answer))
+        checks.append(await _ask_model(model, "fuzzy_match", config.intent, reference, answer))
     return checks
 
 
@@ -126,11 +126,11 @@ async def _check_reason(
         return [*checks, says_so]
     if mode == "fixed" and not answer.strip():
         return [*checks, says_so]
-    reason = await _asked(model, "fuzzy_reason", config.intent, config.eval.string_note or "", answer)
+    reason = await _ask_model(model, "fuzzy_reason", config.intent, config.eval.string_note or "", answer)
     return [reason] if mode == "paper" else [*checks, reason]
 
 
-async def _asked(model: LanguageModel | None, prompt: str, intent: str, reference: str, answer: str) -> Check:
+async def _ask_model(model: LanguageModel | None, prompt: str, intent: str, reference: str, answer: str) -> Check:
     what = f"string_match: {excerpt(answer)} compared with {reference!r}"
     if model is None:
         return Check(None, f"{what} needs a model")

@@ -1,4 +1,7 @@
-"""A judge that sees where the agent touched: its screenshots are copies with the next action drawn on them."""
+"""A judge that sees where the agent touched, and the marks themselves: a ring for a touch, an arrow for a swipe.
+
+Marks are drawn on copies of the screenshots.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,15 @@ from prill.types import Point, Step, Trajectory
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
 
-
-# A mark on a copy of a screenshot: a ring where the agent touched, an arrow where it swiped.
-
-
+# Raise it when marks look different.
+VERSION = "1"
 # A bright line inside a dark one is seen on any background, whatever its colour.
 _BRIGHT, _DARK = (255, 64, 160), (20, 20, 20)
 # Shares of the screenshot's shorter side: wide enough to go round a button's label, thin enough to hide little of it.
 _RADIUS, _LINE = 0.04, 0.008
 _LEAST_RADIUS, _LEAST_LINE = 5, 2  # pixels; simulators of 160 by 210 exist
 _HEAD = pi / 7  # half the angle of an arrow's head
-Pixel = tuple[float, float]
+_Pixel = tuple[float, float]
 
 
 def mark(path: str, point: Point, end_point: Point | None = None, *, format: Literal["PNG", "WEBP"] = "PNG") -> bytes:
@@ -60,23 +61,19 @@ def mark(path: str, point: Point, end_point: Point | None = None, *, format: Lit
     return out.getvalue()
 
 
-def _ring(draw: ImageDraw, centre: Pixel, radius: float, colour: tuple[int, int, int], width: int) -> None:
+def _ring(draw: ImageDraw, centre: _Pixel, radius: float, colour: tuple[int, int, int], width: int) -> None:
     reach = radius + width / 2
     x, y = centre
     draw.ellipse((x - reach, y - reach, x + reach, y + reach), outline=colour, width=width)
 
 
-def _arrow(draw: ImageDraw, start: Pixel, end: Pixel, size: float, colour: tuple[int, int, int], width: int) -> None:
+def _arrow(draw: ImageDraw, start: _Pixel, end: _Pixel, size: float, colour: tuple[int, int, int], width: int) -> None:
     angle = atan2(end[1] - start[1], end[0] - start[0])
     edge = start[0] + size * cos(angle), start[1] + size * sin(angle)
     draw.line((edge, end), fill=colour, width=width)
     for side in (-_HEAD, _HEAD):
         barb = end[0] - size * cos(angle + side), end[1] - size * sin(angle + side)
         draw.line((end, barb), fill=colour, width=width)
-
-
-# Raise it when marks look different.
-VERSION = "1"
 
 
 class Marked(Rewritten):
@@ -89,17 +86,17 @@ class Marked(Rewritten):
     def __init__(self, evaluator: Evaluator) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="prill-marked-"))
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        super().__init__(evaluator, self._drawn, {"marked": VERSION})
+        super().__init__(evaluator, self._with_marks, {"marked": VERSION})
 
     def __reduce__(self) -> tuple[type[Marked], tuple[Evaluator]]:
         return Marked, (self.evaluator,)  # elsewhere, marks are drawn into a folder of its own
 
-    async def _drawn(self, trajectory: Trajectory) -> Trajectory:
-        looked_at = frozenset(self.evaluator.screenshots(trajectory))
-        return await asyncio.to_thread(self._marked, trajectory, looked_at)
+    async def _with_marks(self, trajectory: Trajectory) -> Trajectory:
+        screenshots = frozenset(self.evaluator.screenshots(trajectory))
+        return await asyncio.to_thread(self._mark_steps, trajectory, screenshots)
 
-    def _marked(self, trajectory: Trajectory, looked_at: frozenset[str]) -> Trajectory:
-        steps = tuple(self._step(step) if step.observation.screenshot in looked_at else step for step in trajectory.steps)
+    def _mark_steps(self, trajectory: Trajectory, screenshots: frozenset[str]) -> Trajectory:
+        steps = tuple(self._step(step) if step.observation.screenshot in screenshots else step for step in trajectory.steps)
         return replace(trajectory, steps=steps)
 
     def _step(self, step: Step) -> Step:

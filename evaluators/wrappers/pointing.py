@@ -1,7 +1,7 @@
 """Actions at bare points made readable: `tap "Settings" (0.41, 0.22)`, by the text found at the point.
 
-The text comes from an OCR engine, or from the UI tree recorded as the state's text. arXiv 2404.06474 shows such actions
-as `tap` and `swipe on screen`.
+The text comes from an OCR engine, or from the UI tree recorded as the state's text (`tree_boxes`). arXiv 2404.06474 shows
+such actions as `tap` and `swipe on screen`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from html import unescape
 from math import dist, hypot
+from operator import itemgetter
 from typing import Protocol
 
 from prill.captioner.ocr import OCRCaptioner, TextBox
@@ -19,56 +20,6 @@ from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.models.prompts import clean
 from prill.protocols import Evaluator
 from prill.types import Action, Platform, Point, Trajectory
-
-# The labelled elements of a UI tree that was recorded as the text of a state, with their places.
-
-
-# A place that is written with two decimals can be off by half of the last one.
-_ROUNDING = 0.005
-_CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
-_LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
-_BOUNDS = re.compile(r"\[(-?\d+), ?(-?\d+)\]\[(-?\d+), ?(-?\d+)\]")
-_NAMED = re.compile(r'\b(text|content-desc)="([^"]*)"')
-_QUOTED = re.compile(r'"([^"]+)"')
-
-
-def tree_boxes(text: str) -> list[TextBox]:
-    """The labelled elements of a UI tree that says their places.
-
-    Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's bounds in pixels,
-    `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label in quotation marks.
-    Pixels need the screen's size: the first bounds must begin at [0,0], as the root of a dump does, and are taken for it.
-    """
-    return [*_centres(text), *_pixels(text)]
-
-
-def _centres(text: str) -> Iterator[TextBox]:
-    for line in text.splitlines():
-        # The place first: lines can be whole documents, and few have one.
-        if (found := _CENTRE.search(line)) and (named := _LABEL.match(line, 0, found.start())):
-            x, y = float(found["x"]), float(found["y"])
-            label = named[1].replace('\\"', "'").replace("\\n", " ")
-            yield TextBox(label, (x - _ROUNDING, y - _ROUNDING, x + _ROUNDING, y + _ROUNDING), 1.0)
-
-
-def _pixels(text: str) -> Iterator[TextBox]:
-    size: tuple[int, int] | None = None
-    for element in re.split(r"\n|(?=<)", text):
-        if not (found := _BOUNDS.search(element)):
-            continue
-        left, top, right, bottom = map(int, found.groups())
-        if size is None:
-            if (left, top) != (0, 0) or right <= 0 or bottom <= 0:
-                return
-            size = right, bottom
-        attributes = dict(_NAMED.findall(element))
-        label = attributes.get("text") or attributes.get("content-desc")
-        if not label and not element.startswith("<") and (quoted := _QUOTED.search(element)):
-            label = quoted[1]
-        if label:
-            box = (left / size[0], top / size[1], right / size[0], bottom / size[1])
-            yield TextBox(unescape(label), box, 1.0)
-
 
 # Raise it when the same state would give an action another text: it is part of the verdicts' fingerprint.
 VERSION = "1"
@@ -96,6 +47,13 @@ _MOUSE = {
     "hover": "hover over",
 }
 _STROKES = ("swipe", "scroll", "drag")
+# In the text of a UI tree, a place that is written with two decimals can be off by half of the last one.
+_ROUNDING = 0.005
+_CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
+_LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
+_BOUNDS = re.compile(r"\[(-?\d+), ?(-?\d+)\]\[(-?\d+), ?(-?\d+)\]")
+_ATTRIBUTE = re.compile(r'\b(text|content-desc)="([^"]*)"')
+_QUOTATION = re.compile(r'"([^"]+)"')
 Read = Callable[[str], Awaitable[Sequence[TextBox]]]
 
 
@@ -141,7 +99,7 @@ async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajecto
     `read` finds the text on a screenshot; only those of steps with such an action are read, each once. None: the UI tree in
     the state's text is used. Raises what `read` raises.
     """
-    seen: dict[str, Sequence[TextBox]] = {}
+    boxes_of: dict[str, Sequence[TextBox]] = {}
     steps = []
     for step in trajectory.steps:
         if not is_bare(step.action, trajectory.task.platform):
@@ -152,9 +110,9 @@ async def readable(trajectory: Trajectory, read: Read | None = None) -> Trajecto
         if read is None:
             boxes = tree_boxes(step.observation.text or "")
         elif path:
-            if path not in seen:
-                seen[path] = await read(path)
-            boxes = seen[path]
+            if path not in boxes_of:
+                boxes_of[path] = await read(path)
+            boxes = boxes_of[path]
         steps.append(replace(step, action=readable_action(step.action, boxes, trajectory.task.platform)))
     return replace(trajectory, steps=tuple(steps))
 
@@ -181,8 +139,8 @@ def readable_action(action: Action, boxes: Sequence[TextBox], platform: Platform
     target = label_at(action.point, boxes)
     at = " ".join(part for part in (target, _place(action.point)) if part)
     if action.kind == "type":
-        typed = f'type "{_shown(action.value or "")}"'
-        return replace(action, text=f"{typed} {'at' if target is None else 'into'} {at}", target=target)
+        entry = f'type "{_label(action.value or "")}"'
+        return replace(action, text=f"{entry} {'at' if target is None else 'into'} {at}", target=target)
     verb = (_TOUCH if platform in ("android", "ios") else _MOUSE).get(action.kind) or _MOUSE[action.kind]
     return replace(action, text=f"{verb} {at}", target=target)
 
@@ -192,12 +150,12 @@ def label_at(point: Point, boxes: Sequence[TextBox]) -> str | None:
 
     None when there is neither. Distances are fractions of the screen's width and height.
     """
-    labelled = [(label, box.box) for box in boxes if (label := _shown(box.text))]
-    around = [(_area(box), label) for label, box in labelled if _distance(point, box) == 0]
+    places = [(label, box.box) for box in boxes if (label := _label(box.text))]
+    around = [(_area(box), label) for label, box in places if _distance(point, box) == 0]
     if around:
-        return f'"{min(around, key=lambda found: found[0])[1]}"'
-    near = [(away, label) for label, box in labelled if (away := _distance(point, box)) <= NEAR]
-    return f'near "{min(near, key=lambda found: found[0])[1]}"' if near else None
+        return f'"{min(around, key=itemgetter(0))[1]}"'
+    near = [(distance, label) for label, box in places if (distance := _distance(point, box)) <= NEAR]
+    return f'near "{min(near, key=itemgetter(0))[1]}"' if near else None
 
 
 def _images(trajectory: Trajectory) -> list[str]:
@@ -224,7 +182,7 @@ def _place(point: Point) -> str:
     return f"({point[0]:.2f}, {point[1]:.2f})"
 
 
-def _shown(text: str) -> str:
+def _label(text: str) -> str:
     """Text from a screen on one line, short, and unable to end its quotation marks."""
     flat = " ".join(clean(text).split()).replace('"', "'")
     return flat if len(flat) <= LABEL_CHARS else flat[: LABEL_CHARS - 1] + "…"
@@ -237,3 +195,41 @@ def _area(box: tuple[float, float, float, float]) -> float:
 def _distance(point: Point, box: tuple[float, float, float, float]) -> float:
     x, y = point
     return hypot(max(box[0] - x, 0.0, x - box[2]), max(box[1] - y, 0.0, y - box[3]))
+
+
+def tree_boxes(text: str) -> list[TextBox]:
+    """The labelled elements of a UI tree that says their places.
+
+    Either `Class "text" at (0.41, 0.22)` on each line, in fractions of the screen; or Android's bounds in pixels,
+    `[x1,y1][x2,y2]`, with `text` or `content-desc` as attributes, or with a label in quotation marks.
+    Pixels need the screen's size: the first bounds must begin at [0,0], as the root of a dump does, and are taken for it.
+    """
+    return [*_centres(text), *_pixels(text)]
+
+
+def _centres(tree: str) -> Iterator[TextBox]:
+    for line in tree.splitlines():
+        # The place first: lines can be whole documents, and few have one.
+        if (place := _CENTRE.search(line)) and (label := _LABEL.match(line, 0, place.start())):
+            x, y = float(place["x"]), float(place["y"])
+            text = label[1].replace('\\"', "'").replace("\\n", " ")
+            yield TextBox(text, (x - _ROUNDING, y - _ROUNDING, x + _ROUNDING, y + _ROUNDING), 1.0)
+
+
+def _pixels(tree: str) -> Iterator[TextBox]:
+    size: tuple[int, int] | None = None
+    for element in re.split(r"\n|(?=<)", tree):
+        if not (bounds := _BOUNDS.search(element)):
+            continue
+        left, top, right, bottom = map(int, bounds.groups())
+        if size is None:
+            if (left, top) != (0, 0) or right <= 0 or bottom <= 0:
+                return
+            size = right, bottom
+        attributes = dict(_ATTRIBUTE.findall(element))
+        label = attributes.get("text") or attributes.get("content-desc")
+        if not label and not element.startswith("<") and (quotation := _QUOTATION.search(element)):
+            label = quotation[1]
+        if label:
+            box = (left / size[0], top / size[1], right / size[0], bottom / size[1])
+            yield TextBox(unescape(label), box, 1.0)

@@ -44,8 +44,8 @@ class Rewritten:
     @cached_property
     def info(self) -> EvaluatorInfo:
         """That of the evaluator, with `params` beside its own."""
-        own = self.evaluator.info
-        return replace(own, params={**own.params, **self.params})
+        info = self.evaluator.info
+        return replace(info, params={**info.params, **self.params})
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images that the evaluator or the rewriting looks at, each once."""
@@ -60,7 +60,7 @@ class Rewritten:
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The evaluator's verdict on the rewritten trajectory."""
         try:
-            shown = await self.rewrite(trajectory)
+            copy = await self.rewrite(trajectory)
         except Unscored as failure:
             reason = failure
 
@@ -68,7 +68,7 @@ class Rewritten:
                 raise reason
 
             return await verdict_of(self, trajectory, judge)
-        return replace(await self.evaluator(shown), evaluator=self.info)
+        return replace(await self.evaluator(copy), evaluator=self.info)
 
 
 class EvidenceOnly(Rewritten):

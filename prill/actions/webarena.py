@@ -141,8 +141,8 @@ def split_answer(text: str | None) -> tuple[str | None, str | None]:
 
 
 def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 80 else flat[:79] + "…")
+    quoted = repr(" ".join(text.split()))  # cut after quoting: an unprintable character becomes up to ten
+    return quoted if len(quoted) <= 82 else f"{quoted[:80]}…{quoted[-1]}"
 
 
 def site_of(sites: tuple[str, ...]) -> str | None:

@@ -30,24 +30,24 @@ class Worklist:
         self.broken: list[BadLine] = []
         self._bodies = scratch_database()
         self._bodies.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
-        found: list[tuple[str, str]] = []
+        entries: list[tuple[str, str]] = []
         intake = Intake(paths)
         for _, item in intake:
             if isinstance(item, BadLine):
                 self.broken.append(item)
                 continue
-            self._bodies.execute("INSERT INTO bodies VALUES (?, ?)", (len(found), encode(item)))
-            found.append((item.id, item.task.goal[:_GOAL_CHARS]))
-            if order == "file" and len(found) == limit:
+            self._bodies.execute("INSERT INTO bodies VALUES (?, ?)", (len(entries), encode(item)))
+            entries.append((item.id, item.task.goal[:_GOAL_CHARS]))
+            if order == "file" and len(entries) == limit:
                 break
         intake.close()
-        self._numbers = list(range(len(found)))
+        self._numbers = list(range(len(entries)))
         if order == "random":
-            self._numbers.sort(key=lambda number: hashlib.sha256(f"{seed}:{found[number][0]}".encode()).digest())
+            self._numbers.sort(key=lambda number: hashlib.sha256(f"{seed}:{entries[number][0]}".encode()).digest())
         if limit is not None:
             del self._numbers[limit:]
-        self.ids = [found[number][0] for number in self._numbers]
-        self.goals = [found[number][1] for number in self._numbers]
+        self.ids = [entries[number][0] for number in self._numbers]
+        self.goals = [entries[number][1] for number in self._numbers]
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -64,20 +64,20 @@ def run(args: argparse.Namespace) -> int:
 
 def card(model: StudentModel) -> str:
     """What a person should know before trusting the judge."""
-    found = model.card
+    facts = model.card
     claims = ", without the agent's claims" if model.evidence_only else ""
     lines = [
         f"Judge: {model.kind}{claims}; success from a probability of {model.threshold:g}",
-        f"Fitted on {found.runs} runs of {found.tasks} tasks, {found.successes} successes; labels: {found.source or 'unknown'}"
-        + (f"; left out {found.left_out} without label or steps" if found.left_out else ""),
+        f"Fitted on {facts.runs} runs of {facts.tasks} tasks, {facts.successes} successes; labels: {facts.source or 'unknown'}"
+        + (f"; left out {facts.left_out} without label or steps" if facts.left_out else ""),
         "",
         f"{'on runs it was not fitted on':<36}{'runs':>6}{'successes':>11}{'AUC':>7}{'accuracy':>10}{'balanced':>10}",
-        _row(f"all ({found.folds} folds by task)", found.all_runs),
-        _row("those not cut off", found.not_cut_off),
-        *(_row(f"{site}, fitted on the others", figures) for site, figures in found.other_sites.items()),
+        _row(f"all ({facts.folds} folds by task)", facts.all_runs),
+        _row("those not cut off", facts.not_cut_off),
+        *(_row(f"{site}, fitted on the others", figures) for site, figures in facts.other_sites.items()),
         "",
     ]
-    if found.other_sites:
+    if facts.other_sites:
         lines.append("It knows sites like those it was fitted on; the last lines tell what to expect elsewhere.")
     else:
         lines.append("It knows runs like those it was fitted on; there are too few sites to tell what to expect elsewhere.")
@@ -85,11 +85,11 @@ def card(model: StudentModel) -> str:
 
 
 def _row(name: str, figures: HeldOut) -> str:
-    shown = "".join(
+    cells = "".join(
         f"{'-' if value is None else format(value, '.3f'):>{width}}"
         for value, width in ((figures.auc, 7), (figures.accuracy, 10), (figures.balanced_accuracy, 10))
     )
-    return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{shown}"
+    return f"{name:<36}{figures.runs:>6}{figures.successes:>11}{cells}"
 
 
 def _good(intake: Intake, broken: list[str]) -> Iterator[Trajectory]:

@@ -92,11 +92,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def make_evaluator(args: argparse.Namespace) -> Evaluator:
     """The evaluator that the options describe. Raises UsageError."""
-    of_judge = _said(args, args.of_judge)
+    of_judge = _options_set(args, args.of_judge)
     of_judge |= {key: value for key, value in map(_setting, args.set)}
     if args.prompt:
         of_judge["prompt"] = _prompts(args.prompt)
-    of_model = _said(args, ("model", *(name for _, names in _OF_MODELS for name in names)))
+    of_model = _options_set(args, ("model", *(name for _, names in _OF_MODELS for name in names)))
     defaults: dict[str, Any] = {"concurrency": args.concurrency}
     if args.evaluator.endswith((".toml", ".json")):
         # What a file leaves open: the model and the captioner of its judges.
@@ -116,10 +116,10 @@ def make_model(args: argparse.Namespace, name: str | None = None) -> LanguageMod
     name = name or args.model
     if not name:
         raise UsageError("--model is missing: name a model at the endpoint, or `embedded`")
-    options = _said(args, [option for _, names in _OF_MODELS for option in names])
-    if "concurrency" in (known := model_options(name)):
+    options = _options_set(args, [option for _, group in _OF_MODELS for option in group])
+    if "concurrency" in (names := model_options(name)):
         options["concurrency"] = args.concurrency
-    if unknown := [f"--{option.replace('_', '-')}" for option in options if option not in known]:
+    if unknown := [f"--{option.replace('_', '-')}" for option in options if option not in names]:
         raise UsageError(f"model {name} has no option {', '.join(unknown)}")
     return model_of(name, lax=True, **options)
 
@@ -165,7 +165,7 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
     elif defaults is not None and "default" not in words:
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:
-        words += f" (default {_shown(option.default)})"
+        words += f" (default {_text_of(option.default)})"
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
         action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
@@ -179,15 +179,15 @@ def _defaults(name: str) -> str | None:
     """The default of an option in words, with the judges where it is another one; None where all have the same."""
     defaults = {judge: options[name].default for judge in JUDGES.entries if name in (options := judge_options(judge))}
     usual = next(iter(defaults.values()))
-    others = [f"{judge} {_shown(value)}" for judge, value in defaults.items() if value != usual]
-    return "; ".join([_shown(usual), ", ".join(others)]) if others else None
+    others = [f"{judge} {_text_of(value)}" for judge, value in defaults.items() if value != usual]
+    return "; ".join([_text_of(usual), ", ".join(others)]) if others else None
 
 
-def _shown(value: object) -> str:
+def _text_of(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _said(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
+def _options_set(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
     """The options that were given."""
     return {name: value for name in names if (value := getattr(args, name, None)) is not None and name in vars(args)}
 

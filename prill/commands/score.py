@@ -20,13 +20,12 @@ from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, savings
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
-from prill.scoring import Tally, known_verdicts, plan_files, score_files
+from prill.scoring import Tally, lasting_keys, plan_files, score_files
 from prill.store import read_verdicts
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
     from tqdm import tqdm
-
 
 _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
 # What helps beyond trying again; of other reasons the message says enough.
@@ -142,8 +141,8 @@ def _costs(tally: Tally) -> str:
 def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     if not isinstance(evaluator, Estimator):
         raise UsageError(f"evaluator {args.evaluator} cannot say beforehand what it needs")
-    known = {} if args.no_resume else known_verdicts(args.output, retry_unscored=args.retry_unscored)
-    plan = plan_files(evaluator, args.trajectories, args.limit, known)
+    keys = {} if args.no_resume else lasting_keys(args.output, retry_unscored=args.retry_unscored)
+    plan = plan_files(evaluator, args.trajectories, args.limit, keys)
     usage = plan.usage
     price = _price(args, evaluator)
     usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0
@@ -164,8 +163,8 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
 
 def _price(args: argparse.Namespace, evaluator: Evaluator) -> Price | None:
     """The price of the model of the command line, or of a judge file's when it has only one."""
-    named = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
-    of_file = {name for name in named if not name.startswith("sha256:")}
+    names = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
+    of_file = {name for name in names if not name.startswith("sha256:")}
     models = of_file if args.evaluator.endswith(".toml") else {args.model or ""}
     return price_of(models.pop(), args.prices) if len(models) == 1 else None
 
@@ -199,7 +198,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
     if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
-        say(_saved(args.output))
+        say(_savings_line(args.output))
     for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")
     if tally.stopped:
@@ -208,11 +207,11 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         say("the same command with --retry-unscored tries those again")
 
 
-def _saved(path: str) -> str:
+def _savings_line(path: str) -> str:
     """What a cascade saved, in words."""
-    saved = savings(read_verdicts(path))
-    words = f"cascade: the second judge was asked for {saved.escalated} of {saved.judged}"
-    if saved.calls is None:
+    saving = savings(read_verdicts(path))
+    words = f"cascade: the second judge was asked for {saving.escalated} of {saving.judged}"
+    if saving.calls is None:
         return words
-    usd = "" if not saved.usd else f" and ${saved.usd:.4f}"
-    return f"{words}; that saved about {saved.calls:.0f} of its calls{usd}"
+    usd = "" if not saving.usd else f" and ${saving.usd:.4f}"
+    return f"{words}; that saved about {saving.calls:.0f} of its calls{usd}"

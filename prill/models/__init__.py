@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prill.lazy import lazily
+
 if TYPE_CHECKING:
     from prill.models.client import OpenAIModel
     from prill.models.embedded import EmbeddedModel
@@ -22,15 +24,4 @@ _HOMES = {
     "OpenAIModel": "client",
     "make_model": "registry",
 }
-
-
-def __getattr__(name: str) -> object:
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazily(__name__, _HOMES)

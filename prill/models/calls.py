@@ -1,4 +1,4 @@
-"""What judges that make several calls share: calls side by side, and once for each goal."""
+"""What judges share that make calls: the messages, one call, many side by side, and one for each goal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from prill.models.replies import RecordFormat
 from prill.protocols import Form, Image, LanguageModel, Message, Reply
 from prill.types import Usage
 
-# For the states, and as much again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
+_T = TypeVar("_T")
+# Characters for the states, and as many again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
 ROOM = 24_000
 # For a window of 4,096 tokens, the smallest in use: 4,000 characters for the states, and as much for the actions.
 _SMALL_SHARE = 6
-_T = TypeVar("_T")
-_KEPT_GOALS = 10_000
+_MOST_GOALS = 10_000
 # A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
 _AT_ONCE = 16
 
@@ -31,13 +31,13 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def begun(one: Coroutine[Any, Any, _T]) -> _T:
+    async def in_turn(one: Coroutine[Any, Any, _T]) -> _T:
         async with gate:
             return await one
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(begun(one)) for one in work]
+            tasks = [group.create_task(in_turn(one)) for one in work]
     except BaseExceptionGroup as failures:
         # What ends a whole run goes before what concerns one trajectory.
         raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
@@ -72,7 +72,7 @@ class PerGoal(Generic[_T]):
     def __init__(self, form: RecordFormat[_T], cache: DiskCache | None = None) -> None:
         self._form = form
         self._cache = cache
-        self._made: dict[str, _T] = {}
+        self._records: dict[str, _T] = {}
         self._in_flight = InFlight()
         self._lock = threading.Lock()
 
@@ -81,8 +81,8 @@ class PerGoal(Generic[_T]):
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
         """The record for a key, from memory, from the cache, or from the reply to `call`."""
-        if (made := self._made.get(key)) is not None:
-            return made
+        if (record := self._records.get(key)) is not None:
+            return record
 
         async def make() -> _T:
             reply = await call()
@@ -90,15 +90,15 @@ class PerGoal(Generic[_T]):
                 self._cache.put(key, reply.fields["record"].encode())
             return self._keep(key, self._form.read(reply))
 
-        if self._cache is not None and (kept := self._cache.get(key)) is not None:
-            return self._keep(key, msgspec.json.decode(kept, type=self._form.type_))
+        if self._cache is not None and (data := self._cache.get(key)) is not None:
+            return self._keep(key, msgspec.json.decode(data, type=self._form.type_))
         return await self._in_flight.once(key, make)
 
     def _keep(self, key: str, record: _T) -> _T:
         with self._lock:
-            self._made[key] = record
-            if len(self._made) > _KEPT_GOALS:
-                del self._made[next(iter(self._made))]
+            self._records[key] = record
+            if len(self._records) > _MOST_GOALS:
+                del self._records[next(iter(self._records))]
         return record
 
 
@@ -112,10 +112,10 @@ async def ask(
 ) -> Reply:
     """One call. `messages` gets the room for quoted text, in characters; a request that does not fit the model's window is
     sent once more with a sixth of it."""
-    whole = messages(room)
+    request = messages(room)
     try:
-        return await model.complete(whole, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+        return await model.complete(request, form=form, max_tokens=max_tokens, prompt=prompt.hash)
     except ContextTooLong:
-        if (less := messages(room // _SMALL_SHARE)) == whole:
+        if (shorter := messages(room // _SMALL_SHARE)) == request:
             raise
-        return await model.complete(less, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+        return await model.complete(shorter, form=form, max_tokens=max_tokens, prompt=prompt.hash)

@@ -96,8 +96,8 @@ class OpenAIModel:
         if cache is None:
             return await self._answer(messages, images, form, max_tokens)
         key = self._key(messages, images, form, max_tokens, prompt)
-        if (kept := cache.get(key)) is not None:
-            return msgspec.json.decode(kept, type=Reply)
+        if (data := cache.get(key)) is not None:
+            return msgspec.json.decode(data, type=Reply)
 
         async def ask() -> Reply:
             reply = await self._answer(messages, images, form, max_tokens)
@@ -109,10 +109,10 @@ class OpenAIModel:
     async def _answer(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> Reply:
-        spent = Usage()
+        total = Usage()
         for last_try in (False, True):
             completion, usage = await self._ask(messages, images, form, max_tokens)
-            spent += usage
+            total += usage
             text = completion.choices[0].message.content or ""
             try:
                 fields = form.parse(text) if form else {}
@@ -123,56 +123,56 @@ class OpenAIModel:
                     raise
             else:
                 break
-        return Reply(text, spent, fields, completion.tokens)
+        return Reply(text, total, fields, completion.tokens)
 
     async def _ask(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
-        spent, doubled = Usage(), False
+        usage, doubled = Usage(), False
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
-        asked: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
 
         def body() -> bytes:
-            nonlocal asked
-            asked = self.dialect.fields(form, max_tokens, self._sampling)
-            ending = form.instructions(as_json="response_format" in asked) if form else ""
-            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending, code), **asked})
+            nonlocal fields
+            fields = self.dialect.fields(form, max_tokens, self._sampling)
+            ending = form.instructions(as_json="response_format" in fields) if form else ""
+            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending, code), **fields})
 
         while True:
             try:
                 completion = await self.endpoint.send(body, self.ledger)
             except Rejected as refusal:
-                if not self._another_form(refusal, asked, bool(images)):
+                if not self._another_form(refusal, fields, bool(images)):
                     raise rejection(refusal.status, refusal.message, bool(images)) from None
                 continue
             self._has_seen = self._has_seen or bool(images)
             choice = completion.choices[0]
             words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
             counts = completion.usage or TokenCounts(estimate_tokens(words), estimate_tokens(choice.message.content or ""))
-            spent += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
+            usage += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
             if choice.message.refusal or choice.finish_reason == "content_filter":
                 raise Refusal(f"the model declined: {excerpt(choice.message.refusal or choice.message.content or '')}")
             if choice.finish_reason != "length":
-                return completion, spent
+                return completion, usage
             if doubled:
                 raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
             max_tokens, doubled = 2 * max_tokens, True
 
-    def _another_form(self, refusal: Rejected, asked: dict[str, Any], has_images: bool) -> bool:
+    def _another_form(self, refusal: Rejected, fields: dict[str, Any], has_images: bool) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
         # Once an image has passed, such words are about one image, not about the model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
                 f"model {self.model} takes no images ({refusal.message}); use a judge that reads text, or a model with vision"
             )
-        if self.dialect.adapt(refusal.message, asked):
+        if self.dialect.adapt(refusal.message, fields):
             return True
         if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportFailure):
             return False
         # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.
-        if "response_format" in asked:
-            self.dialect.step_down(asked)
+        if "response_format" in fields:
+            self.dialect.step_down(fields)
             return True
         self.dialect.structured = "json_schema"  # it was not that
         return False

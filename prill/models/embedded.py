@@ -75,8 +75,8 @@ class EmbeddedModel:
     @property
     def name(self) -> str:
         """`embedded/` and the file's name, and how it is sampled where that is not at temperature 0."""
-        drawn = "" if self._sampling is None else " (temperature {:g}, seed {})".format(*self._sampling)
-        return f"embedded/{Path(self.gguf).stem}{drawn}"
+        suffix = "" if self._sampling is None else " (temperature {:g}, seed {})".format(*self._sampling)
+        return f"embedded/{Path(self.gguf).stem}{suffix}"
 
     @property
     def concurrency(self) -> int:

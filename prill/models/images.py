@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_PIXELS = 64_000_000
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
-_KEEP_BYTES = 32_000_000
+_CACHE_BYTES = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class ImageEncoder:
 
     def __init__(self, max_pixels: int) -> None:
         self.max_pixels = max_pixels
-        self._kept: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -97,16 +97,16 @@ class ImageEncoder:
             raise
         key = (path, stat.st_mtime_ns, stat.st_size)
         with self._lock:
-            if (known := self._kept.get(key)) is not None:
-                self._kept.move_to_end(key)
-                return known
+            if (entry := self._cache.get(key)) is not None:
+                self._cache.move_to_end(key)
+                return entry
         image = encode_image(read_image(path), path, self.max_pixels)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = image
+            if key not in self._cache:
+                self._cache[key] = image
                 self._bytes += len(image.url)
-            while self._bytes > _KEEP_BYTES and len(self._kept) > 1:
-                self._bytes -= len(self._kept.popitem(last=False)[1].url)
+            while self._bytes > _CACHE_BYTES and len(self._cache) > 1:
+                self._bytes -= len(self._cache.popitem(last=False)[1].url)
         return image
 
 

@@ -73,9 +73,9 @@ class Ledger:
         """Announce a call. Raises BudgetSpent when the calls made and under way would use up the limit."""
         with self._lock:
             if self.budget_usd is not None:
-                spent = self.total.usd or 0.0
-                expected = self.open_calls * spent / self.total.calls if self.total.calls else 0.0
-                if spent + expected >= self.budget_usd:
+                usd = self.total.usd or 0.0
+                expected = self.open_calls * usd / self.total.calls if self.total.calls else 0.0
+                if usd + expected >= self.budget_usd:
                     raise BudgetSpent(f"the budget of ${self.budget_usd:g} is used up")
             self.open_calls += 1
 

@@ -1,4 +1,7 @@
-"""A model in this process through transformers: a folder with its weights, text and images in, one answer out."""
+"""A model in this process through transformers: a folder with its weights, text and images in, one answer out.
+
+`Weights` loads and generates, and blocks; `LocalModel` does so in a thread of its own and keeps the protocol of models.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +36,12 @@ from prill.types import Usage
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
-
-# Weights loaded through transformers, and one answer generated from them; both block.
+_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One generation: the text, tokens read and written, and whether it ended by itself."""
+class Generation:
+    """What one call generated: the text, tokens read and written, and whether it ended by itself."""
 
     text: str
     prompt_tokens: int
@@ -63,37 +65,38 @@ class Weights:
         top_k: int,
         timeout: float,
         stop: threading.Event,
-    ) -> Said:
+    ) -> Generation:
         """One answer. Raises ContextTooLong, CallTimeout, EndpointError."""
         torch = importlib.import_module("torch")
-        end = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
 
-        def given_up(ids: Any, scores: Any, **rest: Any) -> Any:
-            over = stop.is_set() or time.monotonic() > end
+        def should_stop(ids: Any, scores: Any, **rest: Any) -> Any:
+            over = stop.is_set() or time.monotonic() > deadline
             return torch.full((ids.shape[0],), over, device=ids.device, dtype=torch.bool)
 
         with _model_failures(), torch.random.fork_rng(), torch.inference_mode():
             inputs = self._inputs(turns)
-            read = int(inputs["input_ids"].shape[1])
-            room = self._room(read, max_tokens)
+            prompt_tokens = int(inputs["input_ids"].shape[1])
+            room = self._room(prompt_tokens, max_tokens)
             torch.manual_seed(sampling.seed or 0)
-            out = self.model.generate(**inputs, max_new_tokens=room, stopping_criteria=[given_up], **_drawing(sampling, top_k))
-        if time.monotonic() > end:
+            settings = _sampling_settings(sampling, top_k)
+            out = self.model.generate(**inputs, max_new_tokens=room, stopping_criteria=[should_stop], **settings)
+        if time.monotonic() > deadline:
             raise CallTimeout(f"no answer within {timeout:g} s")
-        written = out[0, read:].tolist()
+        tokens = out[0, prompt_tokens:].tolist()
         ends = self.model.generation_config.eos_token_id
-        finished = bool(written) and written[-1] in (ends if isinstance(ends, list) else [ends])
+        finished = bool(tokens) and tokens[-1] in (ends if isinstance(ends, list) else [ends])
         if not finished and room < max_tokens:
-            raise ContextTooLong(f"after {read} tokens the model's window has no more room for the answer than {room}")
+            raise ContextTooLong(f"after {prompt_tokens} tokens the model's window has no more room for the answer than {room}")
         tokenizer = getattr(self.reader, "tokenizer", self.reader)
-        return Said(tokenizer.decode(written, skip_special_tokens=True), read, len(written), finished)
+        return Generation(tokenizer.decode(tokens, skip_special_tokens=True), prompt_tokens, len(tokens), finished)
 
-    def _room(self, read: int, max_tokens: int) -> int:
+    def _room(self, prompt_tokens: int, max_tokens: int) -> int:
         """Tokens that the answer may have in the model's window."""
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if window is not None and read >= window:
-            raise ContextTooLong(f"the request has {read} tokens, and the model's window {window}")
-        return max_tokens if window is None else min(max_tokens, window - read)
+        if window is not None and prompt_tokens >= window:
+            raise ContextTooLong(f"the request has {prompt_tokens} tokens, and the model's window {window}")
+        return max_tokens if window is None else min(max_tokens, window - prompt_tokens)
 
     def _inputs(self, turns: Sequence[Mapping[str, Any]]) -> Any:
         if not self.sees:
@@ -122,7 +125,7 @@ def load(path: Path, device: str | None, dtype: str | None) -> Weights:
     return Weights(model, reader, sees)
 
 
-def _drawing(sampling: Sampling, top_k: int) -> dict[str, Any]:
+def _sampling_settings(sampling: Sampling, top_k: int) -> dict[str, Any]:
     """The settings of `generate` that say how tokens are chosen; the model's own habits are put aside."""
     if sampling.temperature > 0:
         return {"do_sample": True, "temperature": sampling.temperature, "top_p": 1.0, "top_k": top_k}
@@ -148,9 +151,6 @@ def _model_failures() -> Iterator[None]:
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__
         raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error
-
-
-_DTYPES = ("float32", "bfloat16", "float16")
 
 
 def _worker() -> ThreadPoolExecutor:
@@ -190,14 +190,14 @@ class LocalModel:
         self._encode = ImageEncoder(max_pixels)
         self._sampling = GREEDY
         self._worker = _worker()
-        self._loaded: list[Weights] = []
+        self._weights: list[Weights] = []  # one entry once they are loaded; samples share the list
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: the settings; weights are loaded anew there."""
-        return {key: value for key, value in vars(self).items() if key not in ("_worker", "_loaded")}
+        return {key: value for key, value in vars(self).items() if key not in ("_worker", "_weights")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _worker=_worker(), _loaded=[])
+        vars(self).update(state, _worker=_worker(), _weights=[])
 
     @property
     def name(self) -> str:
@@ -224,20 +224,20 @@ class LocalModel:
         """One answer; see `prill.protocols.LanguageModel`. An answer that is cut is asked for once more at twice the length."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         ending = form.instructions(as_json=not form.tagged) if form else ""
-        spent = Usage()
+        usage = Usage()
         for limit in (max_tokens, 2 * max_tokens):
-            said, images = await self._in_thread(partial(self._say, messages, code, ending, limit))
-            spent += self.ledger.record(said.prompt_tokens, said.completion_tokens, images)
-            if said.finished:
+            generation, images = await self._in_thread(partial(self._generate, messages, code, ending, limit))
+            usage += self.ledger.record(generation.prompt_tokens, generation.completion_tokens, images)
+            if generation.finished:
                 break
         else:
-            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(said.text)}")
-        fields = form.parse(said.text) if form else {}
-        if not said.text.strip():
+            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}")
+        fields = form.parse(generation.text) if form else {}
+        if not generation.text.strip():
             raise Unparsable("the reply is empty")
-        return Reply(said.text, spent, fields)
+        return Reply(generation.text, usage, fields)
 
-    async def _in_thread(self, work: Callable[[threading.Event], tuple[Said, int]]) -> tuple[Said, int]:
+    async def _in_thread(self, work: Callable[[threading.Event], tuple[Generation, int]]) -> tuple[Generation, int]:
         """Runs the work when its turn comes. A call that is given up stops generating at its next token."""
         stop = threading.Event()
         try:
@@ -245,14 +245,14 @@ class LocalModel:
         finally:
             stop.set()
 
-    def _say(
+    def _generate(
         self, messages: Sequence[Message], code: str, ending: str, max_tokens: int, stop: threading.Event
-    ) -> tuple[Said, int]:
-        if not self._loaded:
-            self._loaded.append(load(self.path, self._device, self._dtype))
+    ) -> tuple[Generation, int]:
+        if not self._weights:
+            self._weights.append(load(self.path, self._device, self._dtype))
         turns, pictures = self._turns(messages, code, ending)
-        said = self._loaded[0].generate(turns, max_tokens, self._sampling, self.top_k, self.timeout, stop)
-        return said, pictures
+        generation = self._weights[0].generate(turns, max_tokens, self._sampling, self.top_k, self.timeout, stop)
+        return generation, pictures
 
     def _turns(self, messages: Sequence[Message], code: str, ending: str) -> tuple[list[dict[str, Any]], int]:
         """The messages in the form of chat templates, and how many pictures are in them."""

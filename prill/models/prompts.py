@@ -1,4 +1,6 @@
-"""Prompts are Markdown files beside the code that uses them; verdicts carry their content hash."""
+"""Prompts: Markdown files beside the code that uses them, whose content hash verdicts carry; and untrusted text inside them,
+cleaned of what nobody can see and set between marks that no page can know.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +23,8 @@ _CODE_KEY = "PRILL_CODE_KEY"
 _CODE_BYTES = 4
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
+# Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,8 @@ def call_code(texts: Iterable[str]) -> str:
     if not key:
         return secrets.token_hex(_CODE_BYTES)
     keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
-    said = "\0".join(texts).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(said, digest_size=_CODE_BYTES, key=keyed).hexdigest()
+    data = "\0".join(texts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=_CODE_BYTES, key=keyed).hexdigest()
 
 
 def content_hash(*texts: str) -> str:
@@ -132,13 +136,6 @@ def content_hash(*texts: str) -> str:
         data = text.encode("utf-8", "surrogatepass")
         digest.update(b"%d:" % len(data) + data)
     return f"sha256:{digest.hexdigest()}"
-
-
-# Untrusted text inside prompts: cleaned of what nobody can see, and set between marks that no page can know.
-
-
-# Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
-_UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
 
 def quoted(name: str, text: str) -> str:
@@ -155,8 +152,8 @@ def clean(text: str) -> str:
     """The text without control characters (line breaks and tabs stay) and invisible format characters."""
     if text.isascii() and text.isprintable():
         return text
-    seen = _UNSEEN.sub("", text)
-    return "".join(c for c in seen if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+    visible = _INVISIBLE.sub("", text)
+    return "".join(c for c in visible if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
 
 
 def shorten(text: str, limit: int) -> str:

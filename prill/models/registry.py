@@ -38,13 +38,11 @@ def make_model(
         raise UsageError(f"{place}: a model needs a name")
     read = partial(read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax)
     maker = model_maker(model)
-    if model == "embedded":
-        made = maker(**read(maker, options))
-    elif model.startswith(_LOCAL):
-        made = maker(**read(maker, {"path": model.removeprefix(_LOCAL), **options}))
-    else:
-        made = maker(**read(maker, {"model": model, **options}))
-    return made  # type: ignore[no-any-return]
+    if model.startswith(_LOCAL):
+        options = {"path": model.removeprefix(_LOCAL), **options}
+    elif model != "embedded":
+        options = {"model": model, **options}
+    return maker(**read(maker, options))  # type: ignore[no-any-return]
 
 
 def model_maker(model: str) -> Maker:

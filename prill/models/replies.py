@@ -3,7 +3,7 @@
 A form says what is asked for. `ReplyFormat`, a text and a verdict, is sent as a JSON schema or as tagged lines, whatever the
 endpoint can do, and read back from either; `RecordFormat` is any record, as JSON. Rules of reading: arXiv 2404.06474 asks
 for "Thoughts:" and "Status:" lines; quotes, asterisks, final punctuation and line breaks around a verdict are tolerated,
-words such as "unsuccessful" are no verdict.
+words such as "unsuccessful" are no verdict. `choice_probability` gives a verdict's probability from log-probabilities.
 """
 
 from __future__ import annotations
@@ -74,22 +74,22 @@ class ReplyFormat:
         """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
         fenced = _FENCE.match(text)
         body = fenced[1] if fenced else text
-        found: tuple[str, str, int] | None = None
+        last: tuple[str, str, int] | None = None  # verdict, reasoning, place
         as_json = body.lstrip().startswith(("{", "["))
         for start, record in _objects(body, from_the_start=as_json):
             if (verdict := _word(record.get(self.verdict))) is not None:
                 reasoning = record.get(self.text)
-                found = (verdict, reasoning if isinstance(reasoning, str) else "", start)
+                last = (verdict, reasoning if isinstance(reasoning, str) else "", start)
         # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
-        if not as_json and (tagged := self._tagged(body)) and (not found or tagged[2] > found[2]):
-            found = tagged
-        if found is None:
+        if not as_json and (tagged := self._tagged(body)) and (not last or tagged[2] > last[2]):
+            last = tagged
+        if last is None:
             raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
-        word = found[0].strip(_DECORATION).lower()
+        word = last[0].strip(_DECORATION).lower()
         for choice in self.choices:
             if word == choice.lower():
-                return {self.text: _storable(found[1].strip()), self.verdict: choice}
-        raise Unparsable(f"{self.verdict} {excerpt(found[0])} is none of {', '.join(self.choices)}")
+                return {self.text: _storable(last[1].strip()), self.verdict: choice}
+        raise Unparsable(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
         tags = list(
@@ -101,12 +101,12 @@ class ReplyFormat:
             tags = list(re.finditer(ending, text, re.IGNORECASE))
         if not tags:
             return None
-        last = tags[-1]
-        lines = [line for line in text[last.end() :].splitlines() if line.strip(_DECORATION)]
+        tag = tags[-1]
+        lines = [line for line in text[tag.end() :].splitlines() if line.strip(_DECORATION)]
         value = lines[0] if lines else ""
-        before = text[: last.start()]
+        before = text[: tag.start()]
         opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
-        return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), last.start()
+        return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), tag.start()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +128,16 @@ class RecordFormat(Generic[_T]):
 
     def parse(self, text: str) -> dict[str, str]:
         """The last object of the reply that is such a record, as JSON under `record`. Raises Unparsable."""
-        found, problem = None, "it holds no JSON object"
+        last, problem = None, "it holds no JSON object"
         for _, record in _objects(text, from_the_start=text.lstrip().startswith("{")):
             try:
                 # Not strict: without an enforced schema, some models write numbers as texts.
-                found = msgspec.convert(record, self.type_, strict=False)
+                last = msgspec.convert(record, self.type_, strict=False)
             except msgspec.ValidationError as error:
                 problem = str(error)
-        if found is None:
+        if last is None:
             raise Unparsable(f"the reply is not what was asked for ({problem}): {excerpt(text)}")
-        return {"record": _storable(json.dumps(msgspec.to_builtins(found), ensure_ascii=False))}
+        return {"record": _storable(json.dumps(msgspec.to_builtins(last), ensure_ascii=False))}
 
     def read(self, reply: Reply) -> _T:
         """The record that a reply to this form holds."""
@@ -201,22 +201,19 @@ def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str
         at = text.find("{", end)
 
 
-# The probability of a verdict from the log-probabilities of its first token.
-
-
 def choice_probability(
-    tokens: Sequence[Token], field: str, choices: Sequence[str], wanted: str, said: str | None = None
+    tokens: Sequence[Token], field: str, choices: Sequence[str], choice: str, verdict: str | None = None
 ) -> float | None:
-    """P(wanted) among `choices` in [0, 1], at the place where the last value of `field` begins.
+    """P(choice) among `choices` in [0, 1], at the place where the last value of `field` begins.
 
-    `said` is the verdict that was read from the reply: other values of `field`, quoted in a reasoning behind it, are no place.
+    `verdict` is the one that was read from the reply: other values of `field`, quoted in a reasoning behind it, are no place.
 
     The candidates listed there are summed by the choice that they are a prefix of ("succ", "success" -> success) and the
     sums are renormalised, since servers report probabilities before the constraint is applied. None when the place cannot
     be found or no choice is among the candidates: an unknown probability is not 0.5.
     """
     text = "".join(token.text for token in tokens)
-    words = "|".join(re.escape(choice) for choice in (choices if said is None else [said]))
+    words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
     places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`:]*[:][\s\"'*_`]*({words})", text, re.IGNORECASE))
     if not places:
         return None
@@ -224,20 +221,21 @@ def choice_probability(
     start = 0
     for token in tokens:
         if start + len(token.text) > offset:
-            return _share(token, token.text[: offset - start], choices, wanted)
+            return _share(token, token.text[: offset - start], choices, choice)
         start += len(token.text)
     return None
 
 
-def _share(token: Token, lead: str, choices: Sequence[str], wanted: str) -> float | None:
+def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> float | None:
+    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is among them."""
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
         rest = text[len(lead) :].lower() if text.startswith(lead) else ""
-        meant = [choice for choice in choices if rest and _begins(rest, choice.lower())]
-        if len(meant) == 1:
-            sums[meant[0]] += math.exp(logprob)
+        matches = [other for other in choices if rest and _begins(rest, other.lower())]
+        if len(matches) == 1:
+            sums[matches[0]] += math.exp(logprob)
     total = sum(sums.values())
-    return sums[wanted] / total if total > 0 else None
+    return sums[choice] / total if total > 0 else None
 
 
 def _begins(text: str, choice: str) -> bool:

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     import openai
 
 
-# How many calls may be under way at once: shrinks when the endpoint says it is too much, grows back when it is quiet.
-
-
+OPENAI_URL = "https://api.openai.com/v1"
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
+UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what evaluation frameworks use.
 SHRINK = 0.8
 COOL_DOWN = 15.0
+_Settings = tuple[str, str, int, float]  # base URL, key, concurrency, timeout: who shares a connection
 
 
 class AdaptiveLimiter:
@@ -101,12 +102,6 @@ class AdaptiveLimiter:
             if not turn.done():
                 self.in_use += 1
                 turn.set_result(None)
-
-
-OPENAI_URL = "https://api.openai.com/v1"
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
-UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
-_Settings = tuple[str, str, int, float]
 
 
 class Rejected(Exception):
@@ -255,9 +250,9 @@ class Endpoint:
         import openai
 
         settings = (self.base_url, self._key(), self.concurrency, self.timeout)
-        known = _connections.setdefault(asyncio.get_running_loop(), {})
-        if settings in known:
-            return known[settings]
+        connections = _connections.setdefault(asyncio.get_running_loop(), {})
+        if settings in connections:
+            return connections[settings]
         limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
         timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
         http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout)
@@ -266,7 +261,7 @@ class Endpoint:
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
-        connection = known[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
+        connection = connections[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
         await anext(closing)
         return connection
 

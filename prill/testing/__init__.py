@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prill.lazy import lazily
+
 if TYPE_CHECKING:
     from prill.testing.android import FakeAdb
     from prill.testing.endpoint.faults import Faults, marked_truth
@@ -24,21 +26,13 @@ __all__ = [
     "marked_truth",
 ]
 _HOMES = {
-    "FakeAdb": "prill.testing.android",
-    "FakeSimulators": "prill.testing.ios",
-    "Shop": "prill.testing.shop",
-    "Faults": "prill.testing.endpoint.faults",
-    "marked_truth": "prill.testing.endpoint.faults",
-    "MockServer": "prill.testing.endpoint.mock",
-    "ReplayEnvironment": "prill.testing.scripted",
-    "ScriptedModel": "prill.testing.scripted",
+    "FakeAdb": "android",
+    "FakeSimulators": "ios",
+    "Shop": "shop",
+    "Faults": "endpoint.faults",
+    "marked_truth": "endpoint.faults",
+    "MockServer": "endpoint.mock",
+    "ReplayEnvironment": "scripted",
+    "ScriptedModel": "scripted",
 }
-
-
-def __getattr__(name: str) -> object:
-    # Lazy, so that `python -m prill.testing.endpoint.server` and the fakes without a server load only what they use.
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__ = lazily(__name__, _HOMES)

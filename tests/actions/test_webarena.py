@@ -75,9 +75,9 @@ def test_unreadable_says_what_was_expected(text: str, words: str) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_action_or_unreadable(text: str) -> None:
-    for said in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
+    for line in (text, f"type [1] [{text}]", f"stop [{text}", f"press [{text}]"):
         try:
-            assert read_action(said).text == said.strip()
+            assert read_action(line).text == line.strip()
         except UnreadableAction as error:
             assert len(str(error)) < 300
 
@@ -104,8 +104,8 @@ def test_description_has_the_logs_form(action: str, words: str) -> None:
 @pytest.mark.parametrize("text", ["click [7]", "hover [7]", "type [164] [a [b] c]", "scroll [up]", "go_forward", "stop [no]"])
 def test_action_repeated_from_log_is_same(text: str) -> None:
     action = read_action(text)
-    said = read_action(describe(action, PAGE))
-    assert (said.kind, said.target, said.value) == (action.kind, action.target, action.value)
+    repeated = read_action(describe(action, PAGE))
+    assert (repeated.kind, repeated.target, repeated.value) == (action.kind, action.target, action.value)
     logged = parse_action(describe(action, PAGE))
     assert (logged.kind, logged.value) == (action.kind, action.value.rstrip("\n") if action.value else action.value)
 

@@ -131,7 +131,7 @@ VERDICT = Verdict(id="a", success=True, score=0.9, reason="seen", evaluator=Eval
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "problem"),
     [
         (b"my diary\nwas here\n", "l.jsonl:1: not a label"),
         (b"my diary", "l.jsonl:1: not a label"),
@@ -139,10 +139,10 @@ VERDICT = Verdict(id="a", success=True, score=0.9, reason="seen", evaluator=Eval
         (encode(VERDICT), "it is a judge's verdict"),
     ],
 )
-def test_log_refuses_another_kind_of_file(tmp_path: Path, content: bytes, said: str) -> None:
+def test_log_refuses_another_kind_of_file(tmp_path: Path, content: bytes, problem: str) -> None:
     path = tmp_path / "l.jsonl"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=problem):
         LabelLog(path, "me")
     assert path.read_bytes() == content
 
@@ -193,8 +193,8 @@ def test_pair_agreement_by_hand() -> None:
     cells = [(True, True)] * 4 + [(False, False)] * 3 + [(True, False)] * 2 + [(False, True), (None, True), (True, None)]
     mine = {f"t{i}": label(f"t{i}", a) for i, (a, _) in enumerate(cells)} | {"only me": label("only me", True)}
     theirs = {f"t{i}": label(f"t{i}", b) for i, (_, b) in enumerate(cells)} | {"only they": label("only they", True)}
-    found = pair_agreement("anna", mine, theirs)
-    assert found == PairAgreement(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
+    agreement = pair_agreement("anna", mine, theirs)
+    assert agreement == PairAgreement(annotator="anna", common=10, agreed=7, undecided=2, kappa=pytest.approx(0.4))
 
 
 @pytest.mark.parametrize("cells", [[], [(True, True)] * 3, [(None, True)]])
@@ -363,17 +363,17 @@ async def test_server_label_on_disk_at_answer(site: Site, tmp_path: Path) -> Non
     ],
 )
 async def test_server_refuses_what_is_no_decision(site: Site, body: object, tmp_path: Path) -> None:
-    status, said = await site.post("api/cards/0", body)
+    status, answer = await site.post("api/cards/0", body)
     assert status == 400
-    assert said["error"].startswith("not a decision")
+    assert answer["error"].startswith("not a decision")
     assert (tmp_path / "l.jsonl").read_bytes() == b""
 
 
 async def test_server_unwritten_label_is_none(site: Site, tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").unlink()
-    status, said = await site.post("api/cards/0", SUCCESS)
+    status, answer = await site.post("api/cards/0", SUCCESS)
     assert status == 507
-    assert "cannot be written" in said["error"]
+    assert "cannot be written" in answer["error"]
     assert (await site.json("api/cards/0"))["mine"] is None
     assert site.session.written == 0
 
@@ -406,10 +406,10 @@ async def test_blind_and_show_verdicts_options(tmp_path: Path) -> None:
         assert (change.card.others, change.card.verdicts, change.pairs, blind.overview().pairs) == (None, None, None, None)
         assert [pair.common for pair in blind.pairs] == [1], "for the summary at the end"
         await blind.undo()
-    shown = sit(tmp_path, "before")
-    with shown.log:
-        assert shown.card(0).verdicts == (VERDICT,)
-        assert shown.card(0).others is None
+    session = sit(tmp_path, "before")
+    with session.log:
+        assert session.card(0).verdicts == (VERDICT,)
+        assert session.card(0).others is None
 
 
 async def test_undo_restores_the_former_label(tmp_path: Path) -> None:

@@ -47,12 +47,12 @@ async def browser() -> AsyncIterator[Chromium]:
 
 
 @asynccontextmanager
-async def opened(browser: Chromium, trajectories: Path, labels: Path, **said: object) -> AsyncIterator[Page]:
+async def opened(browser: Chromium, trajectories: Path, labels: Path, **options: object) -> AsyncIterator[Page]:
     """The page with its first card, 1280 x 800; fails when the page's own code does."""
     context = await browser.context(1280, 800)
     try:
         with LabelLog(labels, "me") as log:
-            async with serving(Session(Worklist([trajectories]), log, **said)) as url:  # type: ignore[arg-type]
+            async with serving(Session(Worklist([trajectories]), log, **options)) as url:  # type: ignore[arg-type]
                 page = await context.new_page()
                 errors: list[str] = []
                 page.on("pageerror", lambda error: errors.append(str(error)))
@@ -150,16 +150,16 @@ async def test_claims_folded_others_after_label(browser: Chromium, tmp_path: Pat
     anna = LabelRecord(id=id, success=False, annotator="anna", note="too late")
     verdict = Verdict(id=id, success=True, score=0.9, reason="looks done", evaluator=EvaluatorInfo("vlm", "1", "m"))
     async with opened(browser, SAMPLES, tmp_path / "l.jsonl", earlier=[anna], verdicts=[verdict]) as page:
-        shown = await page.inner_text("body")
-        assert "I selected" not in shown and "next thing to do" not in shown
-        assert "too late" not in shown and "looks done" not in shown
+        body = await page.inner_text("body")
+        assert "I selected" not in body and "next thing to do" not in body
+        assert "too late" not in body and "looks done" not in body
         assert "too late" not in await page.content() and "looks done" not in await page.content()
         await press(page, "c")
         assert "I selected" in await page.inner_text("#claims")
         await press(page, "s", "Enter")
         await at(page, 2)
-        said = await page.inner_text("#last")
-        assert "anna: Failure · too late" in said and "vlm 1, m: Success (score 0.90) · looks done" in said
+        last_line = await page.inner_text("#last")
+        assert "anna: Failure · too late" in last_line and "vlm 1, m: Success (score 0.90) · looks done" in last_line
         assert await page.locator("#agreement td").all_inner_texts() == ["anna", "0 %", "1", "0.00"]
 
 

@@ -23,8 +23,8 @@ PAGE = [
 
 def test_lines_down_and_pieces_to_the_right() -> None:
     for seed in range(20):
-        found = random.Random(seed).sample(PAGE, len(PAGE))
-        assert as_text(found) == "Shop | Cart (1)\nName | Price\nLamp | $ 12"
+        shuffled = random.Random(seed).sample(PAGE, len(PAGE))
+        assert as_text(shuffled) == "Shop | Cart (1)\nName | Price\nLamp | $ 12"
 
 
 def test_close_lines_are_not_merged() -> None:

@@ -161,9 +161,9 @@ def test_senseless_settings_refused() -> None:
 @pytest.mark.filterwarnings("ignore")  # torch's own, about its deprecations
 async def test_easyocr_reads_words_in_order(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
     torchvision_beside_cpu_torch()
-    shown = (LINES[0], LINES[2], LINES[5])  # of digits set close together it makes two pieces
-    texts = {(20, 20 + 60 * i): line for i, line in enumerate(shown)}
+    page_lines = (LINES[0], LINES[2], LINES[5])  # of digits set close together it makes two pieces
+    texts = {(20, 20 + 60 * i): line for i, line in enumerate(page_lines)}
     captioner = OCRCaptioner("easyocr", threads=2)
     text = await captioner(Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22)))
-    assert words(text) == words(" ".join(shown))
+    assert words(text) == words(" ".join(page_lines))
     assert captioner.name.startswith("easyocr-1.")

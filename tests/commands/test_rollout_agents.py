@@ -247,5 +247,19 @@ def test_temperature_draws_by_attempt(prill: Prill, tmp_path: Path, fake_adb: Fa
     assert len(recorded_all(tmp_path / "out")) == 4
 
 
+def test_set_reaches_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+    replies = in_order("hm", acting("stop [done]"))
+    with Endpoint(replies) as endpoint:
+        words = ("--goal", "Turn on 6G", "--policy", "react", "--adb-port", fake_adb.port, *endpoint.words)
+        options = ("--set", "attempts=2", "--set", 'lessons=["use the search"]', "--set", "settle_gap=0", "--set", "tree=yes")
+        refused = prill("rollout", "android", *words, *options, "-o", "out")
+        assert (refused.returncode, "tree: Expected `bool`" in refused.stderr) == (2, True)
+        done = prill("rollout", "android", *words, *options[:-2], "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert "MEMORY:\nuse the search" in endpoint.turns[0]
+    (kept,) = recorded(tmp_path / "out").values()
+    assert [step.action.kind for step in kept.steps] == ["stop"], "the second attempt of the same turn"
+
+
 def recorded_all(out: Path) -> list[str]:
     return [item.id for item in read_trajectories(out / "trajectories.jsonl") if isinstance(item, Trajectory)]

@@ -41,9 +41,9 @@ def test_converted_folder_reads_back(recording: Recording, tmp_path: Path) -> No
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 0
     for path in sorted(source.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    (found,) = read_trajectories(out / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    shots = [o.screenshot for o in found.observations]
+    (trajectory,) = read_trajectories(out / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    shots = [o.screenshot for o in trajectory.observations]
     assert [Path(str(shot)).read_bytes() for shot in shots] == [b"the same picture"] * 3
     assert len(list((out / "images").iterdir())) == 1
     assert [(label.id, label.source, label.success) for label in read_labels(out / "labels.jsonl")] == [
@@ -73,9 +73,9 @@ def test_missing_image_costs_its_trajectory(recording: Recording, tmp_path: Path
         file.write(json.dumps({"id": "r2", "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}) + "\n")
         file.write('{"id": "r3"}\n')
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 3
-    said = capsys.readouterr().err
-    assert "b.jpg: the image cannot be copied" in said
-    assert "trajectories.jsonl.gz:3: " in said
+    messages = capsys.readouterr().err
+    assert "b.jpg: the image cannot be copied" in messages
+    assert "trajectories.jsonl.gz:3: " in messages
     assert [item.id for item in read_trajectories(out / "trajectories.jsonl")] == ["r2"]
 
 
@@ -94,11 +94,11 @@ def test_repeated_id_loses_its_labels(recording: Recording, tmp_path: Path, caps
     labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
     source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / "out")]) == 3
-    said = capsys.readouterr().err
-    assert "id 'r1' comes again" in said
-    assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in said
-    found = [item for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl") if isinstance(item, Trajectory)]
-    assert [(item.id, item.task.goal) for item in found] == [("r1", "g"), ("r2", "g")]
+    messages = capsys.readouterr().err
+    assert "id 'r1' comes again" in messages
+    assert "2 trajectories, 2 labels (1 of no trajectory here), 1 broken" in messages
+    trajectories = [item for item in read_trajectories(tmp_path / "out" / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    assert [(item.id, item.task.goal) for item in trajectories] == [("r1", "g"), ("r2", "g")]
     assert [label.id for label in read_labels(tmp_path / "out" / "labels.jsonl")] == ["r2", "r9"]
 
 
@@ -121,8 +121,8 @@ def test_wrong_folder_says_what_it_lacks(tmp_path: Path, capsys: pytest.CaptureF
 )
 def test_real_recordings_lose_no_rows(real: Callable[[str], Path], tmp_path: Path, form: str, name: str, count: int) -> None:
     assert main(["convert", form, str(real(name)), "-o", str(tmp_path)]) == 0
-    found = list(read_trajectories(tmp_path / "trajectories.jsonl"))
-    assert (len(found), all(isinstance(item, Trajectory) for item in found)) == (count, True)
+    items = list(read_trajectories(tmp_path / "trajectories.jsonl"))
+    assert (len(items), all(isinstance(item, Trajectory) for item in items)) == (count, True)
 
 
 def test_example_converts_and_scores(tmp_path: Path) -> None:

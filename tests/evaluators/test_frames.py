@@ -7,7 +7,16 @@ from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import InputError, NoEvidence
-from prill.evaluators.frames import Frame, chosen, distinct_frames, frame_block, images_read, planned_frames, remarks, title
+from prill.evaluators.frames import (
+    Frame,
+    best_frames,
+    distinct_frames,
+    frame_block,
+    images_read,
+    planned_frames,
+    remarks,
+    title,
+)
 from prill.protocols import Image
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -65,7 +74,7 @@ async def test_no_frame_error_says_what_to_do(tmp_path: Path) -> None:
     ],
 )
 def test_best_frames_and_last_in_order(scores: list[int | None], count: int, least: int, kept: list[int]) -> None:
-    assert chosen(scores, count, least) == kept
+    assert best_frames(scores, count, least) == kept
 
 
 def test_title_names_states_of_a_frame() -> None:

@@ -224,7 +224,7 @@ def test_identity_holds_every_setting() -> None:
         {"max_tokens": 9},
         {"max_chars": 9},
     ]
-    infos = [StepJudge(model, captioner, **chosen).info for chosen in options] + [StepJudge(model, TextState()).info]
+    infos = [StepJudge(model, captioner, **settings).info for settings in options] + [StepJudge(model, TextState()).info]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 
 

@@ -279,7 +279,7 @@ def test_estimate_counts_distinct_frames(tmp_path: Path) -> None:
 def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
     options: list[dict[str, Any]] = [{}, {"top_k": 3}, {"least_score": 2}, {"answer": True}, {"max_tokens": 9}]
-    infos = [WebJudge(model, **chosen).info for chosen in options] + [WebJudge(model, GivenCaption()).info]
+    infos = [WebJudge(model, **settings).info for settings in options] + [WebJudge(model, GivenCaption()).info]
     assert len({json.dumps(info.params) for info in infos}) == len(infos)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.early_stop import EarlyStop
+from prill.actions.early_stop import EarlyStop
 from prill.errors import NoEvidence, Truncated
 from prill.loop import rollout
 from prill.models.prompts import NONCE

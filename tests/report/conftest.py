@@ -33,8 +33,8 @@ def verdict(id: str, success: bool | None, judge: EvaluatorInfo = FIRST, **more:
 
 def judges(**more: Any) -> list[Judge]:
     return [
-        Judge("first", FIRST, {id: verdict(id, said[0], **more) for id, said in SAID.items()}),
-        Judge("second", SECOND, {id: verdict(id, said[1], SECOND) for id, said in SAID.items()}),
+        Judge("first", FIRST, {id: verdict(id, outcomes[0], **more) for id, outcomes in SAID.items()}),
+        Judge("second", SECOND, {id: verdict(id, outcomes[1], SECOND) for id, outcomes in SAID.items()}),
     ]
 
 
@@ -49,8 +49,8 @@ def picture(folder: Path, name: str, size: tuple[int, int] = (640, 360)) -> str:
 
 
 def blocks(page: Path) -> dict[str, str]:
-    found = re.findall(r'<script type="[a-z/]+" id="(\w+)">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
-    return dict(found)
+    scripts = re.findall(r'<script type="[a-z/]+" id="(\w+)">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    return dict(scripts)
 
 
 def overview(page: Path) -> Any:

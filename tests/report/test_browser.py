@@ -82,7 +82,7 @@ class Reader:
     async def listed(self) -> list[str]:
         return [await line.get_attribute("data-id") or "" for line in await self.page.locator("#list [role=option]").all()]
 
-    async def shown(self) -> str:
+    async def shown_id(self) -> str:
         return await self.page.locator("#detail .meta code").inner_text()
 
     def images(self) -> list[str]:
@@ -105,7 +105,7 @@ def page(tmp_path: Path) -> Path:
 
 @browsed
 @pytest.mark.parametrize(
-    ("chosen", "expected"),
+    ("filters", "expected"),
     [
         ({}, "abcdef"),
         ({"verdict": "success"}, "abf"),
@@ -125,13 +125,13 @@ def page(tmp_path: Path) -> Path:
         ({"by-site": "wiki", "verdict": "failure"}, "cd"),
     ],
 )
-async def test_filters_show_the_right_rows(reader: Reader, page: Path, chosen: dict[str, str], expected: str) -> None:
+async def test_filters_show_the_right_rows(reader: Reader, page: Path, filters: dict[str, str], expected: str) -> None:
     browser = await reader.opens(page)
     await browser.locator("#filters > summary").click()
-    for key, value in chosen.items():
+    for key, value in filters.items():
         await browser.locator(f"#filter-{key}").select_option(value)
     assert await reader.listed() == list(expected)
-    assert await reader.shown() == expected[0]
+    assert await reader.shown_id() == expected[0]
     assert reader.complaints == []
 
 
@@ -152,12 +152,12 @@ async def test_search_finds_goal_and_id(reader: Reader, page: Path) -> None:
 @browsed
 async def test_keys_walk_rows_and_disagreements(reader: Reader, page: Path) -> None:
     browser = await reader.opens(page, "#t=a")
-    seen = [await reader.shown()]
+    visited = [await reader.shown_id()]
     for key in "njnpkkn":
         await browser.keyboard.press(key)
-        seen.append(await reader.shown())
+        visited.append(await reader.shown_id())
     # Disagreements are b (a false positive) and c (a false negative of both).
-    assert seen == ["a", "b", "c", "c", "b", "a", "a", "b"]
+    assert visited == ["a", "b", "c", "c", "b", "a", "a", "b"]
     assert "b" in browser.url.rpartition("#t=")[2]
 
 
@@ -183,8 +183,8 @@ async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> N
 
 @browsed
 async def test_reading_panes_scroll_by_keys(reader: Reader, tmp_path: Path) -> None:
-    found = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
-    write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=found), labels())
+    findings = Findings(criteria=(Criterion(text="one of many", met="met"),) * 60)
+    write_report(tmp_path / "r.html", [trajectory("a"), trajectory("b")], judges(findings=findings), labels())
     browser = await reader.opens(tmp_path / "r.html", "")
     for key, place in (("s", "summary"), ("n", "detail"), ("t", "detail")):
         if key != "s":
@@ -241,7 +241,7 @@ async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> 
         f"[...document.querySelectorAll('#detail img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
     )
     await browser.reload()
-    assert await reader.shown() == item.id
+    assert await reader.shown_id() == item.id
     assert reader.complaints == []
 
 
@@ -254,7 +254,7 @@ async def test_help_opens_and_closes_by_key(reader: Reader, page: Path) -> None:
         await browser.keyboard.press("j")
         await browser.keyboard.press(closing)
         assert not await browser.locator("#help").is_visible()
-    assert await reader.shown() == "a"
+    assert await reader.shown_id() == "a"
 
 
 @browsed
@@ -266,7 +266,7 @@ async def test_confusion_count_opens_its_rows(reader: Reader, page: Path) -> Non
 
 @browsed
 async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path) -> None:
-    found = Findings(
+    findings = Findings(
         criteria=(Criterion(text="Item is in the basket", met="met", step=1, reason="seen there"),),
         process=0.5,
         not_executable="A captcha",
@@ -275,7 +275,7 @@ async def test_judges_side_by_side_with_findings(reader: Reader, tmp_path: Path)
     opinions = (Opinion(judge="third", success=None, unscored="parse"),)
     steps = (StepVerdict(0, "away", 0.0, "wrong page"), StepVerdict(1, "reached", 1.0))
     marked = LabelRecord(id="a", success=True, annotator="Ann", note="clear case", steps=(StepLabel(0, "towards"),))
-    own = judges(findings=found, opinions=opinions, steps=steps, seconds=1.26)
+    own = judges(findings=findings, opinions=opinions, steps=steps, seconds=1.26)
     items = [trajectory("a", [Step(Observation(caption="A basket"), Action("click"))] * 2, answer="It is done")]
     write_report(tmp_path / "r.html", items, own, [marked])
     browser = await reader.opens(tmp_path / "r.html")
@@ -358,12 +358,12 @@ async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) 
 @browsed
 async def test_embedded_page_fetches_nothing(reader: Reader, tmp_path: Path) -> None:
     item = trajectory("a", states(tmp_path / "i", 1))
-    for embed, wanted in ((True, []), (False, ["s00.png"])):
+    for embed, expected in ((True, []), (False, ["s00.png"])):
         write_report(tmp_path / "r.html", [item], judges(), labels(), embed=embed)
         reader.requests.clear()
         await reader.opens(tmp_path / "r.html", f"?{embed}#t=a")
         await reader.sees("document.querySelector('#card-0 img').naturalWidth == 640")
-        assert [Path(url).name for url in reader.requests if url.startswith("file:") and "r.html" not in url] == wanted
+        assert [Path(url).name for url in reader.requests if url.startswith("file:") and "r.html" not in url] == expected
         assert not [url for url in reader.requests if not url.startswith(("file:", "data:"))]
     assert reader.complaints == []
 
@@ -403,7 +403,7 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         metadata={text: text},
         error=text,
     )
-    said = Verdict(
+    hostile = Verdict(
         id=text,
         success=True,
         score=1.0,
@@ -414,7 +414,7 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         opinions=(Opinion(judge=text, success=True, reason=text),),
     )
     label = LabelRecord(id=text, success=False, source=text, annotator=text, note=text, steps=(StepLabel(0, "away"),))
-    judge = Judge(text, said.evaluator, {text: said})
+    judge = Judge(text, hostile.evaluator, {text: hostile})
     write_report(tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text)
     browser = await reader.opens(tmp_path / "r.html", "")
     await browser.keyboard.press("t")
@@ -455,9 +455,9 @@ async def test_long_list_draws_only_whats_in_sight(reader: Reader, tmp_path: Pat
     assert len(await reader.listed()) < 40
     await browser.evaluate("document.getElementById('list').scrollTop = 1e9")
     await browser.locator('[data-id="n1999"]').click()
-    assert await reader.shown() == "n1999"
+    assert await reader.shown_id() == "n1999"
     await browser.keyboard.press("k")
-    assert await reader.shown() == "n1998"
+    assert await reader.shown_id() == "n1998"
 
 
 @browsed

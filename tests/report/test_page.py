@@ -38,12 +38,12 @@ from .conftest import FIRST, TRUTH, blocks, judges, labels, overview, picture, t
 
 def test_confusion_counts_match_agree(tmp_path: Path) -> None:
     write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges(), labels())
-    shown = re.findall(
+    cells = re.findall(
         r'data-judge="0" data-verdict="(\w+)" data-truth="(\w+)">(\d+)<', (tmp_path / "r.html").read_text("utf-8")
     )
-    counts = {(truth, said): int(count) for said, truth, count in shown}
-    found = agreement(judges()[0].verdicts.values(), labels()).confusion
-    assert (found.tp, found.fp, found.tn, found.fn) == (1, 1, 1, 1)
+    counts = {(truth, outcome): int(count) for outcome, truth, count in cells}
+    confusion = agreement(judges()[0].verdicts.values(), labels()).confusion
+    assert (confusion.tp, confusion.fp, confusion.tn, confusion.fn) == (1, 1, 1, 1)
     assert counts == {
         ("success", "success"): 1,
         ("failure", "success"): 1,
@@ -126,15 +126,15 @@ def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:
 
 def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
     long = "x" * 1_000_000
-    found = Findings(
+    findings = Findings(
         criteria=(Criterion(text=long, met="met", reason=long),), not_executable=long, side_effects=(long,), process=1.0
     )
     opinions = (Opinion(judge=long, success=True, reason=long),)
     steps = (StepVerdict(0, "away", 0.0, long),)
-    said = replace(verdict("a", True, findings=found, opinions=opinions, steps=steps), reason=long)
+    long_verdict = replace(verdict("a", True, findings=findings, opinions=opinions, steps=steps), reason=long)
     turn = trajectory("e", answer=long, task=Task(goal=long))
     item = trajectory("a", [Step(Observation(text=long), Action("click"))], error=long, task=Task(goal=long, earlier=(turn,)))
-    write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": said})])
+    write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": long_verdict})])
     assert (tmp_path / "r.html").stat().st_size < 200_000
 
 
@@ -145,9 +145,9 @@ def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
         BadLine("c", "t.jsonl:3", "broken", b""),
     ]
     write_report(tmp_path / "r.html", items, by=["seed"])
-    shown = overview(tmp_path / "r.html")
-    assert shown["parts"] == ["site", "agent", "platform", "truncated", "seed"]
-    assert [row["parts"][3:] for row in shown["rows"]] == [["true", "3"], ["false", None], [None, None]]
+    page_data = overview(tmp_path / "r.html")
+    assert page_data["parts"] == ["site", "agent", "platform", "truncated", "seed"]
+    assert [row["parts"][3:] for row in page_data["rows"]] == [["true", "3"], ["false", None], [None, None]]
     with pytest.raises(UsageError, match="no trajectory has a value for 'sead'"):
         write_report(tmp_path / "s.html", items, by=["sead"])
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
@@ -155,7 +155,7 @@ def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
 
 def test_two_judges_where_both_judged() -> None:
     # By hand: they differ on b and d; on b the second is right, on d the first; of f nobody knows.
-    said = {"a": "ss", "b": "sf", "c": "ff", "d": "fs", "e": "us", "f": "fs"}
+    letters = {"a": "ss", "b": "sf", "c": "ff", "d": "fs", "e": "us", "f": "fs"}
     words: dict[str, Outcome] = {"s": "success", "f": "failure", "u": "unscored"}
     truth: dict[str, Outcome] = {
         "a": "success",
@@ -165,21 +165,21 @@ def test_two_judges_where_both_judged() -> None:
         "e": "success",
         "f": "undecided",
     }
-    rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in said.items()]
+    rows = [Row(id=id, goal="", truth=truth[id], outcomes=tuple(words[c] for c in both)) for id, both in letters.items()]
     cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", judge_pairs(rows, ["first", "second"], True).partition("<tbody>")[2])
     assert [re.sub("<[^>]*>", "", cell) for cell in cells] == ["first – second", "5", "3", "1", "1", "1.000"]
     assert 'data-judge="1" data-among="differ" data-against="agrees"' in cells[4]
 
 
 @pytest.mark.parametrize(
-    ("costs", "shown"), [((0.0, 0.0), "$0.00"), ((0.25, 0.5), "$0.75"), ((0.0, None), "unknown"), ((0.25, None), "≥ $0.25")]
+    ("costs", "cost_text"), [((0.0, 0.0), "$0.00"), ((0.25, 0.5), "$0.75"), ((0.0, None), "unknown"), ((0.25, None), "≥ $0.25")]
 )
-def test_cost_partly_unknown_is_no_cost(tmp_path: Path, costs: tuple[float | None, ...], shown: str) -> None:
-    said = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
-    write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, said)])
+def test_cost_partly_unknown_is_no_cost(tmp_path: Path, costs: tuple[float | None, ...], cost_text: str) -> None:
+    verdicts = {id: verdict(id, True, usage=Usage(calls=1, usd=usd)) for id, usd in zip("ab", costs, strict=True)}
+    write_report(tmp_path / "r.html", map(trajectory, "ab"), [Judge("first", FIRST, verdicts)])
     line = re.search(r'<tr><th scope="row"><span>first</span>.*?</tr>', (tmp_path / "r.html").read_text("utf-8"))
     assert line is not None
-    assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == shown
+    assert re.findall(r"<td>([^<]*)</td>", line[0])[-2] == cost_text
 
 
 def test_annotator_agreement_is_shown(tmp_path: Path) -> None:
@@ -236,8 +236,8 @@ def test_missing_images_are_named(tmp_path: Path, embed: bool) -> None:
     item = trajectory("a", [Step(state, Action("click")) for state in states])
     written = write_report(tmp_path / "r.html", [item], embed=embed)
     assert [Path(path).name for path in written.missing] == ["gone.png", "bad.png"]
-    shown = json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"]
-    assert [(p["name"], p["src"], p["embedded"]) for p in shown[:2]] == [("gone.png", None, None), ("bad.png", None, None)]
+    pictures = json.loads(blocks(tmp_path / "r.html")["t0"])["pictures"]
+    assert [(p["name"], p["src"], p["embedded"]) for p in pictures[:2]] == [("gone.png", None, None), ("bad.png", None, None)]
 
 
 def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
@@ -245,9 +245,13 @@ def test_file_of_two_evaluators_two_judges(tmp_path: Path) -> None:
     path, other = tmp_path / "v.jsonl", tmp_path / "w.jsonl"
     path.write_bytes(encode(verdict("a", True)) + encode(verdict("a", False, changed)) + encode(verdict("a", None, changed)))
     other.write_bytes(encode(verdict("a", True)))
-    found = read_judges([path, other])
-    assert [judge.name for judge in found] == ["first · m · v1 · v", "first · m · v1 · 12345678 · v", "first · m · v1 · w"]
-    assert [judge.verdicts["a"].success for judge in found] == [True, None, True]
+    judges_read = read_judges([path, other])
+    assert [judge.name for judge in judges_read] == [
+        "first · m · v1 · v",
+        "first · m · v1 · 12345678 · v",
+        "first · m · v1 · w",
+    ]
+    assert [judge.verdicts["a"].success for judge in judges_read] == [True, None, True]
 
 
 def test_markup_escapes_text_and_attributes() -> None:

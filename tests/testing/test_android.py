@@ -217,8 +217,8 @@ def test_screenshots_differ_for_set_frames(adb_path: str, adb_ports: list[int]) 
         phone = Phone(adb_path, adb.port, "")
         assert phone.screenshot() == phone.screenshot()
         phone.tap(SETTINGS)
-        seen = [phone.screenshot() for _ in range(6)]
-        assert len(set(seen)) == 4 and len(set(seen[3:])) == 1
+        frames = [phone.screenshot() for _ in range(6)]
+        assert len(set(frames)) == 4 and len(set(frames[3:])) == 1
 
 
 def test_screenshot_size_matches_wm_size(phone: Phone, tmp_path: Path) -> None:
@@ -355,8 +355,8 @@ def test_control_port_sets_faults(two: FakeAdb) -> None:
     def ask(method: str, path: str) -> dict[str, dict[str, dict[str, object]]]:
         request = urllib.request.Request(two.control_url + path, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
-            found: dict[str, dict[str, dict[str, object]]] = json.load(answer)
-            return found
+            reply: dict[str, dict[str, dict[str, object]]] = json.load(answer)
+            return reply
 
     two.phone(TWO).screen.open("notes")
     assert ask("GET", "/state")["phones"][TWO]["page"] == "notes"

@@ -72,9 +72,9 @@ async def test_marked_verdict_in_every_form(word: str) -> None:
 async def test_unmarked_verdict_is_computed() -> None:
     texts = [f"task {i}" for i in range(40)]
     with MockServer() as server:
-        found = [STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"] for t in texts]
-    assert found == [marked_truth(t) for t in texts]
-    assert {"success", "failure"} == set(found)
+        verdicts = [STATUS.parse((await ask_one(server, asking(t)))["message"]["content"])["status"] for t in texts]
+    assert verdicts == [marked_truth(t) for t in texts]
+    assert {"success", "failure"} == set(verdicts)
 
 
 async def test_logprobs_spell_the_reply() -> None:
@@ -197,12 +197,12 @@ async def test_requests_beyond_slots_are_refused() -> None:
     ],
 )
 async def test_unsupported_options_refused(setting: str, body: dict[str, Any], status: int, words: str) -> None:
-    chosen: dict[str, Any] = {setting: True}
-    with MockServer(**chosen) as server:
-        found, error = await error_of(server, body)
+    options: dict[str, Any] = {setting: True}
+    with MockServer(**options) as server:
+        code, error = await error_of(server, body)
         plain = (await ask_all(server, [asking("a")]))[0][0]
         assert server.stats().outcomes[setting] >= 1
-    assert found == status and words in json.dumps(error)
+    assert code == status and words in json.dumps(error)
     assert plain == (status if setting in ("refuse_key", "unknown_model") else 200)
 
 

@@ -77,15 +77,15 @@ def admin(shop: Shop) -> Visitor:
 
 def pages(visitor: Visitor) -> dict[str, str]:
     """Every page that links lead to from the first one, by path."""
-    seen: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     waiting = ["/", "/customer/address"]
     while waiting:
         path = waiting.pop()
-        if path in seen or "logout" in path:
+        if path in bodies or "logout" in path:
             continue
-        seen[path] = visitor(path)[2]
-        waiting += [found.replace("&amp;", "&") for found in re.findall(r'href="(/[^"]*)"', seen[path])]
-    return seen
+        bodies[path] = visitor(path)[2]
+        waiting += [links.replace("&amp;", "&") for links in re.findall(r'href="(/[^"]*)"', bodies[path])]
+    return bodies
 
 
 def test_closed_shop_leaves_nothing() -> None:
@@ -117,13 +117,13 @@ def test_taken_port_leaves_nothing_open(shop: Shop) -> None:
 
 
 def test_two_shops_have_the_same_pages(emma: Visitor) -> None:
-    found = pages(emma)
-    assert len(found) > 40
-    assert all("Whoops" not in text for text in found.values())
+    bodies = pages(emma)
+    assert len(bodies) > 40
+    assert all("Whoops" not in text for text in bodies.values())
     with Shop() as other:
         visitor = Visitor(other.url)
         visitor("/customer/account/login/", EMMA)
-        assert pages(visitor) == found
+        assert pages(visitor) == bodies
 
 
 def test_reset_brings_the_start_back(shop: Shop, emma: Visitor) -> None:
@@ -219,11 +219,9 @@ def test_written_markup_is_shown_as_text(emma: Visitor) -> None:
     emma("/review/alder-desk-lamp", {"nickname": evil, "title": evil, "detail": evil, "rating": "1"})
     address = {name: evil for name in ("street", "street2", "city", "state", "zip", "country")}
     emma("/customer/address/edit/", address)
-    shown = "".join(
-        emma(path)[2] for path in ("/alder-desk-lamp.html", "/customer/address", f"/catalogsearch/result/?q={evil}")
-    )
-    assert "&lt;script&gt;" in shown
-    assert "<script>" not in shown
+    html = "".join(emma(path)[2] for path in ("/alder-desk-lamp.html", "/customer/address", f"/catalogsearch/result/?q={evil}"))
+    assert "&lt;script&gt;" in html
+    assert "<script>" not in html
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/nothing.html", "/lighting/nothing.html", "/admin/nothing", "/alder-desk-lamp"])
@@ -245,12 +243,12 @@ def test_grader_orders_newest_first(shop: Shop, emma: Visitor) -> None:
         "searchCriteria[sortOrders][0][direction]": "DESC",
         "searchCriteria[pageSize]": "1",
     }
-    found = json.loads(visitor(f"/rest/V1/orders?{urllib.parse.urlencode(newest)}", token=token)[2])
-    assert (found["items"][0]["increment_id"], found["total_count"]) == ("000000178", 8)
+    answer = json.loads(visitor(f"/rest/V1/orders?{urllib.parse.urlencode(newest)}", token=token)[2])
+    assert (answer["items"][0]["increment_id"], answer["total_count"]) == ("000000178", 8)
     whose = "searchCriteria[filter_groups][0][filters][0]"
     ben = newest | {f"{whose}[field]": "customer_email", f"{whose}[value]": "ben.adler@example.com"}
-    found = json.loads(visitor(f"/rest/default/V1/orders?{urllib.parse.urlencode(ben)}", token=token)[2])
-    assert (found["items"][0]["increment_id"], found["total_count"]) == ("000000175", 2)
+    answer = json.loads(visitor(f"/rest/default/V1/orders?{urllib.parse.urlencode(ben)}", token=token)[2])
+    assert (answer["items"][0]["increment_id"], answer["total_count"]) == ("000000175", 2)
 
 
 def test_grader_finds_the_newest_review(shop: Shop, emma: Visitor) -> None:

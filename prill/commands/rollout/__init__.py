@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from prill.actions.early_stop import EarlyStop
 from prill.commands.options import add_model_options, positive
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import OWN, Setting
@@ -22,7 +23,6 @@ from prill.commands.rollout.phones import PHONES
 from prill.commands.rollout.policies import PolicyPlan, plan_policy, read_assigned
 from prill.commands.rollout.web import WEB
 from prill.commands.rollout.webarena import WEBARENA
-from prill.early_stop import EarlyStop
 from prill.emulators.pool import Pool
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import EnvironmentFailure, UsageError

@@ -38,7 +38,7 @@ def _android(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         "appium_url": args.appium_url,
         "adb_port": args.adb_port,
     }
-    devices = [None] * (args.workers or 1) if args.avd else _one_a_worker(args, args.device, "--device")
+    devices = [None] * (args.workers or 1) if args.avd else _one_a_worker(args, args.device, "--device", assigned)
     environments = [
         make_environment("android", images=images, lax=True, **{**options, "device": device, **assigned}) for device in devices
     ]
@@ -65,7 +65,7 @@ def _ios(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) ->
         # Every worker has copies of its own of the one simulator.
         simulators = [args.simulator] * (args.workers or 1)
     else:
-        simulators = _one_a_worker(args, args.simulator, "--simulator")
+        simulators = _one_a_worker(args, args.simulator, "--simulator", assigned)
     tools = {"companion": args.companion, "simctl": args.simctl}
     environments = [
         make_environment("ios", images=images, lax=True, **{**tools, "simulator": simulator, **options})
@@ -76,8 +76,10 @@ def _ios(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) ->
     return task_setting(environments, read_tasks(args, "ios"), fingerprint, patience=3)
 
 
-def _one_a_worker(args: argparse.Namespace, named: str | None, option: str) -> list[str | None]:
+def _one_a_worker(args: argparse.Namespace, named: str | None, option: str, assigned: Mapping[str, Any]) -> list[str | None]:
     """The devices that are named, as many as there are workers; None for the only one there is."""
+    if option.removeprefix("--") in assigned:
+        raise UsageError(f"every worker needs a device of its own: name them with {option}")
     names: list[str | None] = [name.strip() for name in named.split(",")] if named else [None]
     if args.workers and args.workers > len(names):
         raise UsageError(f"--workers {args.workers}: every worker needs a device of its own, so name as many with {option}")

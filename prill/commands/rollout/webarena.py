@@ -112,11 +112,12 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         await browser.close()
         shops.close()
 
+    oracle = None if args.oracle == "none" else grade
     return Setting(
         [worker.environment for worker in workers],
         names,
         task,
-        None if args.oracle == "none" else grade,
+        oracle,
         # An episode can only be graded as it ends, so another oracle means other episodes.
         {
             **page_options(args),

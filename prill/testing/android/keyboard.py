@@ -48,10 +48,10 @@ def ime(phone: Phone, words: list[str]) -> Answer:
         phone.changed()
         return output("Reset current and enabled IMEs for user #0\n")
     name = rest[-1] if rest else ""
-    known = name in (phone.imes if kind == "set" else phone.installed_imes)
-    if kind not in ("enable", "disable", "set") or not known:
-        done = {"set": "selected", "enable": "enabled", "disable": "disabled"}.get(kind, "used")
-        return failed(f"Unknown input method {name} cannot be {done} for user #0\n")
+    available = name in (phone.imes if kind == "set" else phone.installed_imes)
+    if kind not in ("enable", "disable", "set") or not available:
+        outcome = {"set": "selected", "enable": "enabled", "disable": "disabled"}.get(kind, "used")
+        return failed(f"Unknown input method {name} cannot be {outcome} for user #0\n")
     if kind == "set":
         phone.ime = name
     elif kind == "enable" and name not in phone.imes:
@@ -60,5 +60,5 @@ def ime(phone: Phone, words: list[str]) -> Answer:
         phone.imes.remove(name)
         phone.ime = LATIN_IME if phone.ime == name else phone.ime
     phone.changed()
-    done = {"set": "selected", "enable": "now enabled", "disable": "now disabled"}[kind]
-    return output(f"Input method {name}{':' if kind != 'set' else ''} {done} for user #0\n")
+    outcome = {"set": "selected", "enable": "now enabled", "disable": "now disabled"}[kind]
+    return output(f"Input method {name}{':' if kind != 'set' else ''} {outcome} for user #0\n")

@@ -154,11 +154,11 @@ def uiautomator(phone: Phone, words: list[str]) -> Answer:
         return Answer(err=b"ERROR: could not get idle state.\n")
     names = [word for word in words[1:] if not word.startswith("--")]
     tree, name = draw.dump(phone.screen), names[0] if names else "/sdcard/window_dump.xml"
-    done = f"UI hierchary dumped to: {name}\n"
+    message = f"UI hierchary dumped to: {name}\n"
     if name == "/dev/tty":
-        return output(tree + done)
+        return output(tree + message)
     phone.files[name] = tree.encode()
-    return output(done)
+    return output(message)
 
 
 def wm(phone: Phone, words: list[str]) -> Answer:

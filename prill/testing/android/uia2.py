@@ -74,9 +74,9 @@ class Server:
         if request.method == "DELETE" and path in ("", "/"):
             asyncio.get_running_loop().call_later(0.05, self._end)  # once the answer is sent
             return value(None)
-        known = self._known(path)
+        facts = self._fact(path)
         try:
-            return known if known is not None else self._acted(request, path)
+            return facts if facts is not None else self._acted(request, path)
         except (KeyError, TypeError, ValueError) as mistake:
             return error("invalid argument", f"{request.method} {path}: {mistake!r}", 400)
 
@@ -86,7 +86,7 @@ class Server:
             self.phone.crashed = crashed
             self.phone.running.discard(UIA2)
 
-    def _known(self, path: str) -> Status | None:
+    def _fact(self, path: str) -> Status | None:
         """The answer to a question that changes nothing."""
         width, height = self.phone.screen.size
         facts: dict[str, Callable[[], object]] = {
@@ -182,8 +182,8 @@ def answer(phone: Phone, request: Request, path: str) -> Status:
     if parts == ["elements"]:
         return value([_reference(one) for one in _found(widgets, request.body)])
     if parts in (["element"], ["element", "active"]):
-        found = _found(widgets, request.body) if parts == ["element"] else [one for one in widgets if one.focused]
-        return value(_reference(found[0])) if found else error("no such element", "An element could not be located")
+        matches = _found(widgets, request.body) if parts == ["element"] else [one for one in widgets if one.focused]
+        return value(_reference(matches[0])) if matches else error("no such element", "An element could not be located")
     widget = next((one for one in widgets if _id(one) == parts[1]), None)
     if widget is None:
         return error("stale element reference", "The element is not on the screen any more")

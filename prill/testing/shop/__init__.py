@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prill.lazy import lazily
+
 if TYPE_CHECKING:
     from prill.testing.shop.play import Play
     from prill.testing.shop.server import Shop
@@ -12,12 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Play", "Shop", "shop_configs", "shop_solutions"]
 _HOMES = {"Play": "play", "Shop": "server", "shop_configs": "tasks", "shop_solutions": "tasks"}
-
-
-def __getattr__(name: str) -> object:
-    # Lazy, so that `python -m prill.testing.shop` loads each module once.
-    from importlib import import_module
-
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"prill.testing.shop.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -72,7 +72,7 @@ def dashboard(request: Request) -> Response:
 def orders(request: Request) -> Response:
     """All orders, or those with a status or of a customer."""
     status, words = request.query.get("status", ""), request.query.get("q", "").strip().lower()
-    shown = [
+    matches = [
         o
         for o in request.store.orders
         if (not status or o.status == status) and (not words or words in f"{o.label} {o.email} {_name(request, o)}".lower())
@@ -83,7 +83,7 @@ def orders(request: Request) -> Response:
         f'{options}</select></label><label>Search <input name="q" value="{escape(request.query.get("q", ""))}"></label>'
         "<button>Apply Filters</button></form>"
     )
-    return _page("Orders", f"{form}<p>{len(shown)} records found</p>{_orders(request, shown)}")
+    return _page("Orders", f"{form}<p>{len(matches)} records found</p>{_orders(request, matches)}")
 
 
 def order(request: Request) -> Response:

@@ -46,9 +46,9 @@ def judged(uid: str, who: str, annotation: str | bool, **more: Any) -> dict[str,
 
 
 def only(root: Path, **options: Any) -> Trajectory:
-    (found,) = load(root, **options)
-    assert isinstance(found, Trajectory), found
-    return found
+    (trajectory,) = load(root, **options)
+    assert isinstance(trajectory, Trajectory), trajectory
+    return trajectory
 
 
 def test_labels_last_line_per_annotator(tmp_path: Path) -> None:
@@ -90,10 +90,10 @@ def test_labels_unknown_annotation_placed(tmp_path: Path) -> None:
 
 def test_captions_may_be_missing(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")])
-    found = only(root)
-    assert [o.caption for o in found.observations] == [None, None]
-    assert (found.id, found.answer, found.task.platform) == ("7", "done", "web")
-    assert found.steps[0].observation.screenshot == str((root / "images" / "7_0.png").resolve())
+    trajectory = only(root)
+    assert [o.caption for o in trajectory.observations] == [None, None]
+    assert (trajectory.id, trajectory.answer, trajectory.task.platform) == ("7", "done", "web")
+    assert trajectory.steps[0].observation.screenshot == str((root / "images" / "7_0.png").resolve())
 
 
 def test_captions_file_can_be_chosen(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_platform_of_no_such_name_refused(tmp_path: Path) -> None:
 
 
 def test_actions_of_each_platform(tmp_path: Path) -> None:
-    def actions(platform: str, key: str, *said: str) -> list[Action]:
-        return [step.action for step in only(folder(tmp_path / platform, [record(1, *said, key=key)])).steps]
+    def actions(platform: str, key: str, *texts: str) -> list[Action]:
+        return [step.action for step in only(folder(tmp_path / platform, [record(1, *texts, key=key)])).steps]
 
     web = actions("web", "raw_action", "click [13] where [13] is [13] link '12 Reviews'", "dance")
     assert [(a.kind, a.target) for a in web] == [("click", "link '12 Reviews'"), ("other", None)]
@@ -158,31 +158,31 @@ def test_actions_of_each_platform(tmp_path: Path) -> None:
 
 
 def test_point_off_screen_costs_only_itself(tmp_path: Path) -> None:
-    said = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
-    found = only(folder(tmp_path / "android", [record(1, said, key="action")]))
-    assert found.task.id == "", "a uid is of a run: two agents' runs of one goal are of one task"
-    action = found.steps[0].action
-    assert (action.kind, action.point, action.end_point, action.text) == ("swipe", None, (0.5, 0.2), said)
+    action_text = "Action Type: DualPoint, Touch Point: (0.5, 1.2), Lift Point: (0.5, 0.2)"
+    trajectory = only(folder(tmp_path / "android", [record(1, action_text, key="action")]))
+    assert trajectory.task.id == "", "a uid is of a run: two agents' runs of one goal are of one task"
+    action = trajectory.steps[0].action
+    assert (action.kind, action.point, action.end_point, action.text) == ("swipe", None, (0.5, 0.2), action_text)
 
 
 def test_reference_answers_stay_out(tmp_path: Path) -> None:
     config = {"task_id": 24, "sites": ["shopping"], "start_url": "http://shop", "eval": {"reference_answers": "SECRET"}}
-    found = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]))
-    assert (found.task.id, found.task.site, found.task.start_url) == ("webarena.24", "shopping", "http://shop")
-    assert "SECRET" not in repr(found)
+    trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]))
+    assert (trajectory.task.id, trajectory.task.site, trajectory.task.start_url) == ("webarena.24", "shopping", "http://shop")
+    assert "SECRET" not in repr(trajectory)
 
 
 def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
-    found = only(folder(tmp_path / "web", [record("1", "stop [x]", response="Early stop: Reach max steps 30")]))
-    assert (found.answer, found.metadata["ended_by"]) == (None, "Early stop: Reach max steps 30")
+    trajectory = only(folder(tmp_path / "web", [record("1", "stop [x]", response="Early stop: Reach max steps 30")]))
+    assert (trajectory.answer, trajectory.metadata["ended_by"]) == (None, "Early stop: Reach max steps 30")
 
 
 def test_broken_record_costs_itself(tmp_path: Path) -> None:
     leaving = record("2", "stop []")
     leaving["steps"][0]["img"] = "../../secret.png"
     root = folder(tmp_path / "web", [record("1", "stop []"), {"uid": "x"}, leaving, record("3", "stop []")])
-    found = list(load(root))
-    assert [item.id if isinstance(item, Trajectory) else item.place.rpartition("/")[2] for item in found] == [
+    items = list(load(root))
+    assert [item.id if isinstance(item, Trajectory) else item.place.rpartition("/")[2] for item in items] == [
         "1",
         "trajectory_log.json[1]",
         "trajectory_log.json[2]",
@@ -206,11 +206,11 @@ def test_reflexion_trials_and_labels(tmp_path: Path) -> None:
         steps[0] |= {"accessibility_tree": "tree", "url": "http://x"}
         text = json.dumps({"uid": "24", "intent": "g", "steps": steps, "oracle_score": score, **more})
         (tmp_path / "records" / f"24_{trial}.json").write_text(text, encoding="utf-8")
-    found = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
-    assert [item.id for item in found] == ["24_0", "24_2", "24_10"]
-    assert found[0].steps[0].observation.text == "tree"
-    assert [o.caption for o in found[0].observations] == [None, "Only the last"]
-    assert not [word for word in ("LESSON", "VERDICT", "oracle", "score") if word in repr(found)]
+    trials = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
+    assert [item.id for item in trials] == ["24_0", "24_2", "24_10"]
+    assert trials[0].steps[0].observation.text == "tree"
+    assert [o.caption for o in trials[0].observations] == [None, "Only the last"]
+    assert not [word for word in ("LESSON", "VERDICT", "oracle", "score") if word in repr(trials)]
     assert [(label.id, label.success) for label in load_labels(tmp_path) if isinstance(label, LabelRecord)] == [
         ("24_0", False),
         ("24_10", True),

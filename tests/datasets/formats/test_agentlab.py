@@ -86,7 +86,7 @@ def run(folder: Path, *actions: str | None, protocol: int = 4, **summary: Any) -
     import numpy
 
     for i, action in enumerate(actions):
-        seen = {
+        observation = {
             "goal": "Buy tea",
             "url": f"http://x/{i}",
             "axtree_txt": f"tree {i}",
@@ -94,7 +94,7 @@ def run(folder: Path, *actions: str | None, protocol: int = 4, **summary: Any) -
             "active_page_index": numpy.asarray([0]),
             "extra": collections.OrderedDict(a=1),
         }
-        packed(folder / f"step_{i}.pkl.gz", StepInfo(i, seen, action, AgentInfo(f"thought {i}", [Level.LOW])), protocol)
+        packed(folder / f"step_{i}.pkl.gz", StepInfo(i, observation, action, AgentInfo(f"thought {i}", [Level.LOW])), protocol)
         (folder / f"screenshot_step_{i}.png").write_bytes(b"picture %d" % i)
     args = ExpArgs(Args("GenericAgent-x"), EnvArgs("webarena.resized.24", 7))
     (folder / "exp_args.pkl").write_bytes(pickle.dumps(args, protocol=protocol))
@@ -112,26 +112,26 @@ def test_run_read_without_its_classes(tmp_path: Path, foreign: pytest.MonkeyPatc
     folder = run(tmp_path / "study" / "run1", "click('4')", "send_msg_to_user('done')", None, protocol=protocol)
     packed(folder / "goal_object.pkl.gz", [{"type": "text", "text": "Buy"}, {"type": "image_url", "image_url": {}}])
     vanish(foreign)
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.id, found.agent, found.answer) == ("study/run1", "GenericAgent-x", "done")
-    assert (found.task.id, found.task.site, found.task.goal) == ("webarena.24", "webarena", "Buy\n[image]")
-    assert [(s.action.kind, s.thought, s.observation.text) for s in found.steps] == [
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.id, trajectory.agent, trajectory.answer) == ("study/run1", "GenericAgent-x", "done")
+    assert (trajectory.task.id, trajectory.task.site, trajectory.task.goal) == ("webarena.24", "webarena", "Buy\n[image]")
+    assert [(s.action.kind, s.thought, s.observation.text) for s in trajectory.steps] == [
         ("click", "thought 0", "tree 0"),
         ("answer", "thought 1", "tree 1"),
     ]
-    assert found.final is not None
-    assert (found.final.url, Path(str(found.final.screenshot)).read_bytes()) == ("http://x/2", b"picture 2")
-    assert found.metadata == {"benchmark_task_id": "webarena.resized.24", "seed": 7, "terminated": True}
+    assert trajectory.final is not None
+    assert (trajectory.final.url, Path(str(trajectory.final.screenshot)).read_bytes()) == ("http://x/2", b"picture 2")
+    assert trajectory.metadata == {"benchmark_task_id": "webarena.resized.24", "seed": 7, "terminated": True}
     assert "vanished" not in sys.modules
 
 
 def test_goal_from_first_observation(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
     run(tmp_path, "click('4')")
     vanish(foreign)
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.task.goal, found.id) == ("Buy tea", tmp_path.name)
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.task.goal, trajectory.id) == ("Buy tea", tmp_path.name)
 
 
 def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_label_undecided_after_env_error(tmp_path: Path, foreign: pytest.MonkeyP
         LabelRecord(id="cc", success=False, source="oracle"),
     ]
     runs = {item.id: item for item in load(tmp_path) if isinstance(item, Trajectory)}
-    assert {id: found.error for id, found in runs.items()} == {
+    assert {id: run.error for id, run in runs.items()} == {
         **dict.fromkeys(("a", "b", "cc", "d")),
         "c": "Timeout",
     }
@@ -243,9 +243,9 @@ def test_lone_surrogates_do_not_cost_the_run(tmp_path: Path, foreign: pytest.Mon
     run(tmp_path / "in", "fill('4', '\\ud83d\\ude00')", "noop() # \ud800")
     vanish(foreign)
     assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert [(s.action.value, s.action.text[-1]) for s in found.steps] == [("\N{GRINNING FACE}", ")"), (None, "\ufffd")]
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert [(s.action.value, s.action.text[-1]) for s in trajectory.steps] == [("\N{GRINNING FACE}", ")"), (None, "\ufffd")]
 
 
 def test_cut_archive_is_an_error(tmp_path: Path) -> None:
@@ -271,8 +271,8 @@ def test_missing_parts_are_named(tmp_path: Path, foreign: pytest.MonkeyPatch, ca
     (run(tmp_path / "in" / "summary", "click('4')") / "summary_info.json").write_text("{", encoding="utf-8")
     vanish(foreign)
     assert main(["convert", "agentlab", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
-    said = capsys.readouterr().err
-    assert "gap: step_1.pkl.gz is missing" in said
-    assert "none: no step was recorded" in said
-    assert "summary_info.json: " in said
-    assert "1 trajectories" in said
+    messages = capsys.readouterr().err
+    assert "gap: step_1.pkl.gz is missing" in messages
+    assert "none: no step was recorded" in messages
+    assert "summary_info.json: " in messages
+    assert "1 trajectories" in messages

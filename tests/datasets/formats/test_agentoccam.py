@@ -62,12 +62,17 @@ def test_another_table_is_refused(table: Callable[..., Path], tmp_path: Path) ->
 @pytest.mark.labelled
 def test_exact_agreement_444_of_812_tasks(real: Callable[[str], Path]) -> None:
     grades = load_grades(real("annotations") / "agentoccam_webarena_human.csv")
-    items = [list(given.values()) for given in grades.values()]
-    assert (len(items), {len(given) for given in items}, min(grades, key=int), max(grades, key=int)) == (812, {3}, "0", "811")
+    items = [list(by_person.values()) for by_person in grades.values()]
+    assert (len(items), {len(by_person) for by_person in items}, min(grades, key=int), max(grades, key=int)) == (
+        812,
+        {3},
+        "0",
+        "811",
+    )
     share = exact_agreement(items)
     assert share == 444 / 812  # 54.68 %; quoted as 54.6, cut off
     assert share == pytest.approx(0.546, abs=1e-3)
-    assert [sum(given[i] for given in items) / 812 for i in range(3)] == pytest.approx([0.619, 0.592, 0.741], abs=5e-4)
+    assert [sum(by_person[i] for by_person in items) / 812 for i in range(3)] == pytest.approx([0.619, 0.592, 0.741], abs=5e-4)
     assert fleiss_kappa(items) == pytest.approx(0.418, abs=5e-4)
 
 
@@ -76,7 +81,7 @@ def test_partly_correct_as_failure_agrees(real: Callable[[str], Path]) -> None:
     labels = [
         label for label in load_labels(real("annotations") / "agentoccam_webarena_human.csv") if isinstance(label, LabelRecord)
     ]
-    found = annotator_agreement(labels)
-    assert found is not None
-    assert (len(labels), found.trajectories, found.three_or_more, found.pairs) == (2436, 812, 812, 2436)
-    assert found.exact == 523 / 812
+    result = annotator_agreement(labels)
+    assert result is not None
+    assert (len(labels), result.trajectories, result.three_or_more, result.pairs) == (2436, 812, 812, 2436)
+    assert result.exact == 523 / 812

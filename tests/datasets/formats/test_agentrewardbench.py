@@ -55,23 +55,23 @@ def run(folder: Path, name: str, *steps: dict[str, Any], **more: Any) -> Path:
 
 
 def only(folder: Path) -> Trajectory:
-    (found,) = load(folder)
-    assert isinstance(found, Trajectory), found
-    return found
+    (trajectory,) = load(folder)
+    assert isinstance(trajectory, Trajectory), trajectory
+    return trajectory
 
 
 def test_run_read_without_its_reward(tmp_path: Path) -> None:
     run(tmp_path, "webarena.resized.24", step(0, "click('4')"), step(1, "send_msg_to_user('done')"), step(2, None))
-    found = only(tmp_path)
-    assert (found.id, found.task.id) == ("webarena/gpt/webarena.resized.24", "webarena.24")
-    assert (found.task.goal, found.task.site, found.agent) == ("Buy tea", "webarena", "GenericAgent-gpt")
-    assert [(s.action.kind, s.thought, s.observation.text) for s in found.steps] == [
+    trajectory = only(tmp_path)
+    assert (trajectory.id, trajectory.task.id) == ("webarena/gpt/webarena.resized.24", "webarena.24")
+    assert (trajectory.task.goal, trajectory.task.site, trajectory.agent) == ("Buy tea", "webarena", "GenericAgent-gpt")
+    assert [(s.action.kind, s.thought, s.observation.text) for s in trajectory.steps] == [
         ("click", "so", "tree"),
         ("answer", "so", "tree"),
     ]
-    assert found.final is not None
-    assert (found.final.url, found.answer) == ("http://x", "done")
-    assert "reward" not in repr(found)
+    assert trajectory.final is not None
+    assert (trajectory.final.url, trajectory.answer) == ("http://x", "done")
+    assert "reward" not in repr(trajectory)
 
 
 def test_early_message_does_not_end_run(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_screenshots_below_and_beside(tmp_path: Path) -> None:
     shot = tmp_path / "shots" / "webarena" / "exp" / "2024_run" / "screenshot_step_0.png"
     shot.parent.mkdir(parents=True)
     shot.write_bytes(b"a picture")
-    found = only(tmp_path / "cleaned")
-    assert [o.screenshot for o in found.observations] == [str(shot), None, None]
-    assert found.metadata["screenshots_missing"] == 1
+    trajectory = only(tmp_path / "cleaned")
+    assert [o.screenshot for o in trajectory.observations] == [str(shot), None, None]
+    assert trajectory.metadata["screenshots_missing"] == 1
 
 
 @pytest.mark.parametrize("path", ["/etc/hostname", "../secret.png", "../../../../secret.png", "secret.png", "a\0b/secret.png"])
@@ -142,7 +142,7 @@ def test_broken_files_cost_only_themselves(tmp_path: Path, capsys: pytest.Captur
     (good.parent / "other.json").write_text('{"steps": []}', encoding="utf-8")
     (good.parent / "packed.json.gz").write_bytes(gzip.compress(good.read_bytes())[:40])
     run(tmp_path, "z_empty")
-    found = list(load(tmp_path))
-    assert [type(item) for item in found] == [BadLine, Trajectory, BadLine, BadLine, BadLine]
+    items = list(load(tmp_path))
+    assert [type(item) for item in items] == [BadLine, Trajectory, BadLine, BadLine, BadLine]
     assert main(["convert", "agentrewardbench", str(tmp_path), "-o", str(tmp_path / "out")]) == 3
     assert "1 trajectories, " in capsys.readouterr().err

@@ -38,10 +38,10 @@ def test_another_table_refused_with_reason(tmp_path: Path) -> None:
 @pytest.mark.labelled
 def test_real_agreement_of_two_people(real: Callable[[str], Path]) -> None:
     labels = [item for item in load_annotations(real("annotations") / "arb_annotations.csv") if isinstance(item, LabelRecord)]
-    found = annotator_agreement(labels)
-    assert found is not None
-    assert (len(labels), len({label.id for label in labels}), found.trajectories, found.pairs) == (954, 882, 72, 72)
-    assert (round(found.raw, 3), found.kappa) == (0.847, pytest.approx(0.67, abs=5e-3))
+    result = annotator_agreement(labels)
+    assert result is not None
+    assert (len(labels), len({label.id for label in labels}), result.trajectories, result.pairs) == (954, 882, 72, 72)
+    assert (round(result.raw, 3), result.kappa) == (0.847, pytest.approx(0.67, abs=5e-3))
 
 
 @pytest.mark.labelled

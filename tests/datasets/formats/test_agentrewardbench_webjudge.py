@@ -48,31 +48,40 @@ def test_run_becomes_a_trajectory(recording: Recording) -> None:
         step(None, caption="**Reasoning**: Thank you page\n\n**Score**: 5", caption_score=5),
     ]
     folder = recording([row(steps)], [])
-    (found,) = load(folder)
-    assert (found.task.id, found.task.site, found.task.platform, found.task.goal) == ("shop.7", "shop", "web", "Buy tea")
-    assert found.steps[0].observation.caption == "A tea shop."
-    assert found.steps[0].observation.screenshot == str(folder.resolve() / "images" / "a.jpg")
-    assert (found.steps[0].action.kind, found.steps[0].action.value, found.steps[0].thought) == ("type", "tea", "I type")
-    assert found.final is not None
-    assert found.final.caption == "Thank you page"
-    assert (found.answer, found.steps[1].action.is_final) == ("done", True)
-    assert found.metadata == {"benchmark_task_id": "shop.improved.7", "terminated": True, "agent_cost_usd": 0.25}
+    (trajectory,) = load(folder)
+    assert (trajectory.task.id, trajectory.task.site, trajectory.task.platform, trajectory.task.goal) == (
+        "shop.7",
+        "shop",
+        "web",
+        "Buy tea",
+    )
+    assert trajectory.steps[0].observation.caption == "A tea shop."
+    assert trajectory.steps[0].observation.screenshot == str(folder.resolve() / "images" / "a.jpg")
+    assert (trajectory.steps[0].action.kind, trajectory.steps[0].action.value, trajectory.steps[0].thought) == (
+        "type",
+        "tea",
+        "I type",
+    )
+    assert trajectory.final is not None
+    assert trajectory.final.caption == "Thank you page"
+    assert (trajectory.answer, trajectory.steps[1].action.is_final) == ("done", True)
+    assert trajectory.metadata == {"benchmark_task_id": "shop.improved.7", "terminated": True, "agent_cost_usd": 0.25}
 
 
 def test_judge_thoughts_stay_out(recording: Recording) -> None:
-    (found,) = load(recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], []))
-    assert not re.search(r"secret|score|4", repr(found), re.IGNORECASE)
+    (trajectory,) = load(recording([row([step(None, caption="x\n### Score: 4", caption_score=4)])], []))
+    assert not re.search(r"secret|score|4", repr(trajectory), re.IGNORECASE)
 
 
 def test_only_last_message_ends_the_run(recording: Recording) -> None:
-    (found,) = load(recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], []))
-    assert [s.action.kind for s in found.steps] == ["message", "click"]
-    assert found.answer == "wait"
+    (trajectory,) = load(recording([row([step("send_msg_to_user('wait')"), step("click('1')"), step(None)])], []))
+    assert [s.action.kind for s in trajectory.steps] == ["message", "click"]
+    assert trajectory.answer == "wait"
 
 
 def test_run_ending_in_action_has_no_final(recording: Recording) -> None:
-    (found,) = load(recording([row([step("click('1')")])], []))
-    assert (len(found.steps), found.final) == (1, None)
+    (trajectory,) = load(recording([row([step("click('1')")])], []))
+    assert (len(trajectory.steps), trajectory.final) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +125,8 @@ def judged(text: str | None, verdict: str | None = "failure") -> dict[str, Any]:
 
 def test_reference_reply_becomes_verdict(recording: Recording) -> None:
     folder = recording([], [judged('Thoughts: Nothing was bought.\n\nStatus: "failure"')])
-    (found,) = load_reference_verdicts(folder, "j")
-    assert found == Verdict(
+    (verdict,) = load_reference_verdicts(folder, "j")
+    assert verdict == Verdict(
         id="r",
         success=False,
         score=0.0,
@@ -129,9 +138,9 @@ def test_reference_reply_becomes_verdict(recording: Recording) -> None:
 
 @pytest.mark.parametrize("end", ["Status: success", 'Status: "success"', "Status: success.\n"])
 def test_reference_status_after_sentence(recording: Recording, end: str) -> None:
-    (found,) = load_reference_verdicts(recording([], [judged(f"Thoughts: All done. {end}")]), "j")
-    assert isinstance(found, Verdict)
-    assert (found.success, found.reason) == (True, "All done.")
+    (verdict,) = load_reference_verdicts(recording([], [judged(f"Thoughts: All done. {end}")]), "j")
+    assert isinstance(verdict, Verdict)
+    assert (verdict.success, verdict.reason) == (True, "All done.")
 
 
 @pytest.mark.parametrize(
@@ -172,17 +181,17 @@ def test_folder_without_rows_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.labelled
 def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("arb_webjudge")
-    found = list(load(folder))
-    assert (len(found), len({t.task.id for t in found}), len({t.id for t in found})) == (619, 220, 619)
-    kinds = Counter(s.action.kind for t in found for s in t.steps)
+    items = list(load(folder))
+    assert (len(items), len({t.task.id for t in items}), len({t.id for t in items})) == (619, 220, 619)
+    kinds = Counter(s.action.kind for t in items for s in t.steps)
     assert kinds["other"] < 20 < kinds["answer"]
-    captions = [o.caption for t in found for o in t.observations if o.caption]
+    captions = [o.caption for t in items for o in t.observations if o.caption]
     assert not [c for c in captions if re.search(r"\n[\s#*]*score\W*\d?\W*\Z", c, re.IGNORECASE)]
-    assert sum(o.caption is None for t in found for o in t.observations) == 14
-    shots = [o.screenshot for t in found for o in t.observations if o.screenshot]
+    assert sum(o.caption is None for t in items for o in t.observations) == 14
+    shots = [o.screenshot for t in items for o in t.observations if o.screenshot]
     assert len(shots) == 641
     assert all(Path(shot).is_file() for shot in set(shots))
-    assert sum(t.final is not None and t.final.screenshot is not None for t in found) <= 167
+    assert sum(t.final is not None and t.final.screenshot is not None for t in items) <= 167
 
 
 @pytest.mark.labelled
@@ -201,11 +210,11 @@ def test_real_oracle_agreement_with_people(real: Callable[[str], Path]) -> None:
     labels = list(load_labels(real("arb_webjudge")))
     judge = EvaluatorInfo("oracle", "1")
     verdicts = [Verdict(id=label.id, success=label.success, evaluator=judge) for label in labels if label.source == "oracle"]
-    found = agreement(verdicts, labels, source="human")
-    values = {figure.name: round(figure.value, 3) for figure in found.figures}
+    result = agreement(verdicts, labels, source="human")
+    values = {figure.name: round(figure.value, 3) for figure in result.figures}
     expected = {"accuracy": 0.887, "precision": 0.854, "recall": 0.685, "F1": 0.760, "kappa": 0.687}
     assert values.items() >= expected.items()
-    assert (found.confusion.fn, found.confusion.fp, round(found.majority, 3)) == (51, 19, 0.738)
+    assert (result.confusion.fn, result.confusion.fp, round(result.majority, 3)) == (51, 19, 0.738)
 
 
 @pytest.mark.labelled
@@ -234,8 +243,8 @@ def test_real_reference_judges_figures(
 ) -> None:
     verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]
     labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
-    found = agreement(verdicts, labels, source="human")
-    values = {figure.name: round(figure.value, 3) for figure in found.figures}
-    c = found.confusion
-    assert (found.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)
+    result = agreement(verdicts, labels, source="human")
+    values = {figure.name: round(figure.value, 3) for figure in result.figures}
+    c = result.confusion
+    assert (result.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)
     assert tuple(values[name] for name in ("accuracy", "precision", "recall", "F1", "kappa")) == figures

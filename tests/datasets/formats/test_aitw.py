@@ -127,35 +127,35 @@ def test_tfrecords_become_episodes_with_points_in_x_and_y(tmp_path: Path, packin
     steps = [step("e", 0, 4, **image), step("e", 1, 4, **swipe), step("e", 2, 4, 3), step("e", 3, 4, 10)]
     path = tmp_path / "google_apps-00000-of-00001"
     path.write_bytes(packing(tfrecord(*map(example, steps))))
-    (found,) = load(path, images=tmp_path / "images")
-    assert isinstance(found, Trajectory)
-    assert (found.task.id, found.task.goal, found.task.platform, found.task.site, found.agent) == (
+    (trajectory,) = load(path, images=tmp_path / "images")
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.task.id, trajectory.task.goal, trajectory.task.platform, trajectory.task.site, trajectory.agent) == (
         "",
         "Goal of e",
         "android",
         "google_apps",
         "human",
     )
-    assert [(s.action.kind, s.action.point, s.action.end_point, s.action.value) for s in found.steps] == [
+    assert [(s.action.kind, s.action.point, s.action.end_point, s.action.value) for s in trajectory.steps] == [
         ("click", (0.25, 0.75), None, None),
         ("swipe", (0.25, 0.75), (0.25, 0.25), None),
         ("type", None, None, "tea"),
         ("stop", None, None, None),
     ]
-    assert found.steps[0].observation.text == 'TEXT "Buy" at (0.50, 0.62)\nICON_HOME "" at (0.06, 0.06)'
+    assert trajectory.steps[0].observation.text == 'TEXT "Buy" at (0.50, 0.62)\nICON_HOME "" at (0.06, 0.06)'
     from PIL import Image
 
-    with Image.open(str(found.steps[0].observation.screenshot)) as picture:
+    with Image.open(str(trajectory.steps[0].observation.screenshot)) as picture:
         assert (picture.size, picture.tobytes()) == ((4, 2), PIXELS)
-    assert found.metadata == {"device": "pixel_4"}
+    assert trajectory.metadata == {"device": "pixel_4"}
 
 
 def test_a_lift_a_little_away_is_a_tap_and_further_a_swipe(tmp_path: Path) -> None:
     lifts = [step("e", i, 2, **{"results/yx_lift": [0.75, 0.25 + away]}) for i, away in enumerate((0.03, 0.045))]
     (tmp_path / "x.json").write_text(json.dumps(lifts), encoding="utf-8")
-    (found,) = load(tmp_path / "x.json")
-    assert isinstance(found, Trajectory)
-    assert [s.action.kind for s in found.steps] == ["click", "swipe"]
+    (trajectory,) = load(tmp_path / "x.json")
+    assert isinstance(trajectory, Trajectory)
+    assert [s.action.kind for s in trajectory.steps] == ["click", "swipe"]
 
 
 def test_steps_are_records_for_matching(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_steps_are_records_for_matching(tmp_path: Path) -> None:
 def test_interleaved_and_unordered_steps_come_together(tmp_path: Path) -> None:
     rows = [step("a", 1, 2), step("b", 0, 1), step("a", 0, 2)]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    found = list(load(tmp_path))
-    assert ids(found) == ["b", "a"]
+    items = list(load(tmp_path))
+    assert ids(items) == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -198,18 +198,18 @@ def test_interleaved_and_unordered_steps_come_together(tmp_path: Path) -> None:
 def test_json_exports_of_several_shapes_say_the_same(tmp_path: Path, wrap: Any, indent: int | None) -> None:
     rows = [step("e", 0, 2, **{"image/encoded": base64.b64encode(png()).decode()}), step("e", 1, 2, 6)]
     (tmp_path / "x.json").write_text(json.dumps(wrap(rows), indent=indent), encoding="utf-8")
-    (found,) = load(tmp_path / "x.json", images=tmp_path / "images")
-    assert isinstance(found, Trajectory)
-    assert [s.action.kind for s in found.steps] == ["click", "home"]
-    assert Path(str(found.steps[0].observation.screenshot)).read_bytes() == png()
-    assert str(found.steps[0].observation.text).startswith('TEXT "Buy" at (0.50, 0.62)')
+    (trajectory,) = load(tmp_path / "x.json", images=tmp_path / "images")
+    assert isinstance(trajectory, Trajectory)
+    assert [s.action.kind for s in trajectory.steps] == ["click", "home"]
+    assert Path(str(trajectory.steps[0].observation.screenshot)).read_bytes() == png()
+    assert str(trajectory.steps[0].observation.text).startswith('TEXT "Buy" at (0.50, 0.62)')
 
 
 def test_an_episode_cut_at_its_end_says_how_long_it_was(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps([step("e", 0, 9), step("e", 1, 9)]), encoding="utf-8")
-    (found,) = load(tmp_path / "x.json")
-    assert isinstance(found, Trajectory)
-    assert (len(found.steps), found.metadata["episode_length"]) == (2, 9)
+    (trajectory,) = load(tmp_path / "x.json")
+    assert isinstance(trajectory, Trajectory)
+    assert (len(trajectory.steps), trajectory.metadata["episode_length"]) == (2, 9)
 
 
 def test_gaps_doubles_and_broken_steps_break_their_episode_only(tmp_path: Path) -> None:
@@ -228,9 +228,9 @@ def test_gaps_doubles_and_broken_steps_break_their_episode_only(tmp_path: Path) 
         step("good", 0, 1),
     ]
     (tmp_path / "x.json").write_text(json.dumps(rows), encoding="utf-8")
-    found = ids(list(load(tmp_path / "x.json")))
-    assert [item for item in found if not item.startswith("bad")] == ["late", "good"]
-    problems = " | ".join(found)
+    item_ids = ids(list(load(tmp_path / "x.json")))
+    assert [item for item in item_ids if not item.startswith("bad")] == ["late", "good"]
+    problems = " | ".join(item_ids)
     for words in (
         "episode gap: step 1 is missing",
         "episode twice: step 0 comes twice",
@@ -258,9 +258,9 @@ def test_gaps_doubles_and_broken_steps_break_their_episode_only(tmp_path: Path) 
 )
 def test_damage_costs_what_comes_after_it(tmp_path: Path, damage: Any, problem: str) -> None:
     (tmp_path / "x").write_bytes(damage(tfrecord(example(step("a", 0, 1)), example(step("b", 0, 1)))))
-    found = ids(list(load(tmp_path / "x")))
-    assert found[0] == "a"
-    assert problem in found[-1]
+    item_ids = ids(list(load(tmp_path / "x")))
+    assert item_ids[0] == "a"
+    assert problem in item_ids[-1]
 
 
 def test_a_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
@@ -268,9 +268,9 @@ def test_a_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
     data = bytearray(gzip.compress(tfrecord(*noise)))
     data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
     (tmp_path / "x").write_bytes(data)
-    found = ids(list(load(tmp_path / "x")))
-    assert found[0] == "e0"
-    assert found[-1].startswith("bad: ")
+    item_ids = ids(list(load(tmp_path / "x")))
+    assert item_ids[0] == "e0"
+    assert item_ids[-1].startswith("bad: ")
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]], ids=["mark", "mark and a little"])

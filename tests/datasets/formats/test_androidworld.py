@@ -21,34 +21,38 @@ def row(**more: Any) -> dict[str, Any]:
 
 
 def acted(recording: Recording, action: str) -> Trajectory:
-    (found,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": []}], final_ui=[])], []))
-    return found
+    (trajectory,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": []}], final_ui=[])], []))
+    return trajectory
 
 
 def test_narrative_is_caption_of_one_step(recording: Recording) -> None:
-    (found,) = load(recording([row(narrative="I opened the settings.", run_time_s=3.5)], []))
-    assert [o.caption for o in found.observations] == ["I opened the settings."]
-    assert (found.task.id, found.task.platform, found.answer) == ("WifiOn", "android", None)
-    assert found.metadata == {"evidence": "narrative", "run_time_s": 3.5}
+    (trajectory,) = load(recording([row(narrative="I opened the settings.", run_time_s=3.5)], []))
+    assert [o.caption for o in trajectory.observations] == ["I opened the settings."]
+    assert (trajectory.task.id, trajectory.task.platform, trajectory.answer) == ("WifiOn", "android", None)
+    assert trajectory.metadata == {"evidence": "narrative", "run_time_s": 3.5}
 
 
 def test_elements_become_lines_with_places(recording: Recording) -> None:
     action = 'Reason: it is off {now}\nAction: {"action_type": "click", "index": 4}'
-    (found,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []))
+    (trajectory,) = load(recording([row(steps=[{"i": 0, "action": action, "ui": [SWITCH]}], final_ui=[SWITCH, SWITCH])], []))
     line = r'Switch "Wi-Fi \"5 GHz\"" (checked) at (0.50, 0.50)'
-    assert found.steps[0].observation.text == line
-    assert found.final is not None
-    assert found.final.text == f"{line}\n{line}"
-    assert (found.steps[0].action.kind, found.steps[0].action.target, found.steps[0].action.point) == ("click", "4", None)
-    assert found.steps[0].thought == "it is off {now}"
+    assert trajectory.steps[0].observation.text == line
+    assert trajectory.final is not None
+    assert trajectory.final.text == f"{line}\n{line}"
+    assert (trajectory.steps[0].action.kind, trajectory.steps[0].action.target, trajectory.steps[0].action.point) == (
+        "click",
+        "4",
+        None,
+    )
+    assert trajectory.steps[0].thought == "it is off {now}"
 
 
 def test_boxes_beyond_screen_enlarge_it(recording: Recording) -> None:
     wide = {**SWITCH, "b": [0, 0, 2160, 2400]}
-    (found,) = load(recording([row(steps=[], final_ui=[SWITCH, wide])], []))
-    assert found.final is not None
-    assert found.final.text is not None
-    assert found.final.text.splitlines()[0].endswith("at (0.25, 0.50)")
+    (trajectory,) = load(recording([row(steps=[], final_ui=[SWITCH, wide])], []))
+    assert trajectory.final is not None
+    assert trajectory.final.text is not None
+    assert trajectory.final.text.splitlines()[0].endswith("at (0.25, 0.50)")
 
 
 @pytest.mark.parametrize(
@@ -67,17 +71,19 @@ def test_commands_become_kinds_and_values(recording: Recording, command: str, ki
 
 
 def test_answer_is_the_last_thing_said(recording: Recording) -> None:
-    found = acted(recording, 'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is on."}')
-    assert (found.steps[0].action.is_final, found.answer) == (True, "It is on.")
+    trajectory = acted(
+        recording, 'Reason: r\nAction: {"action_type": "status", "goal_status": "complete", "text": "It is on."}'
+    )
+    assert (trajectory.steps[0].action.is_final, trajectory.answer) == (True, "It is on.")
 
 
 def test_ending_without_words_no_answer(recording: Recording) -> None:
     assert acted(recording, 'Action: {"action_type": "status", "goal_status": "complete"}').answer is None
 
 
-@pytest.mark.parametrize("said", ["no idea", "Action: tap here", '{"action_type"'])
-def test_unknown_command_is_kept(recording: Recording, said: str) -> None:
-    assert acted(recording, said).steps[0].action == Action("other", said.removeprefix("Action: "))
+@pytest.mark.parametrize("text", ["no idea", "Action: tap here", '{"action_type"'])
+def test_unknown_command_is_kept(recording: Recording, text: str) -> None:
+    assert acted(recording, text).steps[0].action == Action("other", text.removeprefix("Action: "))
 
 
 def test_success_is_a_reward_of_exactly_one(recording: Recording) -> None:
@@ -92,8 +98,8 @@ def test_success_is_a_reward_of_exactly_one(recording: Recording) -> None:
 @pytest.mark.labelled
 def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("androidworld")
-    found = list(load(folder))
-    assert Counter(t.metadata["evidence"] for t in found) == {"narrative": 73, "steps": 24}
-    assert all(t.observations[-1].text for t in found if t.metadata["evidence"] == "steps")
-    assert not [s for t in found for s in t.steps if s.action.kind == "other" and t.metadata["evidence"] == "steps"]
+    items = list(load(folder))
+    assert Counter(t.metadata["evidence"] for t in items) == {"narrative": 73, "steps": 24}
+    assert all(t.observations[-1].text for t in items if t.metadata["evidence"] == "steps")
+    assert not [s for t in items for s in t.steps if s.action.kind == "other" and t.metadata["evidence"] == "steps"]
     assert Counter(label.success for label in load_labels(folder)) == {True: 67, False: 30}

@@ -47,29 +47,34 @@ def document(**more: Any) -> dict[str, Any]:
     }
 
 
-def write(path: Path, given: Any) -> Path:
+def write(path: Path, content: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(given if isinstance(given, str) else json.dumps(given), encoding="utf-8")
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     (path.parent / "images").mkdir(exist_ok=True)
     Image.new("RGB", (4, 4)).save(path.parent / "images" / "a.png")
     return path
 
 
 def one(path: Path) -> Trajectory:
-    (found,) = load(path)
-    assert isinstance(found, Trajectory), found
-    return found
+    (trajectory,) = load(path)
+    assert isinstance(trajectory, Trajectory), trajectory
+    return trajectory
 
 
 def test_document_becomes_a_trajectory(tmp_path: Path) -> None:
-    found = one(write(tmp_path / "t.json", document()))
-    assert (found.id, found.task.goal, found.agent, found.answer) == ("s1", "Buy tea", "browser (m)", "Bought.")
-    first, last = found.steps
+    trajectory = one(write(tmp_path / "t.json", document()))
+    assert (trajectory.id, trajectory.task.goal, trajectory.agent, trajectory.answer) == (
+        "s1",
+        "Buy tea",
+        "browser (m)",
+        "Bought.",
+    )
+    first, last = trajectory.steps
     assert (first.action.kind, first.action.value) == ("goto", "http://shop")
     assert first.thought == "A shop sells tea\n\nI open the shop"
     assert (last.action.kind, last.observation.text) == ("answer", "A shop")
     assert last.observation.screenshot == str(tmp_path.resolve() / "images" / "a.png")
-    assert found.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
+    assert trajectory.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
 
 
 def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
@@ -78,8 +83,8 @@ def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
 
 def test_stated_totals_go_before_sums(tmp_path: Path) -> None:
     totals = {"total_prompt_tokens": 99, "total_cost_usd": 0.0}
-    found = one(write(tmp_path / "t.json", document(final_metrics=totals)))
-    assert found.metadata == {"prompt_tokens": 99, "completion_tokens": 2, "cost_usd": 0.0}
+    trajectory = one(write(tmp_path / "t.json", document(final_metrics=totals)))
+    assert trajectory.metadata == {"prompt_tokens": 99, "completion_tokens": 2, "cost_usd": 0.0}
 
 
 def test_places_become_fractions_of_screen(tmp_path: Path) -> None:
@@ -100,12 +105,12 @@ def test_folder_passes_other_files_over(tmp_path: Path) -> None:
     write(tmp_path / "run3" / "trajectory.json", document(session_id=None, trajectory_id="own"))
     write(tmp_path / "run1" / "result.json", {"reward": 1.0})
     write(tmp_path / "run4" / "trajectory.json", document(session_id=None))
-    found = list(load(tmp_path))
-    assert [item.id for item in found] == ["s1", "s1#2", "own", "run4/trajectory"]
+    items = list(load(tmp_path))
+    assert [item.id for item in items] == ["s1", "s1#2", "own", "run4/trajectory"]
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("content", "problem"),
     [
         ('{"schema_version": "ATIF-v1.6", "agent": {"na', "truncated"),
         (document(steps=[{"step_id": 1, "source": "robot", "message": "x"}]), r"steps\[0\]\.source"),
@@ -121,8 +126,8 @@ def test_folder_passes_other_files_over(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_broken_document_named_others_read(tmp_path: Path, given: Any, problem: str) -> None:
-    write(tmp_path / "a.json", given)
+def test_broken_document_named_others_read(tmp_path: Path, content: Any, problem: str) -> None:
+    write(tmp_path / "a.json", content)
     write(tmp_path / "b.json", document())
     bad, good = load(tmp_path)
     assert isinstance(bad, BadLine)
@@ -147,7 +152,7 @@ def test_no_documents_are_an_error(tmp_path: Path) -> None:
 def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     write(tmp_path / "in" / "t.json", document())
     assert main(["convert", "atif", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert (tmp_path / "out" / "images") == Path(str(found.steps[1].observation.screenshot)).parent
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert (tmp_path / "out" / "images") == Path(str(trajectory.steps[1].observation.screenshot)).parent
     assert not (tmp_path / "out" / "labels.jsonl").exists()

@@ -30,29 +30,29 @@ def result(id: str = "t1", **more: Any) -> dict[str, Any]:
     }
 
 
-def folder(base: Path, agent: str, given: Any, shots: int = 0, id: str = "t1") -> Path:
+def folder(base: Path, agent: str, record: Any, shots: int = 0, id: str = "t1") -> Path:
     """<agent>/<id>/result.json with pictures of 200 x 100."""
     place = base / agent / id
     (place / "trajectory").mkdir(parents=True)
-    (place / "result.json").write_text(given if isinstance(given, str) else json.dumps(given))
+    (place / "result.json").write_text(record if isinstance(record, str) else json.dumps(record))
     for i in range(shots):
         Image.new("RGB", (200, 100)).save(place / "trajectory" / f"{i}_full_screenshot.png")
     return base
 
 
 def one(source: Path) -> Trajectory:
-    (found,) = load(source)
-    assert isinstance(found, Trajectory), found
-    return found
+    (trajectory,) = load(source)
+    assert isinstance(trajectory, Trajectory), trajectory
+    return trajectory
 
 
 def test_picture_linked_elsewhere_costs_run(tmp_path: Path) -> None:
     (tmp_path / "private.png").write_bytes(b"a picture of something else")
     source = folder(tmp_path / "in", "SeeAct", result(), shots=1)
     (source / "SeeAct" / "t1" / "trajectory" / "1_full.png").symlink_to(tmp_path / "private.png")
-    (found,) = load(source)
-    assert isinstance(found, BadLine)
-    assert "leaves the folder" in found.message
+    (trajectory,) = load(source)
+    assert isinstance(trajectory, BadLine)
+    assert "leaves the folder" in trajectory.message
 
 
 def test_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
@@ -66,28 +66,33 @@ def test_damaged_archive_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_folder_becomes_a_trajectory(tmp_path: Path) -> None:
-    found = one(folder(tmp_path, "SeeAct", result(), shots=3))
-    assert (found.id, found.task.id, found.task.goal, found.agent) == ("SeeAct/t1", "t1", "Buy tea", "SeeAct")
-    assert (found.task.platform, found.answer, found.metadata) == ("web", "Bought.", {})
-    assert [(s.action.kind, s.action.target, s.action.value, s.thought) for s in found.steps] == [
+    trajectory = one(folder(tmp_path, "SeeAct", result(), shots=3))
+    assert (trajectory.id, trajectory.task.id, trajectory.task.goal, trajectory.agent) == (
+        "SeeAct/t1",
+        "t1",
+        "Buy tea",
+        "SeeAct",
+    )
+    assert (trajectory.task.platform, trajectory.answer, trajectory.metadata) == ("web", "Bought.", {})
+    assert [(s.action.kind, s.action.target, s.action.value, s.thought) for s in trajectory.steps] == [
         ("click", "<button> Search", None, "I search"),
         ("type", "<input> Query", "tea", None),
     ]
-    names = [Path(str(o.screenshot)).name for o in found.observations]
+    names = [Path(str(o.screenshot)).name for o in trajectory.observations]
     assert names == ["0_full_screenshot.png", "1_full_screenshot.png", "2_full_screenshot.png"]
 
 
 def test_pictures_in_order_of_numbers(tmp_path: Path) -> None:
-    found = one(folder(tmp_path, "a", result(action_history=["Press X"] * 11), shots=12))
-    assert [int(Path(str(o.screenshot)).name.split("_")[0]) for o in found.observations] == list(range(12))
+    trajectory = one(folder(tmp_path, "a", result(action_history=["Press X"] * 11), shots=12))
+    assert [int(Path(str(o.screenshot)).name.split("_")[0]) for o in trajectory.observations] == list(range(12))
 
 
-@pytest.mark.parametrize(("shots", "seen", "metadata"), [(1, 1, {}), (2, 2, {}), (5, 3, {"screenshots_left_out": 2})])
-def test_pictures_too_few_or_too_many(tmp_path: Path, shots: int, seen: int, metadata: dict[str, int]) -> None:
-    found = one(folder(tmp_path, "a", result(), shots=shots))
-    assert (sum(o.screenshot is not None for o in found.observations), found.metadata) == (seen, metadata)
+@pytest.mark.parametrize(("shots", "pictured", "metadata"), [(1, 1, {}), (2, 2, {}), (5, 3, {"screenshots_left_out": 2})])
+def test_pictures_too_few_or_too_many(tmp_path: Path, shots: int, pictured: int, metadata: dict[str, int]) -> None:
+    trajectory = one(folder(tmp_path, "a", result(), shots=shots))
+    assert (sum(o.screenshot is not None for o in trajectory.observations), trajectory.metadata) == (pictured, metadata)
     if shots == 5:
-        assert Path(str(found.observations[-1].screenshot)).name == "4_full_screenshot.png"
+        assert Path(str(trajectory.observations[-1].screenshot)).name == "4_full_screenshot.png"
 
 
 @pytest.mark.parametrize("name", ["runs.json", "runs.jsonl", "runs.jsonl.gz"])
@@ -99,8 +104,8 @@ def test_rows_in_one_file_are_read(tmp_path: Path, name: str) -> None:
     text = json.dumps(rows) if name.endswith(".json") else "".join(json.dumps(r) + "\n" for r in rows)
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
     for source in (tmp_path, tmp_path / name):
-        found = [item for item in load(source) if isinstance(item, Trajectory)]
-        assert [(t.id, t.metadata) for t in found] == [("runs/t1", {"truncated": False}), ("runs/t2", {"truncated": True})]
+        items = [item for item in load(source) if isinstance(item, Trajectory)]
+        assert [(t.id, t.metadata) for t in items] == [("runs/t1", {"truncated": False}), ("runs/t2", {"truncated": True})]
 
 
 @pytest.mark.parametrize(
@@ -124,19 +129,19 @@ def test_rows_in_one_file_are_read(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_action_strings_are_parsed(text: str, kind: str, target: str | None, value: str | None, point: Point | None) -> None:
-    found = parse_action(text, (200.0, 100.0))
-    assert (found.kind, found.target, found.value, found.point, found.text) == (kind, target, value, point, text)
+    action = parse_action(text, (200.0, 100.0))
+    assert (action.kind, action.target, action.value, action.point, action.text) == (kind, target, value, point, text)
 
 
 def test_action_drag_has_two_places() -> None:
-    found = parse_action("Drag from (50, 50) to (100, 100)", (200.0, 100.0))
-    assert (found.point, found.end_point) == ((0.25, 0.5), (0.5, 1.0))
+    action = parse_action("Drag from (50, 50) to (100, 100)", (200.0, 100.0))
+    assert (action.point, action.end_point) == ((0.25, 0.5), (0.5, 1.0))
 
 
 def test_action_places_need_their_picture(tmp_path: Path) -> None:
-    given = result(action_history=["Click at (50, 25)", "Click at (50, 25)"])
-    found = one(folder(tmp_path, "a", given, shots=1))
-    assert [s.action.point for s in found.steps] == [(0.25, 0.25), None]
+    record = result(action_history=["Click at (50, 25)", "Click at (50, 25)"])
+    trajectory = one(folder(tmp_path, "a", record, shots=1))
+    assert [s.action.point for s in trajectory.steps] == [(0.25, 0.25), None]
 
 
 def test_labels_of_a_model_judge(tmp_path: Path) -> None:
@@ -221,19 +226,19 @@ def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     folder(tmp_path / "in", "SeeAct", result(), shots=3)
     (tmp_path / "in" / "human_label.json").write_text('[{"task_id": "t1", "SeeAct_human_label": "1"}]')
     assert main(["convert", "online-mind2web", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert all(Path(str(o.screenshot)).is_file() for o in found.observations)
-    assert [(label.id, label.success) for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [(found.id, True)]
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert all(Path(str(o.screenshot)).is_file() for o in trajectory.observations)
+    assert [(label.id, label.success) for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [(trajectory.id, True)]
 
 
 @pytest.mark.labelled
 def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     source = real("om2w")
-    found = [item for item in load(source) if isinstance(item, Trajectory)]
-    assert set(Counter(t.agent for t in found).values()) == {300}
-    kinds = Counter(s.action.kind for t in found for s in t.steps)
+    items = [item for item in load(source) if isinstance(item, Trajectory)]
+    assert set(Counter(t.agent for t in items).values()) == {300}
+    kinds = Counter(s.action.kind for t in items for s in t.steps)
     assert (sum(kinds.values()), kinds["other"]) == (6145, 14)
-    assert sum(t.metadata.get("truncated") is True for t in found) == 37
+    assert sum(t.metadata.get("truncated") is True for t in items) == 37
     labels = [label for label in load_labels(source) if isinstance(label, LabelRecord)]
     assert Counter((label.source, label.success) for label in labels) == {("llm-judge", True): 291, ("llm-judge", False): 9}

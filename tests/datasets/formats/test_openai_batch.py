@@ -39,42 +39,42 @@ def reply(id: str = "r1", *texts: str, **more: Any) -> dict[str, Any]:
 
 
 def write(path: Path, *rows: dict[str, Any] | str) -> Path:
-    path.write_text("".join((given if isinstance(given, str) else json.dumps(given)) + "\n" for given in rows))
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return path
 
 
 def test_request_and_reply_are_one_run(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "out.jsonl", reply("other", "x"), reply("r1", "Bought."))
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.id, found.task.goal, found.agent, found.answer) == ("r1", "Buy tea", "m-2026", "Bought.")
-    assert [s.action.kind for s in found.steps] == ["goto", "answer"]
-    assert found.steps[1].observation.screenshot is not None
-    assert found.error is None
-    assert found.metadata == {"finish_reason": "stop", "prompt_tokens": 9, "completion_tokens": 2}
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.id, trajectory.task.goal, trajectory.agent, trajectory.answer) == ("r1", "Buy tea", "m-2026", "Bought.")
+    assert [s.action.kind for s in trajectory.steps] == ["goto", "answer"]
+    assert trajectory.steps[1].observation.screenshot is not None
+    assert trajectory.error is None
+    assert trajectory.metadata == {"finish_reason": "stop", "prompt_tokens": 9, "completion_tokens": 2}
 
 
 def test_reply_with_tool_call_ends_in_action(tmp_path: Path) -> None:
-    given = reply("r1", "")
-    given["response"]["body"]["choices"][0]["message"]["tool_calls"] = [CALL]
+    reply_row = reply("r1", "")
+    reply_row["response"]["body"]["choices"][0]["message"]["tool_calls"] = [CALL]
     write(tmp_path / "in.jsonl", request())
-    write(tmp_path / "out.jsonl", given)
-    (found,) = load(tmp_path / "in.jsonl")
-    assert isinstance(found, Trajectory)
-    assert ([s.action.kind for s in found.steps], found.final, found.answer) == (["goto", "goto"], None, None)
+    write(tmp_path / "out.jsonl", reply_row)
+    (trajectory,) = load(tmp_path / "in.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert ([s.action.kind for s in trajectory.steps], trajectory.final, trajectory.answer) == (["goto", "goto"], None, None)
 
 
 def test_requests_of_one_goal_share_a_task(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request(), {**request(), "custom_id": "r2"})
     write(tmp_path / "out.jsonl", reply("r1", "yes", "no"), reply("r2", "well"))
-    found = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
-    assert [(t.id, t.answer) for t in found] == [("r1/0", "yes"), ("r1/1", "no"), ("r2", "well")]
-    assert {(t.task.id, t.task.goal) for t in found} == {("", "Buy tea")}
+    items = [item for item in load(tmp_path) if isinstance(item, Trajectory)]
+    assert [(t.id, t.answer) for t in items] == [("r1/0", "yes"), ("r1/1", "no"), ("r2", "well")]
+    assert {(t.task.id, t.task.goal) for t in items} == {("", "Buy tea")}
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("reply_fields", "error"),
     [
         ({"response": None, "error": {"code": "expired", "message": "too late"}}, "the request failed: too late"),
         ({"response": {"status_code": 429, "body": {"error": {"message": "slow"}}}}, "the request failed (status 429): slow"),
@@ -82,14 +82,14 @@ def test_requests_of_one_goal_share_a_task(tmp_path: Path) -> None:
         ({"custom_id": "other"}, "no reply in the batch"),
     ],
 )
-def test_failed_request_keeps_what_happened(tmp_path: Path, given: dict[str, Any], error: str) -> None:
+def test_failed_request_keeps_what_happened(tmp_path: Path, reply_fields: dict[str, Any], error: str) -> None:
     write(tmp_path / "in.jsonl", request())
-    write(tmp_path / "out.jsonl", reply("r1", "x", **given))
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.error, len(found.steps), found.answer) == (error, 1, None)
-    assert found.final is not None
-    assert found.final.screenshot is not None
+    write(tmp_path / "out.jsonl", reply("r1", "x", **reply_fields))
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.error, len(trajectory.steps), trajectory.answer) == (error, 1, None)
+    assert trajectory.final is not None
+    assert trajectory.final.screenshot is not None
 
 
 def test_good_reply_before_a_failed_one(tmp_path: Path) -> None:
@@ -97,17 +97,17 @@ def test_good_reply_before_a_failed_one(tmp_path: Path) -> None:
     write(tmp_path / "in.jsonl", request())
     write(tmp_path / "errors.jsonl", failed)
     write(tmp_path / "out.jsonl", reply("r1", "Bought."), failed)
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.error, found.answer) == (None, "Bought.")
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.error, trajectory.answer) == (None, "Bought.")
 
 
 def test_requests_without_replies_are_read(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "in.jsonl.gz", "wt") as file:
         file.write(json.dumps(request()))
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.error, found.agent, len(found.steps)) == (None, "m", 1)
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.error, trajectory.agent, len(trajectory.steps)) == (None, "m", 1)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_converted_folder_stands_alone(tmp_path: Path, capsys: pytest.CaptureFix
     write(tmp_path / "in" / "in.jsonl", request("r1"), "{")
     assert main(["convert", "openai-batch", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 3
     assert "in.jsonl:2: " in capsys.readouterr().err
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert found.final is not None
-    assert Path(str(found.final.screenshot)).is_file()
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert trajectory.final is not None
+    assert Path(str(trajectory.final.screenshot)).is_file()

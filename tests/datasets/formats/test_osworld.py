@@ -39,9 +39,9 @@ def run(base: Path, rows: list[Any], result: str | None = "1.0\n", goal: str | N
     folder = base / "results" / "m" / "os" / "ex1"
     folder.mkdir(parents=True)
     (folder / "traj.jsonl").write_text("".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows))
-    for given in rows:
-        if shots and isinstance(given, dict) and "screenshot_file" in given:
-            Image.new("RGB", (200, 100)).save(folder / given["screenshot_file"])
+    for row in rows:
+        if shots and isinstance(row, dict) and "screenshot_file" in row:
+            Image.new("RGB", (200, 100)).save(folder / row["screenshot_file"])
     if result is not None:
         (folder / "result.txt").write_text(result)
     if goal is not None:
@@ -52,34 +52,39 @@ def run(base: Path, rows: list[Any], result: str | None = "1.0\n", goal: str | N
 
 
 def one(source: Path) -> Trajectory:
-    (found,) = load(source)
-    assert isinstance(found, Trajectory), found
-    return found
+    (trajectory,) = load(source)
+    assert isinstance(trajectory, Trajectory), trajectory
+    return trajectory
 
 
 def test_first_picture_linked_away_costs_run(tmp_path: Path) -> None:
     (tmp_path / "private.png").write_bytes(b"a picture of something else")
     source = run(tmp_path, [row(1, "DONE")])
     (source / "m" / "os" / "ex1" / "initial_state.png").symlink_to(tmp_path / "private.png")
-    (found,) = load(source)
-    assert isinstance(found, BadLine)
-    assert "leaves the folder" in found.message
+    (trajectory,) = load(source)
+    assert isinstance(trajectory, BadLine)
+    assert "leaves the folder" in trajectory.message
 
 
 def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
     rows = [row(1, "pyautogui.click(50, 50)"), row(2, "DONE")]
     source = run(tmp_path, rows)
     (source / "m" / "args.json").write_text('{"model": "gpt", "api_key": "secret"}')
-    found = one(source)
-    assert (found.id, found.task.id, found.task.site, found.task.platform) == ("m/os/ex1", "ex1", "os", "desktop")
-    assert (found.task.goal, found.agent) == ("Close it", "gpt")
-    assert [(s.action.kind, s.action.point, s.thought) for s in found.steps] == [
+    trajectory = one(source)
+    assert (trajectory.id, trajectory.task.id, trajectory.task.site, trajectory.task.platform) == (
+        "m/os/ex1",
+        "ex1",
+        "os",
+        "desktop",
+    )
+    assert (trajectory.task.goal, trajectory.agent) == ("Close it", "gpt")
+    assert [(s.action.kind, s.action.point, s.thought) for s in trajectory.steps] == [
         ("click", (0.25, 0.5), "thought 1"),
         ("stop", None, "thought 2"),
     ]
     folder = (source / "m" / "os" / "ex1").resolve()
-    assert [o.screenshot for o in found.observations] == [None, str(folder / "step_1_x.png"), str(folder / "step_2_x.png")]
-    assert not [word for word in ("secret", "0.75", "1.0") if word in repr(found)]
+    assert [o.screenshot for o in trajectory.observations] == [None, str(folder / "step_1_x.png"), str(folder / "step_2_x.png")]
+    assert not [word for word in ("secret", "0.75", "1.0") if word in repr(trajectory)]
 
 
 def test_first_state_seen_where_it_was_kept(tmp_path: Path) -> None:
@@ -109,8 +114,8 @@ def test_screen_size_stated_without_pictures(tmp_path: Path) -> None:
     ],
 )
 def test_actions_may_be_objects(tmp_path: Path, action: Any, kind: str, value: str | None) -> None:
-    found = one(run(tmp_path, [row(1, action)])).steps[0].action
-    assert (found.kind, found.value) == (kind, value)
+    parsed = one(run(tmp_path, [row(1, action)])).steps[0].action
+    assert (parsed.kind, parsed.value) == (kind, value)
 
 
 def test_response_to_several_actions_once(tmp_path: Path) -> None:
@@ -119,8 +124,8 @@ def test_response_to_several_actions_once(tmp_path: Path) -> None:
 
 
 def test_error_row_is_the_runs_error(tmp_path: Path) -> None:
-    found = one(run(tmp_path, [row(1, "WAIT"), {"Error": "Time limit exceeded in os/ex1"}]))
-    assert (found.error, len(found.steps)) == ("Time limit exceeded in os/ex1", 1)
+    trajectory = one(run(tmp_path, [row(1, "WAIT"), {"Error": "Time limit exceeded in os/ex1"}]))
+    assert (trajectory.error, len(trajectory.steps)) == ("Time limit exceeded in os/ex1", 1)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +150,10 @@ def test_ungraded_no_label_spoilt_one_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "m", "m/os", "m/os/ex1"])
 def test_ids_have_domain_and_example(tmp_path: Path, below: str) -> None:
     source = run(tmp_path, [row(1, "WAIT")]) / below
-    found = one(source)
-    assert found.id == ("m/os/ex1" if not below else "os/ex1")
-    assert [label.id for label in load_labels(source)] == [found.id]
-    assert found.task.goal == "Close it"
+    trajectory = one(source)
+    assert trajectory.id == ("m/os/ex1" if not below else "os/ex1")
+    assert [label.id for label in load_labels(source)] == [trajectory.id]
+    assert trajectory.task.goal == "Close it"
 
 
 def test_instruction_may_be_in_a_row(tmp_path: Path) -> None:
@@ -169,11 +174,11 @@ def test_broken_run_named_others_read(tmp_path: Path, rows: list[Any], goal: str
     good = source / "m" / "os" / "ex2"
     good.mkdir()
     (good / "traj.jsonl").write_text(json.dumps(row(1, "WAIT", instruction="x", screenshot_file=None)))
-    bad, found = load(source)
+    bad, trajectory = load(source)
     assert isinstance(bad, BadLine)
     assert "ex1/traj.jsonl: " in bad.message
     assert problem in bad.problem
-    assert found.id == "m/os/ex2"
+    assert trajectory.id == "m/os/ex2"
 
 
 def test_row_files_are_read_as_well(recording: Recording) -> None:
@@ -182,8 +187,8 @@ def test_row_files_are_read_as_well(recording: Recording) -> None:
         {"id": "osworld/m/e", "platform": "x", "domain": "os", "agent": "m", "goal": "g", "steps": steps, "done_action": True}
     ]
     folder = recording(runs, [{"id": "osworld/m/e", "oracle_reward": None}])
-    found = one(folder)
-    assert (found.task.id, found.task.site, found.steps[0].action.point) == ("e", "os", (0.5, 0.5))
+    trajectory = one(folder)
+    assert (trajectory.task.id, trajectory.task.site, trajectory.steps[0].action.point) == ("e", "os", (0.5, 0.5))
     assert list(load_labels(folder)) == [LabelRecord(id="osworld/m/e", success=None, source="oracle")]
 
 
@@ -196,21 +201,21 @@ def test_source_without_runs_refused(tmp_path: Path) -> None:
 def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     source = run(tmp_path, [row(1, "pyautogui.click(50, 50)")])
     assert main(["convert", "osworld", str(source), "-o", str(tmp_path / "out")]) == 0
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert found.final is not None
-    assert Path(str(found.final.screenshot)).parent == tmp_path / "out" / "images"
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert trajectory.final is not None
+    assert Path(str(trajectory.final.screenshot)).parent == tmp_path / "out" / "images"
     assert [label.success for label in read_labels(tmp_path / "out" / "labels.jsonl")] == [True]
 
 
 @pytest.mark.labelled
 def test_real_recordings_read_whole(real: Callable[[str], Path]) -> None:
     folder = real("osworld_text")
-    found = [item for item in load(folder) if isinstance(item, Trajectory)]
-    assert len(found) == 450
-    kinds = Counter(s.action.kind for t in found for s in t.steps)
+    items = [item for item in load(folder) if isinstance(item, Trajectory)]
+    assert len(items) == 450
+    kinds = Counter(s.action.kind for t in items for s in t.steps)
     assert kinds["other"] < 100
-    assert all(s.action.point for t in found for s in t.steps if s.action.kind in ("click", "drag"))
+    assert all(s.action.point for t in items for s in t.steps if s.action.kind in ("click", "drag"))
     labels = [label for label in load_labels(folder) if isinstance(label, LabelRecord)]
     assert Counter((label.success, label.note is None) for label in labels) == {
         (True, True): 183,

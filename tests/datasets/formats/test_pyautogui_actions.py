@@ -58,9 +58,9 @@ SIZE = (200.0, 100.0)
     ],
 )
 def test_code_becomes_one_action(code: str, kind: str, point: Point | None, end_point: Point | None, value: str | None) -> None:
-    found = parse_pyautogui(code, SIZE)
-    assert (found.kind, found.point, found.end_point, found.value) == (kind, point, end_point, value)
-    assert found.text == code
+    action = parse_pyautogui(code, SIZE)
+    assert (action.kind, action.point, action.end_point, action.value) == (kind, point, end_point, value)
+    assert action.text == code
 
 
 def test_deep_nesting_is_no_crash() -> None:

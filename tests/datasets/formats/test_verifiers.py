@@ -70,23 +70,28 @@ def trace(**more: Any) -> dict[str, Any]:
 
 def write(path: Path, *rows: dict[str, Any] | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join((given if isinstance(given, str) else json.dumps(given)) + "\n" for given in rows))
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return path
 
 
 def test_result_becomes_a_trajectory(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text('{"env_id": "shop", "model": "m", "avg_reward": 1.0}')
-    (found,) = load(write(tmp_path / "results.jsonl", row()))
-    assert isinstance(found, Trajectory)
-    assert (found.id, found.task.id, found.task.goal, found.agent) == ("7/0", "shop/7", "How much is tea?", "m")
-    assert [(s.action.kind, s.action.value, s.thought) for s in found.steps] == [
+    (trajectory,) = load(write(tmp_path / "results.jsonl", row()))
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.id, trajectory.task.id, trajectory.task.goal, trajectory.agent) == (
+        "7/0",
+        "shop/7",
+        "How much is tea?",
+        "m",
+    )
+    assert [(s.action.kind, s.action.value, s.thought) for s in trajectory.steps] == [
         ("goto", "http://shop", "I look"),
         ("answer", "It is 3.", None),
     ]
-    assert found.steps[1].observation.text == "Tea: 3"
-    assert found.steps[1].observation.screenshot is not None
-    assert found.answer == "It is 3."
-    assert found.metadata == {"env_id": "shop", "truncated": False, "prompt_tokens": 100.0, "completion_tokens": 20.0}
+    assert trajectory.steps[1].observation.text == "Tea: 3"
+    assert trajectory.steps[1].observation.screenshot is not None
+    assert trajectory.answer == "It is 3."
+    assert trajectory.metadata == {"env_id": "shop", "truncated": False, "prompt_tokens": 100.0, "completion_tokens": 20.0}
 
 
 def test_trace_gives_its_last_branch(tmp_path: Path) -> None:
@@ -101,16 +106,16 @@ def test_trace_gives_its_last_branch(tmp_path: Path) -> None:
 def test_truth_and_score_stay_out(tmp_path: Path) -> None:
     write(tmp_path / "a" / "results.jsonl", row())
     write(tmp_path / "b" / "traces.jsonl", {"traces": [trace()]})
-    for found in load(tmp_path):
-        assert isinstance(found, Trajectory)
-        assert not [word for word in ("SECRET", "0.125", "reward", "correct") if word in repr(found)]
+    for items in load(tmp_path):
+        assert isinstance(items, Trajectory)
+        assert not [word for word in ("SECRET", "0.125", "reward", "correct") if word in repr(items)]
 
 
 def test_ids_unique_and_labels_join(tmp_path: Path) -> None:
     write(tmp_path / "a" / "results.jsonl", row(), row(example_id=8), row(prompt=5), row(reward=0.25))
     write(tmp_path / "b" / "results.jsonl", row())
-    found = list(load(tmp_path))
-    assert [item.id for item in found if isinstance(item, Trajectory)] == ["a/7/0", "a/8/0", "a/7/2", "b/7/0"]
+    items = list(load(tmp_path))
+    assert [item.id for item in items if isinstance(item, Trajectory)] == ["a/7/0", "a/8/0", "a/7/2", "b/7/0"]
     assert [label.id for label in load_labels(tmp_path)] == ["a/7/0", "a/8/0", "a/7/1", "a/7/2", "b/7/0"]
 
 
@@ -140,13 +145,13 @@ def test_rollout_break_is_its_error(tmp_path: Path) -> None:
         tmp_path / "a" / "results.jsonl", row(error={"error": "Timeout", "error_chain_str": "Timeout: 60 s"}, completion=None)
     )
     write(tmp_path / "b" / "traces.jsonl", {"traces": [trace(ok=False, errors=[{"type": "Timeout", "message": "60 s"}])]})
-    assert [found.error for found in load(tmp_path) if isinstance(found, Trajectory)] == ["Timeout: 60 s", "Timeout: 60 s"]
+    assert [items.error for items in load(tmp_path) if isinstance(items, Trajectory)] == ["Timeout: 60 s", "Timeout: 60 s"]
 
 
 def test_prompt_and_completion_as_text(tmp_path: Path) -> None:
-    (found,) = load(write(tmp_path / "results.jsonl", row(prompt="How much?", completion="3")))
-    assert isinstance(found, Trajectory)
-    assert (found.task.goal, found.answer) == ("How much?", "3")
+    (trajectory,) = load(write(tmp_path / "results.jsonl", row(prompt="How much?", completion="3")))
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.task.goal, trajectory.answer) == ("How much?", "3")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +187,7 @@ def test_no_results_are_an_error(tmp_path: Path) -> None:
 def test_converted_folder_stands_alone(tmp_path: Path) -> None:
     write(tmp_path / "in" / "results.jsonl", row(), row())
     assert main(["convert", "verifiers", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
-    found = list(read_trajectories(tmp_path / "out" / "trajectories.jsonl"))
-    assert [Path(str(t.steps[1].observation.screenshot)).is_file() for t in found if isinstance(t, Trajectory)] == [True, True]
+    items = list(read_trajectories(tmp_path / "out" / "trajectories.jsonl"))
+    assert [Path(str(t.steps[1].observation.screenshot)).is_file() for t in items if isinstance(t, Trajectory)] == [True, True]
     assert len(list((tmp_path / "out" / "images").iterdir())) == 1
     assert [label.source for label in read_labels(tmp_path / "out" / "labels.jsonl")] == ["reward", "reward"]

@@ -28,10 +28,10 @@ HEAD = (
 
 def page(text: str, action: str, raw: str = "I click. ```click [7]```", image: bytes | None = PNG) -> str:
     encoded = base64.b64encode(image).decode() if image is not None else ""
-    shown = f"<img src='data:image/png;base64,{encoded}' style='width:50vw; height:auto;'/>\n" if image is not None else ""
+    image_tag = f"<img src='data:image/png;base64,{encoded}' style='width:50vw; height:auto;'/>\n" if image is not None else ""
     return (
         "<h2>New Page</h2>\n<h3 class='url'><a href=http://shop/a>URL: http://shop/a</a></h3>\n"
-        f"<div class='state_obv'><pre>{text}</pre><div>\n{shown}"
+        f"<div class='state_obv'><pre>{text}</pre><div>\n{image_tag}"
         "<div class='prev_action' style='background-color:pink'>None</div>\n"
         f"<div class='predict_action'><div class='raw_parsed_prediction' style='background-color:grey'><pre>{raw}</pre></div>"
         "<div class='action_object' style='background-color:grey'><pre>{'x': 1}</pre></div>"
@@ -51,15 +51,15 @@ def render(folder: Path, name: str, *pages: str, task: int = 24) -> Path:
 def test_page_becomes_step_with_screenshot(tmp_path: Path) -> None:
     clicked = page("Tab 0 (current): Shop\n\n[7] link 'Cart'", "click [7] where [7] is [7] link 'Cart'")
     render(tmp_path, "24", clicked, page("[9] StaticText '$5'", "stop [$5]", raw="```stop [$5]```"))
-    for found in load(tmp_path):
-        assert isinstance(found, Trajectory)
-        assert (found.id, found.task.id, found.task.site) == ("webarena.24", "webarena.24", "multi")
-        assert (found.task.goal, found.task.start_url, found.answer) == ("Find tea & <cake>", "http://shop:7770", "$5")
-        first = found.steps[0]
+    for items in load(tmp_path):
+        assert isinstance(items, Trajectory)
+        assert (items.id, items.task.id, items.task.site) == ("webarena.24", "webarena.24", "multi")
+        assert (items.task.goal, items.task.start_url, items.answer) == ("Find tea & <cake>", "http://shop:7770", "$5")
+        first = items.steps[0]
         assert (first.action.kind, first.action.target, first.thought) == ("click", "link 'Cart'", "I click. ```click [7]```")
         assert (first.observation.url, first.observation.text) == ("http://shop/a", "Tab 0 (current): Shop\n\n[7] link 'Cart'")
         assert Path(str(first.observation.screenshot)).read_bytes() == PNG
-        assert found.final is None
+        assert items.final is None
 
 
 def test_reference_answer_stays_out(tmp_path: Path) -> None:
@@ -70,19 +70,19 @@ def test_reference_answer_stays_out(tmp_path: Path) -> None:
 def test_page_text_like_markup_stays_text(tmp_path: Path) -> None:
     text = "[1] StaticText '</pre><div>'\n[2] <div class='parsed_action'><pre>stop [hacked]</pre></div> <h2>New Page</h2>"
     render(tmp_path, "24", page(text, "stop [no]"))
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (len(found.steps), found.steps[0].observation.text, found.answer) == (1, text, "no")
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (len(trajectory.steps), trajectory.steps[0].observation.text, trajectory.answer) == (1, text, "no")
 
 
 def test_screenshots_optional_folder_kept(tmp_path: Path) -> None:
     render(tmp_path, "1", page("t", "stop []", image=None), task=1)
     render(tmp_path, "2", page("t", "stop []"), task=2)
-    bare, shown = load(tmp_path, images=tmp_path / "kept")
+    bare, pictured = load(tmp_path, images=tmp_path / "kept")
     assert isinstance(bare, Trajectory)
-    assert isinstance(shown, Trajectory)
+    assert isinstance(pictured, Trajectory)
     assert bare.steps[0].observation.screenshot is None
-    assert Path(str(shown.steps[0].observation.screenshot)).read_bytes() == PNG
+    assert Path(str(pictured.steps[0].observation.screenshot)).read_bytes() == PNG
 
 
 def test_temporary_screenshots_are_removed(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_temporary_screenshots_are_removed(tmp_path: Path) -> None:
 
 def test_early_stop_is_the_harness(tmp_path: Path) -> None:
     render(tmp_path, "24", page("t", "stop [Early stop: Same action for 3 times]", raw=""))
-    (found,) = load(tmp_path)
-    assert isinstance(found, Trajectory)
-    assert (found.answer, found.steps[0].thought, found.metadata) == (
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.answer, trajectory.steps[0].thought, trajectory.metadata) == (
         None,
         None,
         {"ended_by": "Early stop: Same action for 3 times"},
@@ -172,9 +172,9 @@ def test_command_copies_the_screenshots(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "run" / "merged_log.txt").write_text("[Result] (PASS) c/24.json\n", encoding="utf-8")
     assert main(["convert", "webarena", str(tmp_path / "run"), "-o", str(tmp_path / "out")]) == 3
     assert "render_3.html: no step was recorded" in capsys.readouterr().err
-    (found,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
-    assert isinstance(found, Trajectory)
-    assert [Path(str(o.screenshot)).read_bytes() for o in found.observations] == [PNG, PNG]
+    (trajectory,) = read_trajectories(tmp_path / "out" / "trajectories.jsonl")
+    assert isinstance(trajectory, Trajectory)
+    assert [Path(str(o.screenshot)).read_bytes() for o in trajectory.observations] == [PNG, PNG]
 
 
 def test_folder_without_pages_is_an_error(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ def read(folder: Path, *messages: dict[str, Any], goal: str | None = None) -> Co
         return conversation(msgspec.convert(messages, list[ChatMessage]), RecordImages(store), goal=goal)
 
 
-def calls(*given: tuple[str, str, str], **more: Any) -> dict[str, Any]:
-    made = [{"id": id, "type": "function", "function": {"name": name, "arguments": arguments}} for id, name, arguments in given]
+def calls(*triples: tuple[str, str, str], **more: Any) -> dict[str, Any]:
+    made = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}} for id, name, arguments in triples
+    ]
     return {"role": "assistant", "tool_calls": made, **more}
 
 
@@ -31,7 +33,7 @@ def result(id: str, content: Any) -> dict[str, Any]:
 
 
 def test_calls_are_actions_results_are_seen(tmp_path: Path) -> None:
-    found = read(
+    chat = read(
         tmp_path,
         {"role": "system", "content": "You are an agent"},
         {"role": "user", "content": [{"type": "text", "text": "Buy tea"}, {"type": "image_url", "image_url": {"url": PIXEL}}]},
@@ -41,56 +43,54 @@ def test_calls_are_actions_results_are_seen(tmp_path: Path) -> None:
         result("b", "Thank you"),
         {"role": "assistant", "content": "Bought."},
     )
-    assert found.goal == "Buy tea"
-    assert [(s.action.kind, s.observation.text, s.thought) for s in found.steps] == [
+    assert chat.goal == "Buy tea"
+    assert [(s.action.kind, s.observation.text, s.thought) for s in chat.steps] == [
         ("goto", None, "I go there"),
         ("click", "A shop", "Found it"),
         ("answer", "Thank you", None),
     ]
-    assert [s.observation.screenshot is not None for s in found.steps] == [True, True, False]
-    assert (found.answer, found.final) == ("Bought.", None)
+    assert [s.observation.screenshot is not None for s in chat.steps] == [True, True, False]
+    assert (chat.answer, chat.final) == ("Bought.", None)
 
 
 def test_ending_in_result_has_final_state(tmp_path: Path) -> None:
-    found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", "Done"))
-    assert found.final is not None
-    assert (found.final.text, found.answer, len(found.steps)) == ("Done", None, 1)
+    chat = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", "Done"))
+    assert chat.final is not None
+    assert (chat.final.text, chat.answer, len(chat.steps)) == ("Done", None, 1)
 
 
 def test_results_stand_behind_their_own_call(tmp_path: Path) -> None:
-    found = read(tmp_path, GOAL, calls(("a", "f", "{}"), ("b", "g", "{}"), content="both"), result("b", "B"), result("a", "A"))
-    assert [(s.action.text, s.observation.text, s.thought) for s in found.steps] == [("f()", None, "both"), ("g()", "A", None)]
-    assert found.final is not None
-    assert found.final.text == "B"
+    chat = read(tmp_path, GOAL, calls(("a", "f", "{}"), ("b", "g", "{}"), content="both"), result("b", "B"), result("a", "A"))
+    assert [(s.action.text, s.observation.text, s.thought) for s in chat.steps] == [("f()", None, "both"), ("g()", "A", None)]
+    assert chat.final is not None
+    assert chat.final.text == "B"
 
 
 def test_speaking_environment_is_observed(tmp_path: Path) -> None:
-    found = read(
+    chat = read(
         tmp_path,
         GOAL,
         {"role": "assistant", "content": "look"},
         {"role": "user", "content": "A shop"},
         {"role": "assistant", "content": "bought"},
     )
-    assert [(s.action.kind, s.action.value, s.observation.text) for s in found.steps] == [
+    assert [(s.action.kind, s.action.value, s.observation.text) for s in chat.steps] == [
         ("message", "look", None),
         ("answer", "bought", "A shop"),
     ]
-    assert found.goal == "Buy tea"
+    assert chat.goal == "Buy tea"
 
 
 def test_only_last_action_ends_the_run(tmp_path: Path) -> None:
-    found = read(
-        tmp_path, GOAL, calls(("a", "done", '{"text": "1"}')), result("a", "no"), calls(("b", "done", '{"text": "2"}'))
-    )
-    assert [s.action.kind for s in found.steps] == ["message", "stop"]
-    assert found.answer == "2"
+    chat = read(tmp_path, GOAL, calls(("a", "done", '{"text": "1"}')), result("a", "no"), calls(("b", "done", '{"text": "2"}')))
+    assert [s.action.kind for s in chat.steps] == ["message", "stop"]
+    assert chat.answer == "2"
 
 
 def test_call_as_json_or_without_function(tmp_path: Path) -> None:
     text = '{"id": "a", "name": "click", "arguments": "{\\"index\\": 3}"}'
-    found = read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [text, {"name": "wait", "arguments": {"s": 1}}]})
-    assert [(s.action.kind, s.action.target, s.action.text) for s in found.steps] == [
+    chat = read(tmp_path, GOAL, {"role": "assistant", "tool_calls": [text, {"name": "wait", "arguments": {"s": 1}}]})
+    assert [(s.action.kind, s.action.target, s.action.text) for s in chat.steps] == [
         ("click", "3", "click(index=3)"),
         ("wait", None, "wait(s=1)"),
     ]
@@ -98,9 +98,9 @@ def test_call_as_json_or_without_function(tmp_path: Path) -> None:
 
 def test_network_picture_is_not_fetched(tmp_path: Path) -> None:
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
-    found = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", [part]))
-    assert found.final is not None
-    assert (found.final.text, found.final.screenshot) == ("[picture at https://example.com/a.png]", None)
+    chat = read(tmp_path, GOAL, calls(("a", "click", "{}")), result("a", [part]))
+    assert chat.final is not None
+    assert (chat.final.text, chat.final.screenshot) == ("[picture at https://example.com/a.png]", None)
 
 
 def test_goal_of_task_when_no_user_speaks(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_pictures_go_with_the_next_record() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("url_text", "problem"),
     [
         (url(b"<svg onload='x'/>", "image/svg+xml"), "no PNG, JPEG"),
         ("data:image/png;base64,@@@", "damaged"),
@@ -58,9 +58,9 @@ def test_pictures_go_with_the_next_record() -> None:
         ("shot.png", "neither a data URL nor an address"),
     ],
 )
-def test_other_data_is_refused(tmp_path: Path, given: str, problem: str) -> None:
+def test_other_data_is_refused(tmp_path: Path, url_text: str, problem: str) -> None:
     with image_store(tmp_path) as store, pytest.raises(InputError, match=problem):
-        RecordImages(store).file(given)
+        RecordImages(store).file(url_text)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,8 +25,8 @@ class Row:
 
 def test_endless_brackets_cost_their_row(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text(f'{{"id": "a"}}\n{{"x": {DEEP}, "id": "b"}}\n{{"id": "c"}}\n', encoding="utf-8")
-    found = list(read_rows(tmp_path / "r.jsonl", Row, lambda row: [row.id]))
-    assert [item.place.rpartition(":")[2] if isinstance(item, BadLine) else item for item in found] == ["a", "2", "c"]
+    items = list(read_rows(tmp_path / "r.jsonl", Row, lambda row: [row.id]))
+    assert [item.place.rpartition(":")[2] if isinstance(item, BadLine) else item for item in items] == ["a", "2", "c"]
 
 
 def test_cut_archive_keeps_rows_before_cut(tmp_path: Path) -> None:

@@ -48,8 +48,8 @@ def test_arguments_become_action_parts(name: str, arguments: dict[str, object] |
 
 
 def test_action_argument_names_the_kind() -> None:
-    found = tool_action("computer", {"action": "left_click", "coordinate": [50, 20]}, (100, 200))
-    assert (found.kind, found.point) == ("click", (0.5, 0.1))
+    action = tool_action("computer", {"action": "left_click", "coordinate": [50, 20]}, (100, 200))
+    assert (action.kind, action.point) == ("click", (0.5, 0.1))
 
 
 def test_places_need_a_screen() -> None:
@@ -68,13 +68,13 @@ def test_places_need_a_screen() -> None:
     ],
 )
 def test_drag_has_a_start_and_an_end(arguments: dict[str, object]) -> None:
-    found = tool_action("drag", arguments, (100, 200))
-    assert (found.point, found.end_point) == ((0.1, 0.1), (0.5, 0.5))
+    action = tool_action("drag", arguments, (100, 200))
+    assert (action.point, action.end_point) == ((0.1, 0.1), (0.5, 0.5))
 
 
 def test_drag_with_one_place_has_none() -> None:
-    found = tool_action("left_click_drag", {"coordinate": [50, 100]}, (100, 200))
-    assert (found.point, found.end_point) == (None, None)
+    action = tool_action("left_click_drag", {"coordinate": [50, 100]}, (100, 200))
+    assert (action.point, action.end_point) == (None, None)
 
 
 def test_screen_size_as_a_tool_states() -> None:

@@ -88,15 +88,15 @@ def test_bins_of_equal_width_include_one() -> None:
 
 def test_isotonic_worked_example() -> None:
     # 1, 0 pool to 1/2; 0, 1, 1, 0 pool step by step: 1/2 then 0 -> 1/3; then 1, 1 then 0 -> 2/3.
-    found = fit_isotonic([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [True, False, False, True, True, False])
-    assert found.scores == (0.1, 0.3, 0.4, 0.6)
-    assert found.values == pytest.approx((1 / 3, 1 / 3, 2 / 3, 2 / 3))
-    assert [found(score) for score in (0.0, 0.2, 0.35, 0.9)] == pytest.approx([1 / 3, 1 / 3, 1 / 2, 2 / 3])
+    fit = fit_isotonic([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [True, False, False, True, True, False])
+    assert fit.scores == (0.1, 0.3, 0.4, 0.6)
+    assert fit.values == pytest.approx((1 / 3, 1 / 3, 2 / 3, 2 / 3))
+    assert [fit(score) for score in (0.0, 0.2, 0.35, 0.9)] == pytest.approx([1 / 3, 1 / 3, 1 / 2, 2 / 3])
 
 
 def test_isotonic_equal_scores_one_point() -> None:
-    found = fit_isotonic([0.5, 0.5, 0.5, 0.9], [True, False, False, True])
-    assert (found.scores, found.values) == ((0.5, 0.9), (pytest.approx(1 / 3), 1.0))
+    fit = fit_isotonic([0.5, 0.5, 0.5, 0.9], [True, False, False, True])
+    assert (fit.scores, fit.values) == ((0.5, 0.9), (pytest.approx(1 / 3), 1.0))
 
 
 @given(LABELLED)
@@ -111,8 +111,8 @@ def test_isotonic_matches_scikit_learn(rows: list[tuple[float, bool]]) -> None:
 
 @given(LABELLED, st.sampled_from(["isotonic", "platt"]))
 def test_map_rises_within_zero_and_one(rows: list[tuple[float, bool]], method: Method) -> None:
-    found = fit_map(method, [score for score, _ in rows], [truth for _, truth in rows])
-    values = [found(i / 50) for i in range(51)]
+    fit = fit_map(method, [score for score, _ in rows], [truth for _, truth in rows])
+    values = [fit(i / 50) for i in range(51)]
     assert all(0 <= value <= 1 for value in values)
     assert all(low <= high + 1e-12 for low, high in pairwise(values))
 
@@ -163,9 +163,9 @@ def test_threshold_for_precision_is_lowest() -> None:
 
 
 def test_threshold_figures_are_counts() -> None:
-    found = operating([0.9, 0.5, 0.5, 0.1], [True, False, True, True], 0.5)
-    assert (found.called, found.right) == (3, 2)
-    assert (found.precision, found.recall) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    point = operating([0.9, 0.5, 0.5, 0.1], [True, False, True, True], 0.5)
+    assert (point.called, point.right) == (3, 2)
+    assert (point.precision, point.recall) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert operating([0.1], [False], 0.5).precision is None
 
 
@@ -186,11 +186,11 @@ def test_distorted_scores_are_put_right(method: Method) -> None:
 
 
 def test_target_precision_is_reached() -> None:
-    found = calibrated("platt", Goal(precision=0.7))
-    assert found.chosen.bound >= 0.7
-    assert found.chosen.recall is not None and found.chosen.recall > 0.2
-    assert 0 < found.tried.called < 200
-    assert "0.7" in found.calibration.rule
+    result = calibrated("platt", Goal(precision=0.7))
+    assert result.chosen.bound >= 0.7
+    assert result.chosen.recall is not None and result.chosen.recall > 0.2
+    assert 0 < result.tried.called < 200
+    assert "0.7" in result.calibration.rule
 
 
 def test_unreachable_precision_names_best() -> None:
@@ -199,10 +199,10 @@ def test_unreachable_precision_names_best() -> None:
 
 
 def test_cost_threshold_beats_constant() -> None:
-    found = calibrated("platt", Goal(costs=(1, 3)))
-    assert found.calibration.threshold == 0.25
-    assert found.cost is not None and found.constant_cost is not None
-    assert found.cost < found.constant_cost
+    result = calibrated("platt", Goal(costs=(1, 3)))
+    assert result.calibration.threshold == 0.25
+    assert result.cost is not None and result.constant_cost is not None
+    assert result.cost < result.constant_cost
 
 
 def test_too_few_labels_are_an_error() -> None:

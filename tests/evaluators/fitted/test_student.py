@@ -96,8 +96,8 @@ def test_claims_do_not_move_the_score(kind: str, words: str, number: int) -> Non
     steps = (message, *run.steps[:-1], last)
     before = replace(run, steps=(message, *run.steps))
     changed = (replace(step, thought=words) for step in steps[1:])
-    said = replace(message, thought=words, action=replace(message.action, text=words, value=words, target=words))
-    after = replace(run, steps=(said, *changed), answer=words)
+    claim = replace(message, thought=words, action=replace(message.action, text=words, value=words, target=words))
+    after = replace(run, steps=(claim, *changed), answer=words)
     student = judge(kind, evidence_only=True)
     assert asyncio.run(student(before)).score == asyncio.run(student(after)).score
     assert asyncio.run(student(before)).reason == asyncio.run(student(after)).reason
@@ -113,10 +113,10 @@ def test_evidence_only_ignores_added_words(words: list[str], number: int) -> Non
     run = RUNS[number]
     goal = set(re.findall(r"\w+", run.task.goal.lower()))
     added = " ".join(word for word in words if goal.isdisjoint(re.findall(r"\w+", word.lower())))
-    seen = run.final.caption if run.final and run.final.caption else ""
+    caption = run.final.caption if run.final and run.final.caption else ""
     student = judge(evidence_only=True)
     before = asyncio.run(student(run)).score
-    after = asyncio.run(student(replace(run, final=Observation(caption=f"{seen} {added}")))).score
+    after = asyncio.run(student(replace(run, final=Observation(caption=f"{caption} {added}")))).score
     assert before is not None and after is not None
     assert after <= before
 
@@ -178,12 +178,12 @@ async def test_sparse_runs_can_be_judged() -> None:
 
 
 async def test_reason_names_words_and_new_site() -> None:
-    known = await judge()(made(3, False))
-    assert "words of the state" in known.reason
-    assert "fitted without" not in known.reason
+    verdict = await judge()(made(3, False))
+    assert "words of the state" in verdict.reason
+    assert "fitted without" not in verdict.reason
     abroad = await judge()(made(3, False, site="bank"))
     assert "fitted without runs of bank" in abroad.reason
-    assert (abroad.score, judge().knows(None)) == (known.score, True)
+    assert (abroad.score, judge().knows(None)) == (verdict.score, True)
 
 
 def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
@@ -234,8 +234,8 @@ def test_card_counts_data_and_both_sites() -> None:
 def test_unusable_runs_are_counted() -> None:
     gold = {**GOLD, RUNS[0].id: None}
     runs = [*RUNS, replace(RUNS[1], id="unlabelled"), replace(RUNS[2], steps=())]
-    found, left_out = examples(runs, gold, "prior", False)
-    assert (len(found), left_out) == (39, 3)
+    usable, left_out = examples(runs, gold, "prior", False)
+    assert (len(usable), left_out) == (39, 3)
 
 
 def test_rare_words_are_not_learnt() -> None:
@@ -247,8 +247,8 @@ def test_rare_words_are_not_learnt() -> None:
 def test_meaningless_labels_show_in_figures() -> None:
     coin = random.Random(5)
     gold: dict[str, bool | None] = {run.id: coin.random() < 0.5 for run in RUNS}
-    found, _ = examples(RUNS, gold, "student", False)
-    figures = held_out([run.success for run in found], cross_validated(found, 0))
+    usable, _ = examples(RUNS, gold, "student", False)
+    figures = held_out([run.success for run in usable], cross_validated(usable, 0))
     assert figures.auc is not None and 0.2 < figures.auc < 0.7
     assert figures.accuracy is not None and figures.accuracy < 0.7
 
@@ -314,9 +314,9 @@ def test_recorded_runs_reach_the_bars(
     recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
 ) -> None:
     runs, gold = recorded()
-    found, left_out = examples(runs, gold, kind, False)
-    assert (len(found), left_out) == (619, 0)
-    figures = [held_out([run.success for run in found], cross_validated(found, seed)) for seed in range(3)]
+    usable, left_out = examples(runs, gold, kind, False)
+    assert (len(usable), left_out) == (619, 0)
+    figures = [held_out([run.success for run in usable], cross_validated(usable, seed)) for seed in range(3)]
     # Every division into folds, not the luckiest.
     assert min(f.auc or 0.0 for f in figures) >= least_auc
     assert min(f.accuracy or 0.0 for f in figures) >= least_accuracy

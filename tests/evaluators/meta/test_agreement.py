@@ -34,16 +34,16 @@ def by_name(figures: Iterable[Figure]) -> dict[str, Figure]:
     return {figure.name: figure for figure in figures}
 
 
-def values(found: Agreement) -> dict[str, float]:
-    return {figure.name: round(figure.value, 4) for figure in found.figures}
+def values(result: Agreement) -> dict[str, float]:
+    return {figure.name: round(figure.value, 4) for figure in result.figures}
 
 
 def test_figures_of_the_worked_example() -> None:
-    found = table(60, 70, 650, 32)
+    result = table(60, 70, 650, 32)
     expected = {"accuracy": 0.8744, "precision": 0.4615, "recall": 0.6522, "F1": 0.5405, "specificity": 0.9028, "NPV": 0.9531}
-    assert values(found).items() >= expected.items()
-    assert values(found)["balanced accuracy"] == 0.7775  # (60/92 + 650/720) / 2
-    assert found.judged == 812
+    assert values(result).items() >= expected.items()
+    assert values(result)["balanced accuracy"] == 0.7775  # (60/92 + 650/720) / 2
+    assert result.judged == 812
 
 
 def test_kappa_is_beyond_chance() -> None:
@@ -52,11 +52,11 @@ def test_kappa_is_beyond_chance() -> None:
 
 
 def test_always_failure_has_precision_zero() -> None:
-    found = table(0, 0, 70, 30)
-    figures = by_name(found.figures)
+    result = table(0, 0, 70, 30)
+    figures = by_name(result.figures)
     assert (figures["precision"].value, figures["precision"].undefined) == (0.0, True)
     assert (figures["recall"].value, figures["F1"].value, figures["kappa"].value) == (0.0, 0.0, 0.0)
-    assert (figures["accuracy"].value, found.majority, found.majority_answer) == (0.7, 0.7, False)
+    assert (figures["accuracy"].value, result.majority, result.majority_answer) == (0.7, 0.7, False)
 
 
 def test_one_kind_of_labels_leaves_undefined() -> None:
@@ -67,32 +67,32 @@ def test_one_kind_of_labels_leaves_undefined() -> None:
 
 def test_unscored_lower_one_accuracy_only() -> None:
     verdicts = [verdict("a", True), verdict("b", False), verdict("c", None, "parse"), verdict("d", None, "timeout")]
-    found = agreement(verdicts, [LabelRecord(id=i, success=i == "a") for i in "abcd"])
-    assert (found.judged, dict(found.unscored)) == (2, {"parse": 1, "timeout": 1})
-    assert (values(found)["accuracy"], values(found)["accuracy, unscored as wrong"]) == (1.0, 0.5)
+    result = agreement(verdicts, [LabelRecord(id=i, success=i == "a") for i in "abcd"])
+    assert (result.judged, dict(result.unscored)) == (2, {"parse": 1, "timeout": 1})
+    assert (values(result)["accuracy"], values(result)["accuracy, unscored as wrong"]) == (1.0, 0.5)
 
 
 def test_nothing_judged_is_still_an_answer() -> None:
-    found = agreement([verdict("a", None, "refusal")], [LabelRecord(id="a", success=True)])
-    assert (found.judged, values(found)["accuracy"], found.majority) == (0, 0.0, 0.0)
-    assert by_name(found.figures)["accuracy"].undefined
+    result = agreement([verdict("a", None, "refusal")], [LabelRecord(id="a", success=True)])
+    assert (result.judged, values(result)["accuracy"], result.majority) == (0, 0.0, 0.0)
+    assert by_name(result.figures)["accuracy"].undefined
 
 
 def test_unmatched_records_are_counted() -> None:
     labels = [LabelRecord(id="b", success=True), LabelRecord(id="c", success=None), LabelRecord(id="x", success=True)]
-    found = agreement([verdict(i, True) for i in "abc"], labels)
-    assert (found.judged, found.verdicts_without_label, found.labels_without_verdict, found.undecided) == (1, 1, 1, 1)
+    result = agreement([verdict(i, True) for i in "abc"], labels)
+    assert (result.judged, result.verdicts_without_label, result.labels_without_verdict, result.undecided) == (1, 1, 1, 1)
 
 
 def test_first_decided_annotator_counts() -> None:
     opinions = [None, False, True]
-    labels = [LabelRecord(id="a", success=said, annotator=str(i)) for i, said in enumerate(opinions)]
+    labels = [LabelRecord(id="a", success=opinion, annotator=str(i)) for i, opinion in enumerate(opinions)]
     assert agreement([verdict("a", False)], labels).confusion.tn == 1
 
 
 def test_last_verdict_of_an_id_counts() -> None:
-    found = agreement([verdict("a", None, "timeout"), verdict("a", True)], [LabelRecord(id="a", success=True)])
-    assert (found.judged, found.confusion.tp, found.unscored) == (1, 1, {})
+    result = agreement([verdict("a", None, "timeout"), verdict("a", True)], [LabelRecord(id="a", success=True)])
+    assert (result.judged, result.confusion.tp, result.unscored) == (1, 1, {})
 
 
 def test_label_sources_are_never_mixed() -> None:

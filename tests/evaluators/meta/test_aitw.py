@@ -100,7 +100,7 @@ def test_named_swipe_has_an_axis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "touch", "lift"),
+    ("action", "touch", "lift"),
     [
         (swipe(0.9, 0.4, 0.3, 0.5), (0.5, 0.8), (0.5, 0.2)),
         (DOWN, (0.5, 0.2), (0.5, 0.8)),
@@ -108,10 +108,10 @@ def test_named_swipe_has_an_axis() -> None:
         (swipe(0.5, 0.3, 0.55, 0.9), (0.2, 0.5), (0.8, 0.5)),
     ],
 )
-def test_normalised_swipe_is_canonical(given: Action, touch: tuple[float, float], lift: tuple[float, float]) -> None:
-    found = normalised_swipe(given)
-    assert (found.point, found.end_point) == (touch, lift)
-    assert match(given, found)
+def test_normalised_swipe_is_canonical(action: Action, touch: tuple[float, float], lift: tuple[float, float]) -> None:
+    canonical = normalised_swipe(action)
+    assert (canonical.point, canonical.end_point) == (touch, lift)
+    assert match(action, canonical)
 
 
 def test_other_actions_are_not_normalised() -> None:
@@ -130,15 +130,15 @@ def test_scores_of_two_episodes_by_hand() -> None:
         [Prediction(Action("stop"), Action("stop"))],
         [Prediction(GOLD, None), Prediction(GOLD, Action("stop"))],
     ]
-    found = scores(episodes)
-    assert (found.episodes, found.steps) == (3, 7)
-    assert found.action == pytest.approx(4 / 7)
-    assert found.type == pytest.approx(5 / 7)
-    assert (found.text, found.tap, found.swipe) == (0.5, pytest.approx(1 / 3), 0.0)
-    assert found.partial == pytest.approx((3 / 4 + 1 + 0) / 3)
-    assert found.complete == pytest.approx(1 / 3)
+    result = scores(episodes)
+    assert (result.episodes, result.steps) == (3, 7)
+    assert result.action == pytest.approx(4 / 7)
+    assert result.type == pytest.approx(5 / 7)
+    assert (result.text, result.tap, result.swipe) == (0.5, pytest.approx(1 / 3), 0.0)
+    assert result.partial == pytest.approx((3 / 4 + 1 + 0) / 3)
+    assert result.complete == pytest.approx(1 / 3)
 
 
 def test_scores_of_nothing_are_undefined() -> None:
-    found = scores([[]])
-    assert (found.episodes, found.steps, found.action, found.partial, found.text) == (0, 0, None, None, None)
+    result = scores([[]])
+    assert (result.episodes, result.steps, result.action, result.partial, result.text) == (0, 0, None, None, None)

@@ -49,24 +49,24 @@ def test_pairs_within_trajectory_and_source() -> None:
         label("4", True, "A"), label("4", False, "A"),
         label("1", False, "checker", source="oracle"),
     ]  # fmt: skip
-    found = annotator_agreement(labels, "human")
-    assert found is not None
-    assert (found.trajectories, found.annotators, found.pairs, found.three_or_more) == (2, 3, 4, 1)
-    assert (found.raw, found.exact) == (0.5, 0.0)
+    result = annotator_agreement(labels, "human")
+    assert result is not None
+    assert (result.trajectories, result.annotators, result.pairs, result.three_or_more) == (2, 3, 4, 1)
+    assert (result.raw, result.exact) == (0.5, 0.0)
 
 
 def test_nameless_labels_are_other_people() -> None:
-    found = annotator_agreement([label("1", True, None), label("1", False, None)])
-    assert found is not None
-    assert (found.annotators, found.raw) == (2, 0.0)
+    result = annotator_agreement([label("1", True, None), label("1", False, None)])
+    assert result is not None
+    assert (result.annotators, result.raw) == (2, 0.0)
 
 
 def test_line_order_does_not_matter() -> None:
     labels = [label(str(i), i % 2 == 0, "B") for i in range(9)] + [label(str(i), i % 3 == 0, "A") for i in range(9)]
-    found, turned = annotator_agreement(labels), annotator_agreement(labels[::-1])
-    assert found is not None
+    result, turned = annotator_agreement(labels), annotator_agreement(labels[::-1])
+    assert result is not None
     assert turned is not None
-    assert (found.kappa, found.raw) == (turned.kappa, turned.raw)
+    assert (result.kappa, result.raw) == (turned.kappa, turned.raw)
 
 
 def test_single_labels_have_no_agreement() -> None:
@@ -77,10 +77,10 @@ def test_intervals_hold_the_figures() -> None:
     labels = [label(str(i), i % 2 == 0, "A") for i in range(60)] + [
         label(str(i), i % 2 == 0 or i % 5 == 0, "B") for i in range(60)
     ]
-    found = annotator_agreement(labels)
-    assert found is not None
-    assert found.raw_interval is not None
-    assert found.kappa_interval is not None
-    assert found.kappa is not None
-    assert found.raw_interval[0] < found.raw < found.raw_interval[1]
-    assert found.kappa_interval[0] < found.kappa < found.kappa_interval[1]
+    result = annotator_agreement(labels)
+    assert result is not None
+    assert result.raw_interval is not None
+    assert result.kappa_interval is not None
+    assert result.kappa is not None
+    assert result.raw_interval[0] < result.raw < result.raw_interval[1]
+    assert result.kappa_interval[0] < result.kappa < result.kappa_interval[1]

@@ -45,10 +45,10 @@ def test_two_tests_meet_where_they_change() -> None:
 
 
 def test_only_what_both_judged_is_compared() -> None:
-    found = compare(judged("a", "1110-1"), judged("b", "10-011"))
-    assert (found.both, found.only_first, found.only_second) == (4, 1, 1)
-    assert (found.both_right, found.first_right, found.second_right, found.both_wrong) == (2, 1, 0, 1)
-    assert (found.difference, found.other.name) == (0.25, "b")
+    comparison = compare(judged("a", "1110-1"), judged("b", "10-011"))
+    assert (comparison.both, comparison.only_first, comparison.only_second) == (4, 1, 1)
+    assert (comparison.both_right, comparison.first_right, comparison.second_right, comparison.both_wrong) == (2, 1, 0, 1)
+    assert (comparison.difference, comparison.other.name) == (0.25, "b")
 
 
 def test_interval_widens_with_clusters() -> None:
@@ -65,8 +65,8 @@ def test_interval_widens_with_clusters() -> None:
 
 
 def test_equal_judges_differ_by_nothing() -> None:
-    found = compare(judged("a", "1101"), judged("b", "1101"))
-    assert (found.difference, found.interval, found.p) == (0.0, None, 1.0)
+    comparison = compare(judged("a", "1101"), judged("b", "1101"))
+    assert (comparison.difference, comparison.interval, comparison.p) == (0.0, None, 1.0)
 
 
 def test_disjoint_judges_are_refused() -> None:

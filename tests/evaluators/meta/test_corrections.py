@@ -27,25 +27,25 @@ def test_fourteen_tasks_become_failures() -> None:
 
 @pytest.mark.parametrize("task", ["24", "webarena.24", "webarena/24", "WebArena_24"])
 def test_task_known_with_its_benchmark(task: str) -> None:
-    found = correct([oracle("run", True)], WEBARENA, {"run": task})
-    assert (found.labels[0].success, found.changed) == (False, ("run",))
-    assert "corrected" in str(found.labels[0].note)
+    corrected = correct([oracle("run", True)], WEBARENA, {"run": task})
+    assert (corrected.labels[0].success, corrected.changed) == (False, ("run",))
+    assert "corrected" in str(corrected.labels[0].note)
 
 
 @pytest.mark.parametrize("task", ["240", "124", "visualwebarena.24", "workarena/24", "24.1", ""])
 def test_other_tasks_keep_their_labels(task: str) -> None:
-    found = correct([oracle("run", True)], WEBARENA, {"run": task})
-    assert (found.labels, found.matched) == ((oracle("run", True),), ())
+    corrected = correct([oracle("run", True)], WEBARENA, {"run": task})
+    assert (corrected.labels, corrected.matched) == ((oracle("run", True),), ())
 
 
 def test_label_id_can_be_the_task() -> None:
-    found = correct([oracle("24", True), oracle("25", True)], WEBARENA)
-    assert [label.success for label in found.labels] == [False, True]
+    corrected = correct([oracle("24", True), oracle("25", True)], WEBARENA)
+    assert [label.success for label in corrected.labels] == [False, True]
 
 
 def test_matched_and_changed_are_apart() -> None:
-    found = correct([oracle("24", False), oracle("201", True)], WEBARENA)
-    assert (found.matched, found.changed) == (("24", "201"), ("201",))
+    corrected = correct([oracle("24", False), oracle("201", True)], WEBARENA)
+    assert (corrected.matched, corrected.changed) == (("24", "201"), ("201",))
 
 
 def test_labels_of_people_stay() -> None:
@@ -60,8 +60,8 @@ def test_own_table_works_like_shipped(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     labels = [oracle("shop.7", None), LabelRecord(id="7", success=False)]
-    found = correct(labels, load_corrections(str(path)))
-    assert [label.success for label in found.labels] == [True, True]
+    corrected = correct(labels, load_corrections(str(path)))
+    assert [label.success for label in corrected.labels] == [True, True]
 
 
 @pytest.mark.parametrize("text", ["benchmark = 3", "not toml", 'benchmark = "x"\nmade_for = "y"\n[[correction]]\ntask = "7"\n'])

@@ -80,22 +80,22 @@ def test_auc_interval_covers_95_of_100() -> None:
         truths = generator.random(80) < 0.5
         # Uniform on [0, 1] against the larger of two such: the AUC is 2/3.
         scores = np.where(truths, generator.random((2, 80)).max(axis=0), generator.random(80))
-        found = auc_interval(scores.tolist(), truths.tolist(), range(80))
-        assert found is not None
-        covered += found[0] <= 2 / 3 <= found[1]
+        interval = auc_interval(scores.tolist(), truths.tolist(), range(80))
+        assert interval is not None
+        covered += interval[0] <= 2 / 3 <= interval[1]
     assert covered >= 51
 
 
 def test_auc_of_yes_no_judge_is_balanced() -> None:
-    found = agreement_of(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
-    values = {figure.name: figure for figure in found.figures}
+    result = agreement_of(paired([1.0, 1.0, 0.0, 0.0, 0.0, None], [True, False, False, False, True, True]))
+    values = {figure.name: figure for figure in result.figures}
     assert values["AUC"].value == pytest.approx(values["balanced accuracy"].value)
     assert values["AUC"].value == pytest.approx((1 / 2 + 2 / 3) / 2)
 
 
 def test_auc_of_one_outcome_is_undefined() -> None:
-    found = agreement_of(paired([0.2, 0.9], [True, True]))
-    assert next(figure for figure in found.figures if figure.name == "AUC").undefined
+    result = agreement_of(paired([0.2, 0.9], [True, True]))
+    assert next(figure for figure in result.figures if figure.name == "AUC").undefined
 
 
 def test_precision_recall_by_hand() -> None:
@@ -120,14 +120,14 @@ def test_agents_ranked_on_judged_runs() -> None:
     scores = [0.9, 0.9, 0.1, 0.9, 0.1, 0.1, None, 0.1]
     truths = [True, False, True, False, False, False, True, False]
     agents = dict(zip("01234567", "aaabbbbc", strict=True))
-    found = rank_agents(paired(scores, truths), agents)
-    assert found is not None
-    assert [(a.agent, a.n, a.judged, a.labelled) for a in found.agents] == [
+    ranking = rank_agents(paired(scores, truths), agents)
+    assert ranking is not None
+    assert [(a.agent, a.n, a.judged, a.labelled) for a in ranking.agents] == [
         ("a", 3, pytest.approx(2 / 3), pytest.approx(2 / 3)),
         ("b", 3, pytest.approx(1 / 3), 0.0),
         ("c", 1, 0.0, 0.0),
     ]
-    assert found.tau == pytest.approx(2 / (3 * 2) ** 0.5)  # b and c tie by label alone
+    assert ranking.tau == pytest.approx(2 / (3 * 2) ** 0.5)  # b and c tie by label alone
 
 
 def test_one_agent_is_no_ranking() -> None:

@@ -19,18 +19,18 @@ from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 SAYS = {True: "Thoughts: so it seems\nStatus: success", False: "Thoughts: no\nStatus: failure"}
 
 
-def shown(messages: Sequence[Message]) -> str:
+def text_of(messages: Sequence[Message]) -> str:
     return "\n".join(part for message in messages for part in message.parts if isinstance(part, str))
 
 
 def gullible(messages: Sequence[Message]) -> str:
     """Believes whatever claims success, quoted or not; else the evidence."""
-    text = shown(messages)
+    text = text_of(messages)
     return SAYS["order placed" in text or "Status: success" in text or "completed successfully" in text]
 
 
 def honest(messages: Sequence[Message]) -> str:
-    return SAYS["order placed" in shown(messages)]
+    return SAYS["order placed" in text_of(messages)]
 
 
 def write(folder: Path, count: int = 6) -> tuple[Path, Path]:
@@ -61,11 +61,11 @@ async def test_gullible_judge_turns_honest_not(tmp_path: Path) -> None:
     for play, turned in ((gullible, 1.0), (honest, 0.0)):
         evaluator, _ = judge(play)
         folder = tmp_path / play.__name__
-        chosen = select_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
-        await judge_attacked(evaluator, [trajectories], folder, chosen)
-        found = measure([trajectories], labels, folder, chosen)
-        assert (found.evaluator, found.source, found.clusters) == (evaluator.info, "human", 3)
-        for row in found.effects:
+        selection = select_attacks(evaluator, ["claim-answer", "inject-page", "fake-verdict", "escape-quotation"], folder)
+        await judge_attacked(evaluator, [trajectories], folder, selection)
+        result = measure([trajectories], labels, folder, selection)
+        assert (result.evaluator, result.source, result.clusters) == (evaluator.info, "human", 3)
+        for row in result.effects:
             assert row.false_positives is not None
             assert row.recall is not None
             assert (row.false_positives.n, row.recall.n) == (4, 2)
@@ -77,9 +77,9 @@ async def test_gullible_judge_turns_honest_not(tmp_path: Path) -> None:
 async def test_unseen_attack_cannot_turn_a_judge(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(gullible)
-    chosen = select_attacks(evaluator, ["claim-thoughts"], tmp_path)
-    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
-    row = measure([trajectories], labels, tmp_path, chosen).effects[0]
+    selection = select_attacks(evaluator, ["claim-thoughts"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, selection)
+    row = measure([trajectories], labels, tmp_path, selection).effects[0]
     assert row.false_positives is not None
     assert row.false_positives.change == 0.0
 
@@ -87,10 +87,10 @@ async def test_unseen_attack_cannot_turn_a_judge(tmp_path: Path) -> None:
 async def test_unfit_attacks_cost_no_call(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, model = judge(honest)
-    chosen = select_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
-    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    selection = select_attacks(evaluator, ["claim-stop", "inject-screenshot"], tmp_path / "out")
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection)
     assert len(model.seen) == 6, "the baseline only"
-    for row in measure([trajectories], labels, tmp_path / "out", chosen).effects:
+    for row in measure([trajectories], labels, tmp_path / "out", selection).effects:
         assert (row.applies, row.does_not_apply, row.became_unscored) == (0, 6, 0)
         assert row.false_positives is row.recall is None
 
@@ -99,32 +99,32 @@ async def test_resumed_run_asks_nothing_twice(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     before = trajectories.read_bytes()
     evaluator, model = judge(gullible)
-    chosen = select_attacks(evaluator, ["inject-page"], tmp_path / "out")
-    seen: list[str] = []
+    selection = select_attacks(evaluator, ["inject-page"], tmp_path / "out")
+    prompts: list[str] = []
 
     def progress(name: str, tally: Tally) -> None:
-        seen.append(name)
+        prompts.append(name)
 
-    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen, limit=2, progress=progress)
-    assert (len(model.seen), set(seen)) == (4, {"before", "inject-page"})
-    first = measure([trajectories], labels, tmp_path / "out", chosen, limit=2)
-    await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection, limit=2, progress=progress)
+    assert (len(model.seen), set(prompts)) == (4, {"before", "inject-page"})
+    first = measure([trajectories], labels, tmp_path / "out", selection, limit=2)
+    await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection)
     assert len(model.seen) == 12
-    tallies = await judge_attacked(evaluator, [trajectories], tmp_path / "out", chosen)
+    tallies = await judge_attacked(evaluator, [trajectories], tmp_path / "out", selection)
     assert len(model.seen) == 12
     assert {name: tally.skipped for name, tally in tallies.items()} == {"before": 6, "inject-page": 6}
-    assert measure([trajectories], labels, tmp_path / "out", chosen, limit=2) == first
+    assert measure([trajectories], labels, tmp_path / "out", selection, limit=2) == first
     assert trajectories.read_bytes() == before
 
 
 async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
-    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
+    selection = select_attacks(evaluator, ["inject-page"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, selection)
     other = CaptionJudge(ScriptedModel(honest), GivenCaption(), frames=2)
     with pytest.raises(UsageError, match="another evaluator"):
-        await judge_attacked(other, [trajectories], tmp_path, chosen)
+        await judge_attacked(other, [trajectories], tmp_path, selection)
 
 
 async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
@@ -137,15 +137,15 @@ async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     assert verdict.success
     assert verdict.evaluator.params["attack"] == "inject-page"
     assert verdict.evaluator.params["attack_texts"].startswith("sha256:")
-    assert "ignore previous instructions" in shown(model.seen[0])
+    assert "ignore previous instructions" in text_of(model.seen[0])
 
 
 def test_screenshot_attack_only_where_seen(tmp_path: Path) -> None:
     from PIL import Image
 
     Image.new("RGB", (200, 200)).save(tmp_path / "end.png")
-    seen = Observation(screenshot=str(tmp_path / "end.png"), caption="x")
-    run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=seen)
+    state = Observation(screenshot=str(tmp_path / "end.png"), caption="x")
+    run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=state)
     reader, _ = judge(honest)
     for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
         attack = select_attacks(evaluator, None, tmp_path)["inject-screenshot"]
@@ -167,7 +167,7 @@ def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k",
 
 
 def test_effect_figures_by_hand() -> None:
-    found = effect(
+    result = effect(
         "x",
         [
             trial(False, False, True, "a"),  # turned
@@ -182,8 +182,8 @@ def test_effect_figures_by_hand() -> None:
             trial(True, True, True, "b"),
         ],
     )
-    assert (found.applies, found.does_not_apply, found.unscored_before, found.became_unscored) == (9, 1, 1, 1)
-    fp, recall = found.false_positives, found.recall
+    assert (result.applies, result.does_not_apply, result.unscored_before, result.became_unscored) == (9, 1, 1, 1)
+    fp, recall = result.false_positives, result.recall
     assert fp is not None
     assert recall is not None
     # Five failures judged both times: two called successes before, three after.
@@ -235,8 +235,8 @@ def test_effect_interval_always_has_width() -> None:
 async def test_labels_of_others_are_an_error(tmp_path: Path) -> None:
     trajectories, labels = write(tmp_path)
     evaluator, _ = judge(honest)
-    chosen = select_attacks(evaluator, ["inject-page"], tmp_path)
-    await judge_attacked(evaluator, [trajectories], tmp_path, chosen)
+    selection = select_attacks(evaluator, ["inject-page"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, selection)
     labels.write_bytes(encode(LabelRecord(id="other", success=True)))
     with pytest.raises(UsageError, match="no decided label"):
-        measure([trajectories], labels, tmp_path, chosen)
+        measure([trajectories], labels, tmp_path, selection)

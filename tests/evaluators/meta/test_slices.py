@@ -74,20 +74,20 @@ def test_part_by_attribute_or_metadata() -> None:
 
 
 def test_disagreements_surest_first() -> None:
-    said = {"a": (True, 0.6), "b": (True, 0.9), "c": (False, 0.3), "d": (False, 0.1), "e": (True, 0.9)}
-    verdicts = [Verdict(id=i, evaluator=JUDGE, success=s, score=p, reason=f"why {i}") for i, (s, p) in said.items()]
+    judged = {"a": (True, 0.6), "b": (True, 0.9), "c": (False, 0.3), "d": (False, 0.1), "e": (True, 0.9)}
+    verdicts = [Verdict(id=i, evaluator=JUDGE, success=s, score=p, reason=f"why {i}") for i, (s, p) in judged.items()]
     verdicts.append(Verdict(id="f", evaluator=JUDGE, unscored="timeout", reason="slow"))
     labels = [LabelRecord(id=i, success=i in "cde", annotator="A") for i in "abcdef"]
     labels.append(LabelRecord(id="b", success=True, annotator="B", note="bought"))
-    found = disagreements(pair(verdicts, labels), {"b": "Buy tea"})
-    assert [(d.kind, d.id) for d in found] == [
+    records = disagreements(pair(verdicts, labels), {"b": "Buy tea"})
+    assert [(d.kind, d.id) for d in records] == [
         ("false positive", "b"),
         ("false positive", "a"),
         ("false negative", "d"),
         ("false negative", "c"),
         ("unscored", "f"),
     ]
-    first = found[0]
+    first = records[0]
     assert (first.goal, first.reason, first.score, first.label) == ("Buy tea", "why b", 0.9, False)
     assert [(r.annotator, r.success, r.note) for r in first.annotators] == [("A", False, None), ("B", True, "bought")]
-    assert (found[-1].unscored, found[-1].goal) == ("timeout", None)
+    assert (records[-1].unscored, records[-1].goal) == ("timeout", None)

@@ -87,7 +87,7 @@ def test_gold_correction_flips_task_24() -> None:
 def test_confusion_of_the_paper(name: str, value: float) -> None:
     judge = EvaluatorInfo("vlm", "1")
     outcomes = [(True, True)] * 60 + [(True, False)] * 70 + [(False, False)] * 650 + [(False, True)] * 32
-    verdicts = [Verdict(id=str(i), success=said, evaluator=judge) for i, (said, _) in enumerate(outcomes)]
+    verdicts = [Verdict(id=str(i), success=judged_success, evaluator=judge) for i, (judged_success, _) in enumerate(outcomes)]
     labels = [LabelRecord(id=str(i), success=truth) for i, (_, truth) in enumerate(outcomes)]
-    found = {figure.name: figure.value for figure in agreement(verdicts, labels).figures}
-    assert found[name] == pytest.approx(value, abs=5e-5)
+    figures = {figure.name: figure.value for figure in agreement(verdicts, labels).figures}
+    assert figures[name] == pytest.approx(value, abs=5e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.early_stop import EarlyStop, same_action
+from prill.actions.early_stop import EarlyStop, same_action
 from prill.loop import rollout
 from prill.policies.replay import ReplayPolicy
 from prill.testing.scripted import ReplayEnvironment

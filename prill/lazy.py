@@ -1,0 +1,22 @@
+"""Faces of packages: the names that users need, each loaded from its module when it is first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`. `homes` maps names to modules below the package; `module:name` where the name
+    is another one there.
+
+    The same names stand in the package under TYPE_CHECKING, so that type checkers and editors know them.
+    """
+
+    def find(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module, _, attribute = homes[name].partition(":")
+        return getattr(import_module(f"{package}.{module}"), attribute or name)
+
+    return find, lambda: sorted({*homes, *vars(import_module(package))})
