@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,7 +22,7 @@ import pytest
 from prill.testing import MockServer
 
 ROOT = Path(__file__).resolve().parents[1]
-README = ROOT / "README.md"
+README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDES = (*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/judges.md", ROOT / "docs/python.md")
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
 RUN = (README, *GUIDES)
@@ -207,6 +208,58 @@ def test_users_import_from_faces_only() -> None:
 def test_links_lead_to_files(document: Path) -> None:
     links = _LINK.findall(document.read_text(encoding="utf-8"))
     assert not [link for link in links if not (document.parent / link).exists()]
+
+
+def test_readme_shows_the_example() -> None:
+    code = (ROOT / "examples/score_samples.py").read_text(encoding="utf-8").split('"""', 2)[2].strip()
+    wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from ", "import prill"))]
+    readme = README.read_text(encoding="utf-8")
+    assert all(line in readme for line in wanted)
+
+
+def test_guide_shows_examples_as_they_are() -> None:
+    titled = {block.file: block.text for block in blocks(ROOT / "docs/judges.md") if block.file}
+    for name in ("own_judge.py", "own_captioner.py"):
+        assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
+
+
+def test_tree_in_readme_is_real() -> None:
+    tree = README.read_text(encoding="utf-8").split("```text\n", 1)[1].split("```", 1)[0]
+    room = ""
+    for line in tree.splitlines():
+        name = line.strip().split("  ")[0]
+        path = room + name if line.startswith(" ") else name
+        assert (ROOT / path).is_dir() and path.endswith("/"), f"the README names {path}"
+        if not line.startswith(" "):
+            room = name
+
+
+def test_every_room_and_module_is_named() -> None:
+    text = README.read_text(encoding="utf-8") + HOUSE.read_text(encoding="utf-8")
+    rooms = {f"{package.removeprefix('prill.').split('.')[0]}/" for package in packages() if package != "prill"}
+    modules = {relative_name(path) for path in (ROOT / "prill").glob("*.py") if not path.name.startswith("__")}
+    assert not [name for name in (*sorted(rooms), *sorted(modules)) if name not in text]
+
+
+def packages() -> list[str]:
+    listed: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    return listed
+
+
+def test_paths_in_the_house_exist() -> None:
+    paths = re.findall(r"`(\w[\w.]*/[\w./]*)`", HOUSE.read_text(encoding="utf-8"))
+    assert len(paths) > 50
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_import_table_is_the_real_one() -> None:
+    spec = importlib.util.spec_from_file_location("rules", ROOT / "tests/test_structure.py")
+    assert spec is not None and spec.loader is not None
+    rules = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rules)
+    lines = HOUSE.read_text(encoding="utf-8").split("| room | may import |\n|---|---|\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    table = {room: set(others.split(", ")) for room, others in (line.strip("| ").split(" | ") for line in lines)}
+    assert table == rules.MAY_IMPORT
 
 
 def test_reference_has_every_face() -> None:
