@@ -1,6 +1,7 @@
 # make demo    score the sample trajectories with a small model in this process, compare with the labels, make a page
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make lint    ruff and mypy
+# make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
 # make clean   remove what these made, .venv included
 #
@@ -14,7 +15,7 @@ PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 APPIUM  := $(VENV)/appium
 SAMPLES := datasets/samples/miniwob
 
-.PHONY: demo test lint wheel clean browser adb
+.PHONY: demo test lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
@@ -26,7 +27,7 @@ demo: $(VENV)/.installed
 	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-more $(APPIUM)/.installed browser adb
+test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed browser adb
 	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -34,6 +35,10 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo 'Open out/site/index.html in a browser.'
 
 wheel: $(VENV)/.installed-dev
 	rm -rf build
@@ -59,6 +64,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.created pyproject.toml constraints.txt
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
 # For tests against other people's code: a second OCR engine, local models, WebArena's own evaluators, data frames.
 # The version of torch names the CPU build, so that nobody gets CUDA for a test. text-generation wants an old huggingface-hub
 # that it does not need here.
@@ -80,6 +89,13 @@ $(APPIUM)/.installed: $(VENV)/.created
 	        && node $(APPIUM)/node_modules/appium/index.js driver install uiautomator2@8.7.0; } >$(APPIUM)/install.log 2>&1; \
 	then touch $@; \
 	else echo 'no Appium (it needs Node.js 20.19 or newer and npm; see $(APPIUM)/install.log): its tests will be skipped'; fi
+
+# For a test that checks the Python code of the documents; the npm package holds all that it needs.
+$(PYRIGHT)/.installed: $(VENV)/.created
+	@mkdir -p $(PYRIGHT)
+	@if npm install --prefix $(PYRIGHT) --no-fund --no-audit --fetch-retries=1 pyright@1.1.414 >$(PYRIGHT)/install.log 2>&1; \
+	then touch $@; \
+	else echo 'no pyright (it needs Node.js and npm; see $(PYRIGHT)/install.log): its test will be skipped'; fi
 
 browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \

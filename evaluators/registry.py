@@ -141,7 +141,7 @@ def judge_options(name: str) -> dict[str, Option]:
 def asks_a_model(maker: Maker) -> bool:
     """Whether a judge's maker takes a language model."""
     option = options_of(maker).get("model")
-    return option is not None and option.type is not str
+    return option is not None and option.type_name != "str"  # a fitted judge's model is a file
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from prill import Action, Observation, Step, Task
-from prill.actions.phone import android_text
-from prill.emulators.android.environment import Android, AndroidSpec
-from prill.loop import rollout
-from prill.store import encode_trajectory
+from prill import Action, Observation, Step, Task, rollout, write_trajectories
+from prill.emulators import Android, AndroidSpec
 
 
 class LookAtSettings:
@@ -36,9 +33,9 @@ async def main(out: Path, serial: str | None, appium: str | None) -> None:
         await environment.close()
     for step in trajectory.steps:
         elements = (step.observation.text or "").splitlines()
-        print(f"{len(elements)} elements, {elements[0] if elements else 'no tree'} -> {android_text(step.action)}")
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "trajectories.jsonl").write_bytes(encode_trajectory(trajectory, out))
+        action = f"{step.action.kind} {step.action.value or ''}".strip()
+        print(f"{len(elements)} elements, {elements[0] if elements else 'no tree'} -> {action}")
+    write_trajectories(out / "trajectories.jsonl", [trajectory])
     print(trajectory.error or f"written to {out / 'trajectories.jsonl'}")
 
 

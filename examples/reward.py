@@ -8,17 +8,15 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
+import prill
 from prill import Action, Observation, Step, Task, Trajectory
-from prill.captioner.recorded import TextState
-from prill.evaluators.outcome import CaptionJudge
-from prill.models.client import OpenAIModel
 
 
 class Reward:
     """1 for success, 0 for failure. None means unscored: leave the episode out of the batch, it is not a failure."""
 
     def __init__(self, model: str) -> None:
-        self.judge = CaptionJudge(OpenAIModel(model, concurrency=64), TextState())
+        self.judge = prill.judge("modular", model=model, captioner="text", concurrency=64)
 
     async def __call__(self, episodes: Sequence[Trajectory]) -> list[float | None]:
         verdicts = await asyncio.gather(*(self.judge(episode) for episode in episodes))

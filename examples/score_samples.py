@@ -4,12 +4,9 @@ import sys
 from itertools import islice
 
 import prill
-from prill.captioner.recorded import TextState
-from prill.evaluators.outcome import CaptionJudge
-from prill.models.embedded import EmbeddedModel
 
-judge = CaptionJudge(EmbeddedModel(), TextState())  # or OpenAIModel("gpt-4o", concurrency=32)
-count = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+judge = prill.judge("modular", captioner="text", model="embedded")  # or prill.judge("vlm", model="gpt-4o")
+count = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 trajectories = islice(prill.read_trajectories("datasets/samples/miniwob/trajectories.jsonl"), count)
 for verdict in prill.score(trajectories, judge):
     print(verdict.id, verdict.success, verdict.score, verdict.unscored or verdict.reason)

@@ -13,9 +13,8 @@ head -n 41 "$samples/trajectories.jsonl" > "$out/first.jsonl"
 tail -n +42 "$samples/trajectories.jsonl" > "$out/second.jsonl"
 
 "$prill" fit "$out/first.jsonl" "$samples/labels.jsonl" -o "$out/student.json" --evidence-only
-for judge in student self-report; do
-    "$prill" score "$out/second.jsonl" -o "$out/$judge.jsonl" --evaluator "$judge" --model "$out/student.json"
-done
+"$prill" score "$out/second.jsonl" -o "$out/student.jsonl" --evaluator student --model "$out/student.json"
+"$prill" score "$out/second.jsonl" -o "$out/self-report.jsonl" --evaluator self-report
 "$prill" agree "$out/student.jsonl" "$samples/labels.jsonl" --trajectories "$out/second.jsonl" \
     --by site --against "$out/self-report.jsonl"
 "$prill" calibrate "$out/student.jsonl" "$samples/labels.jsonl" -o "$out/calibration.json" --plot "$out/reliability.svg" \

