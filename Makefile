@@ -13,6 +13,7 @@ WORKERS ?= 2
 BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
+PYRIGHT := $(VENV)/pyright
 SAMPLES := datasets/samples/miniwob
 
 .PHONY: demo test lint docs wheel clean browser adb
