@@ -29,9 +29,7 @@ def files(tmp_path: Path) -> tuple[str, str, str]:
     return str(paths[0]), str(paths[1]), str(paths[2])
 
 
-def test_the_table_shows_figures_confusion_and_what_is_unscored(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_has_figures_and_unscored(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     verdicts, labels, trajectories = files
     assert main(["agree", verdicts, labels, "--source", "human", "--trajectories", trajectories]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -52,14 +50,12 @@ def test_json_holds_the_same_comparison(files: tuple[str, str, str], capsys: pyt
     assert found["figures"][0]["value"] == pytest.approx(8 / 9)
 
 
-def test_several_sources_without_a_choice_are_an_error(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_sources_need_a_choice(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agree", files[0], files[1]]) == 2
     assert "human, oracle" in capsys.readouterr().err
 
 
-def test_a_label_that_breaks_the_format_is_named_with_its_line(
-    files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_malformed_label_is_named_by_line(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
     path = Path(files[1])
     path.write_text('{"id": "0", "success": true}\n{"id": "1", "success": "yes"}\n', encoding="utf-8")
     assert main(["agree", files[0], files[1]]) == 2
@@ -122,7 +118,7 @@ def as_json(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[st
     return found
 
 
-def test_sections_stand_only_where_they_apply(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sections_only_where_they_apply(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     shown = agree(case("1100-1", "101011")[:2], capsys)
     for word in ("By ", "Annotators", "McNemar", "Kendall", "Disagreements", "Corrections"):
         assert word not in shown
@@ -139,9 +135,7 @@ def test_parts_sum_to_the_whole_in_the_table(case: Case, capsys: pytest.CaptureF
     assert {part["value"]: part["n"] for part in found["slices"]["truncated"]} == {"true": 3, "false": 7}
 
 
-def test_parts_are_shown_with_small_ones_marked_and_without_control_characters(
-    case: Case, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_small_parts_marked_controls_escaped(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     shown = agree([*case("10" * 40, "10" * 40), "--by", "site,agent"], capsys)
     (row,) = [line for line in shown.splitlines() if line.startswith("shop")]
     assert row.split() == ["shop", "40", "0", "0.000", "1.000", "-", "-", "-", "-", "!"]
@@ -150,7 +144,7 @@ def test_parts_are_shown_with_small_ones_marked_and_without_control_characters(
     assert "?[31mowl" in shown
 
 
-def test_by_needs_trajectories_and_a_key_that_they_have(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_needs_trajectories_with_the_key(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("10", "10")
     assert main(["agree", *words[:2], "--by", "site"]) == 2
     assert "--by needs --trajectories" in capsys.readouterr().err
@@ -158,7 +152,7 @@ def test_by_needs_trajectories_and_a_key_that_they_have(case: Case, capsys: pyte
     assert "there are: site, agent, platform, task, truncated" in capsys.readouterr().err
 
 
-def test_agents_are_ranked_by_judge_and_by_label(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_agents_ranked_by_judge_and_label(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("11101000", "11000100")
     lines = agree(words, capsys).splitlines()
     at = next(i for i, line in enumerate(lines) if line.startswith("Success rate by agent"))
@@ -166,7 +160,7 @@ def test_agents_are_ranked_by_judge_and_by_label(case: Case, capsys: pytest.Capt
     assert lines[at + 3].endswith("Kendall's tau-b 1.000")
 
 
-def test_people_who_labelled_the_same_runs_are_shown_as_the_ceiling(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ceiling_is_agreement_of_annotators(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("1010", "1100", "1001", "10")
     shown = agree(words, capsys)
     assert "on 4 trajectories with two or more: the ceiling" in shown
@@ -176,19 +170,19 @@ def test_people_who_labelled_the_same_runs_are_shown_as_the_ceiling(case: Case, 
     assert (people["raw"], people["exact"], people["three_or_more"]) == (5 / 8, 0.5, 2)
 
 
-def test_the_ceiling_is_that_of_the_compared_trajectories(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ceiling_covers_compared_runs_only(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("101", "101111", "111000")
     people = as_json(words, capsys)["annotators"]
     assert (people["trajectories"], people["raw"]) == (3, pytest.approx(2 / 3))
 
 
-def test_undecided_labels_are_counted_by_kind(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undecided_labels_counted_by_kind(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("1010", "1?0?")
     assert "2 undecided labels (2 unsure)" in agree(words, capsys)
     assert as_json(words, capsys)["undecided_by"] == {"unsure": 2}
 
 
-def test_two_judges_are_compared_on_what_both_judged(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_judges_compared_on_shared_runs(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*case("1111-", "11111", other="10001"), "--against", str(tmp_path / "other.jsonl")]
     shown = agree(words, capsys)
     assert "on 4 trajectories that both judged" in shown
@@ -197,7 +191,7 @@ def test_two_judges_are_compared_on_what_both_judged(case: Case, tmp_path: Path,
     assert (against["difference"], against["first_right"], against["second_right"], against["only_second"]) == (0.75, 3, 0, 1)
 
 
-def test_disagreements_are_written_by_kind_and_counted(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disagreements_written_and_counted(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "d.jsonl"
     words = [*case("1100-", "10111", "0    "), "--disagreements", str(out)]
     assert "1 false positive, 2 false negative, 1 unscored" in agree(words, capsys)
@@ -212,7 +206,7 @@ def test_disagreements_are_written_by_kind_and_counted(case: Case, tmp_path: Pat
     assert as_json(words, capsys)["disagreements"] == {"false positive": 1, "false negative": 2, "unscored": 1}
 
 
-def test_disagreements_never_overwrite_an_input(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_disagreements_never_overwrite_input(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("10", "10")
     before = Path(words[1]).read_bytes()
     assert main(["agree", *words, "--disagreements", words[1]]) == 2
@@ -220,7 +214,7 @@ def test_disagreements_never_overwrite_an_input(case: Case, capsys: pytest.Captu
     assert Path(words[1]).read_bytes() == before
 
 
-def test_corrections_change_labels_only_when_asked_and_say_how_many(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     words = case("0000", "1101", source="oracle", task=lambda i: f"webarena.{(24, 201, 225, 7)[i]}")
     assert as_json(words, capsys)["confusion"] == {"tp": 0, "fp": 0, "tn": 1, "fn": 3}
     words += ["--corrections", "webarena"]
@@ -233,6 +227,6 @@ def test_corrections_change_labels_only_when_asked_and_say_how_many(case: Case, 
     assert "Without --trajectories an id is taken for the id of its task" in agree([*words[:2], *words[-2:]], capsys)
 
 
-def test_an_unknown_table_of_corrections_is_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_corrections_are_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agree", *case("10", "10"), "--corrections", "nope"]) == 2
     assert "there are: webarena" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def overview(url: str) -> Any:
         return json.load(answer)
 
 
-def test_after_kill_9_nothing_is_lost_and_the_next_start_goes_on(tmp_path: Path) -> None:
+def test_kill_keeps_labels_and_start_goes_on(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 4)
     with running(tmp_path) as (process, start):
         assert (start["done"], start["left"]) == (0, 4)
@@ -65,7 +65,7 @@ def test_after_kill_9_nothing_is_lost_and_the_next_start_goes_on(tmp_path: Path)
         assert again["url"].split("/")[3] != start["url"].split("/")[3], "every start has its own token"
 
 
-def test_ctrl_c_ends_with_a_summary_and_the_token_stands_in_the_address_only(tmp_path: Path) -> None:
+def test_ctrl_c_gives_summary_without_token(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 4)
     anna = [LabelRecord(id=f"t{i}", success=i < 2, annotator="anna") for i in range(4)]
     mine = LabelRecord(id="t1", success=True, annotator="me")
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_with_a_summary_and_the_token_stands_in_the_address_only(tmp
     assert token not in out + err + (tmp_path / "l.jsonl").read_text()
 
 
-def test_no_control_sequence_in_another_annotator_s_name_reaches_the_terminal(tmp_path: Path) -> None:
+def test_annotator_name_has_controls_escaped(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
     (tmp_path / "e.jsonl").write_bytes(encode(LabelRecord(id="t0", success=True, annotator="anna\x1b[2J")))
     command = [sys.executable, "-m", "prill", "annotate", "t.jsonl", "-o", "l.jsonl", "--annotator", "me"]
@@ -106,7 +106,7 @@ def test_no_control_sequence_in_another_annotator_s_name_reaches_the_terminal(tm
     assert "With anna?[2J: nothing decided by both" in out
 
 
-def test_a_broken_line_is_reported_and_the_rest_can_be_labelled(tmp_path: Path) -> None:
+def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2)
     path.write_text('{"id": "x", "task": {}}\n' + path.read_text())
     with running(tmp_path) as (process, start):
@@ -132,9 +132,7 @@ def test_a_broken_line_is_reported_and_the_rest_can_be_labelled(tmp_path: Path) 
         (("t.jsonl", "-o", "t.jsonl/l.jsonl", "--annotator", "me"), "cannot be written"),
     ],
 )
-def test_bad_usage_is_said_in_a_line_and_nothing_is_served(
-    prill: Prill, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_bad_usage_is_told_without_a_server(prill: Prill, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     write_trajectories(tmp_path / "t.jsonl", 2)
     before = (tmp_path / "t.jsonl").read_bytes()
     result = prill("annotate", *words)

@@ -36,7 +36,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
-def test_the_page_shows_what_calibration_did_and_the_files_are_written(files: tuple[Path, Path, Path], prill: Prill) -> None:
+def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: Prill) -> None:
     verdicts, labels, trajectories = files
     words = ("--source", "human", "--trajectories", trajectories, "--target-precision", "0.7", "--plot", "c.svg")
     done = prill("calibrate", verdicts, labels, "-o", "c.json", *words)
@@ -60,7 +60,7 @@ def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill
     assert found["cost"] < found["constant_cost"]
 
 
-def test_scores_of_zero_and_one_are_said_to_leave_little_to_calibrate(files: tuple[Path, Path, Path], prill: Prill) -> None:
+def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], prill: Prill) -> None:
     lines = [json.loads(line) for line in files[0].read_text().splitlines()]
     files[0].write_text("".join(json.dumps({**line, "score": None}) + "\n" for line in lines))
     done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
@@ -82,7 +82,7 @@ def test_scores_of_zero_and_one_are_said_to_leave_little_to_calibrate(files: tup
         ([], "human, oracle"),
     ],
 )
-def test_what_cannot_be_calibrated_is_one_clear_error(
+def test_impossible_calibration_is_an_error(
     words: list[str], message: str, files: tuple[Path, Path, Path], prill: Prill
 ) -> None:
     done = prill("calibrate", *files[:2], "-o", "c.json", *words)
@@ -91,7 +91,7 @@ def test_what_cannot_be_calibrated_is_one_clear_error(
     assert not Path("c.json").exists()
 
 
-def test_trajectories_of_others_do_not_pass_for_tasks(files: tuple[Path, Path, Path], prill: Prill) -> None:
+def test_trajectories_must_match_verdicts(files: tuple[Path, Path, Path], prill: Prill) -> None:
     verdicts, labels, trajectories = files
     trajectories.write_text(trajectories.read_text().replace('{"id":"', '{"id":"x'))
     done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)

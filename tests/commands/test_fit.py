@@ -38,7 +38,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return paths
 
 
-def test_fit_writes_a_judge_that_score_uses_and_prints_its_card(files: tuple[Path, Path], prill: Prill) -> None:
+def test_fit_gives_a_card_and_a_usable_judge(files: tuple[Path, Path], prill: Prill) -> None:
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
     assert done.returncode == 0, done.stderr
     assert "Fitted on 60 runs of 30 tasks, 30 successes; labels: human" in done.stdout
@@ -50,7 +50,7 @@ def test_fit_writes_a_judge_that_score_uses_and_prints_its_card(files: tuple[Pat
     assert json.loads(compared.stdout)["confusion"] == {"tp": 30, "fp": 0, "tn": 30, "fn": 0}
 
 
-def test_the_card_as_json_names_the_data_by_hash_and_two_fits_are_equal(files: tuple[Path, Path], prill: Prill) -> None:
+def test_json_card_has_hashes_and_fits_equal(files: tuple[Path, Path], prill: Prill) -> None:
     shown = [prill("fit", *files, "-o", f"{i}.json", "--source", "human", "--kind", "prior", "--json") for i in range(2)]
     card = json.loads(shown[0].stdout)
     assert [len(digest) for digest in card["data"]] == [64, 64]
@@ -66,7 +66,7 @@ def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Pril
     assert not any(name.startswith(("claims/", "answer/")) for name in model["features"])
 
 
-def test_broken_lines_are_named_and_the_others_are_fitted(files: tuple[Path, Path], prill: Prill) -> None:
+def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Prill) -> None:
     with files[0].open("a") as file:
         file.write('{"id": "x"}\n')
     done = prill("fit", *files, "-o", "m.json", "--source", "human")
@@ -84,9 +84,7 @@ def test_broken_lines_are_named_and_the_others_are_fitted(files: tuple[Path, Pat
         (["--source", "human", "-o", "/nonexistent/m.json"], "/nonexistent/m.json"),
     ],
 )
-def test_what_cannot_be_fitted_is_one_clear_error(
-    words: list[str], message: str, files: tuple[Path, Path], prill: Prill
-) -> None:
+def test_impossible_fit_is_an_error(words: list[str], message: str, files: tuple[Path, Path], prill: Prill) -> None:
     done = prill("fit", *files, "-o", "m.json", *words)
     assert done.returncode == 2
     assert message in done.stderr
@@ -100,14 +98,14 @@ def test_labels_of_other_runs_are_an_error(files: tuple[Path, Path], prill: Pril
     assert "do the ids of both files match" in done.stderr
 
 
-def test_a_file_of_the_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
+def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human", "--kind", "prior")
     done = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
     assert done.returncode == 2
     assert "judge prior (--evaluator)" in done.stderr
 
 
-def test_scoring_what_a_judge_was_fitted_on_is_said_to_flatter_it(files: tuple[Path, Path], prill: Prill) -> None:
+def test_scoring_the_fitted_file_warns(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     words = ("-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
     assert "t.jsonl is what this student was fitted on" in prill("score", files[0], *words).stderr
@@ -126,7 +124,7 @@ evaluator = "always-fail"
 
 
 @pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
-def test_sites_that_a_judge_does_not_know_are_said_once(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
+def test_sites_outside_the_fit_warn_once(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
     Path("u.jsonl").write_text(files[0].read_text().replace('"site1"', '"zoo\\u001b"'))
@@ -137,9 +135,7 @@ def test_sites_that_a_judge_does_not_know_are_said_once(judge: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("judge", [("student", "--model", "m.json"), ("judge.toml",)])
-def test_a_judge_fitted_with_claims_does_not_pass_for_one_by_evidence_only(
-    judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill
-) -> None:
+def test_evidence_only_refuses_claims_fit(judge: tuple[str, ...], files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     Path("judge.toml").write_text(JUDGE_FILE)
     words = ("score", files[0], "-o", "v.jsonl", "--evaluator", *judge, "--evidence-only")
@@ -149,7 +145,7 @@ def test_a_judge_fitted_with_claims_does_not_pass_for_one_by_evidence_only(
     assert prill(*words).returncode == 0
 
 
-def test_the_example_fits_and_judges_the_samples(tmp_path: Path) -> None:
+def test_example_fits_and_judges_samples(tmp_path: Path) -> None:
     done = subprocess.run(
         ["examples/fit_and_use_a_student.sh", tmp_path],
         cwd=ROOT,

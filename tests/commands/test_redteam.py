@@ -28,7 +28,7 @@ def write(folder: Path) -> tuple[Path, Path]:
     return runs, labels
 
 
-def test_the_agents_own_word_is_shown_to_be_worth_nothing(prill: Prill, tmp_path: Path) -> None:
+def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     before = runs.read_bytes()
     done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out")
@@ -46,7 +46,7 @@ def test_the_agents_own_word_is_shown_to_be_worth_nothing(prill: Prill, tmp_path
     assert runs.read_bytes() == before
 
 
-def test_every_row_of_the_table_has_the_cells_of_its_heading(prill: Prill, tmp_path: Path) -> None:
+def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     lines = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out").stdout.splitlines()
     rows = [line for line in lines if line.startswith("|")]
@@ -55,7 +55,7 @@ def test_every_row_of_the_table_has_the_cells_of_its_heading(prill: Prill, tmp_p
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
-def test_json_for_machines_is_what_the_file_holds(prill: Prill, tmp_path: Path) -> None:
+def test_json_output_equals_the_file(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     command = ("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-stop, claim-answer")
     done = prill(*command, "--json")
@@ -69,9 +69,7 @@ def test_json_for_machines_is_what_the_file_holds(prill: Prill, tmp_path: Path) 
     assert other_seed["effects"][1]["false_positives"]["change"] == found["effects"][1]["false_positives"]["change"]
 
 
-def test_a_gullible_model_is_turned_and_a_second_run_asks_nothing(
-    prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gullible_model_flips_rerun_is_free(prill: Prill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gullible.py").write_text(
         "def truth(text):\n    return 'success' if 'order placed' in text or 'Status: success' in text else 'failure'\n"
     )
@@ -90,7 +88,7 @@ def test_a_gullible_model_is_turned_and_a_second_run_asks_nothing(
     assert row["recall"]["change"] == 0.0
 
 
-def test_verdicts_that_are_lost_under_attack_are_counted_and_seen_in_the_exit_code(prill: Prill, tmp_path: Path) -> None:
+def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     with MockServer(Faults(refusal=1.0)) as server:
         judge = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url, "--retries", 0)
@@ -109,9 +107,7 @@ def test_verdicts_that_are_lost_under_attack_are_counted_and_seen_in_the_exit_co
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
 )
-def test_bad_usage_ends_with_code_2_and_says_what_to_do(
-    prill: Prill, tmp_path: Path, words: tuple[str, ...], message: str
-) -> None:
+def test_bad_usage_exits_2_with_advice(prill: Prill, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     runs, labels = write(tmp_path)
     done = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", *words)
     assert done.returncode == 2
@@ -119,7 +115,7 @@ def test_bad_usage_ends_with_code_2_and_says_what_to_do(
     assert not (tmp_path / "out").exists(), "nothing was judged"
 
 
-def test_files_that_are_swapped_or_missing_are_found_before_any_judging(prill: Prill, tmp_path: Path) -> None:
+def test_swapped_or_missing_files_stop_early(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     judge = ("--evaluator", "self-report", "-o", "out")
     for words in ((labels, runs), (runs, tmp_path / "none.jsonl"), (tmp_path / "none.jsonl", labels)):
@@ -127,7 +123,7 @@ def test_files_that_are_swapped_or_missing_are_found_before_any_judging(prill: P
     assert not (tmp_path / "out").exists()
 
 
-def test_a_broken_line_is_left_out_and_the_rest_goes_on(prill: Prill, tmp_path: Path) -> None:
+def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> None:
     runs, labels = write(tmp_path)
     with runs.open("a") as file:
         file.write('{"id": "broken"\n')

@@ -34,7 +34,7 @@ def verdicts(tmp_path: Path) -> Path:
     return tmp_path / "v.jsonl"
 
 
-def test_the_samples_with_a_judge_and_labels_make_a_page(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
     given = (SAMPLES / "trajectories.jsonl", "--verdicts", verdicts, "--labels", SAMPLES / "labels.jsonl")
     done = prill("report", *given, "-o", "r.html", "--json")
     assert done.returncode == 0
@@ -55,9 +55,7 @@ def test_the_samples_with_a_judge_and_labels_make_a_page(prill: Prill, tmp_path:
     assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
 
 
-def test_the_figures_are_those_of_agree_in_whatever_order_the_judge_was_done(
-    prill: Prill, tmp_path: Path, verdicts: Path
-) -> None:
+def test_figures_equal_agree_in_any_order(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
     generator = random.Random(5)
     said = [replace(verdict, score=generator.random()) for verdict in read_verdicts(verdicts)]
     generator.shuffle(said)
@@ -74,7 +72,7 @@ def test_the_figures_are_those_of_agree_in_whatever_order_the_judge_was_done(
         assert f"{figure['name']}</th><td>{figure['value']:.3f} <small>{interval}" in page
 
 
-def test_of_a_damaged_archive_the_readable_part_is_shown(prill: Prill, tmp_path: Path) -> None:
+def test_damaged_archive_keeps_readable_part(prill: Prill, tmp_path: Path) -> None:
     whole = gzip.compress(write_trajectories(tmp_path / "t.jsonl", 400).read_bytes())
     (tmp_path / "t.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     done = prill("report", "t.jsonl.gz", "-o", "r.html", "--json")
@@ -84,7 +82,7 @@ def test_of_a_damaged_archive_the_readable_part_is_shown(prill: Prill, tmp_path:
     assert "cannot be read further" in done.stderr
 
 
-def test_more_can_be_filtered_by_and_an_unknown_key_is_told(prill: Prill, tmp_path: Path) -> None:
+def test_by_adds_filters_refuses_unknown_key(prill: Prill, tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2)
     assert prill("report", path, "-o", "r.html", "--by", "task").returncode == 0
     done = prill("report", path, "-o", "s.html", "--by", "task,mood")
@@ -92,7 +90,7 @@ def test_more_can_be_filtered_by_and_an_unknown_key_is_told(prill: Prill, tmp_pa
     assert "no trajectory has a value for 'mood'; give task, or a key of the metadata (--by)" in done.stderr
 
 
-def test_no_control_sequence_of_a_file_reaches_the_terminal(prill: Prill, tmp_path: Path) -> None:
+def test_terminal_gets_no_control_sequence(prill: Prill, tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 1, screenshot="\x1b[2J\x07.png")
     done = prill("report", path, "-o", "r.html")
     assert "[2J" in done.stderr
@@ -105,7 +103,7 @@ def test_embedding_leaves_nothing_elsewhere(prill: Prill, tmp_path: Path) -> Non
     assert (tmp_path / "r.html").read_text("utf-8").count('id="t') == len(("total", "t0", "t1", "t2"))
 
 
-def test_broken_lines_and_missing_images_are_shown_counted_and_told(prill: Prill, tmp_path: Path) -> None:
+def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2, screenshot="gone.png")
     with path.open("a") as file:
         file.write('{"id": "half"')
@@ -130,9 +128,7 @@ def test_broken_lines_and_missing_images_are_shown_counted_and_told(prill: Prill
         (("--calibration", "both.jsonl"), "no calibration"),
     ],
 )
-def test_bad_usage_is_told_in_a_line_and_leaves_no_page(
-    prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str
-) -> None:
+def test_bad_usage_is_told_without_a_page(prill: Prill, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     path = write_trajectories(tmp_path / "t.jsonl", 2)
     both = (LabelRecord(id="t0", success=True, source=source) for source in ("human", "oracle"))
     (tmp_path / "both.jsonl").write_bytes(b"".join(map(encode, both)))
@@ -150,7 +146,7 @@ def test_nothing_readable_is_bad_usage(prill: Prill, tmp_path: Path) -> None:
     assert "no trajectory could be read; t.jsonl:1" in done.stderr
 
 
-def test_the_example_makes_a_page_of_two_judges(tmp_path: Path) -> None:
+def test_example_page_has_two_judges(tmp_path: Path) -> None:
     prill = f"{Path(sys.executable).parent}/prill"
     command = [str(ROOT / "examples" / "report.sh"), str(tmp_path / "out")]
     subprocess.run(command, cwd=ROOT, env={**environment(), "PRILL": prill}, check=True, capture_output=True)

@@ -103,7 +103,7 @@ def test_the_checksum_is_the_published_one() -> None:
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_features_of_all_three_kinds_are_read(packed: bool) -> None:
+def test_features_of_three_kinds_are_read(packed: bool) -> None:
     record = {"text": ["a", "ü"], "bytes": b"\x00\xff", "floats": [0.5, -1.0], "ints": [3, -1, 2**62], "none": []}
     assert parse_example(example(record, packed)) == {
         "text": [b"a", "ü".encode()],
@@ -121,7 +121,7 @@ def test_other_bytes_are_no_example(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("packing", [gzip.compress, bytes], ids=["gzip", "plain"])
-def test_tfrecords_become_episodes_with_points_in_x_and_y(tmp_path: Path, packing: Any) -> None:
+def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> None:
     image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
     swipe = {"results/yx_lift": [0.25, 0.25]}
     steps = [step("e", 0, 4, **image), step("e", 1, 4, **swipe), step("e", 2, 4, 3), step("e", 3, 4, 10)]
@@ -150,7 +150,7 @@ def test_tfrecords_become_episodes_with_points_in_x_and_y(tmp_path: Path, packin
     assert trajectory.metadata == {"device": "pixel_4"}
 
 
-def test_a_lift_a_little_away_is_a_tap_and_further_a_swipe(tmp_path: Path) -> None:
+def test_lift_is_a_tap_near_and_a_swipe_far(tmp_path: Path) -> None:
     lifts = [step("e", i, 2, **{"results/yx_lift": [0.75, 0.25 + away]}) for i, away in enumerate((0.03, 0.045))]
     (tmp_path / "x.json").write_text(json.dumps(lifts), encoding="utf-8")
     (trajectory,) = load(tmp_path / "x.json")
@@ -174,7 +174,7 @@ def test_steps_are_records_for_matching(tmp_path: Path) -> None:
     assert (back.touch, back.lift, back.action_type) == (None, None, 5)
 
 
-def test_interleaved_and_unordered_steps_come_together(tmp_path: Path) -> None:
+def test_interleaved_steps_make_episodes(tmp_path: Path) -> None:
     rows = [step("a", 1, 2), step("b", 0, 1), step("a", 0, 2)]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     items = list(load(tmp_path))
@@ -195,7 +195,7 @@ def test_interleaved_and_unordered_steps_come_together(tmp_path: Path) -> None:
     ids=["steps", "episodes", "object", "lists of one", "nested boxes"],
 )
 @pytest.mark.parametrize("indent", [None, 2])
-def test_json_exports_of_several_shapes_say_the_same(tmp_path: Path, wrap: Any, indent: int | None) -> None:
+def test_json_shapes_give_equal_episodes(tmp_path: Path, wrap: Any, indent: int | None) -> None:
     rows = [step("e", 0, 2, **{"image/encoded": base64.b64encode(png()).decode()}), step("e", 1, 2, 6)]
     (tmp_path / "x.json").write_text(json.dumps(wrap(rows), indent=indent), encoding="utf-8")
     (trajectory,) = load(tmp_path / "x.json", images=tmp_path / "images")
@@ -205,14 +205,14 @@ def test_json_exports_of_several_shapes_say_the_same(tmp_path: Path, wrap: Any, 
     assert str(trajectory.steps[0].observation.text).startswith('TEXT "Buy" at (0.50, 0.62)')
 
 
-def test_an_episode_cut_at_its_end_says_how_long_it_was(tmp_path: Path) -> None:
+def test_cut_episode_keeps_its_full_length(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(json.dumps([step("e", 0, 9), step("e", 1, 9)]), encoding="utf-8")
     (trajectory,) = load(tmp_path / "x.json")
     assert isinstance(trajectory, Trajectory)
     assert (len(trajectory.steps), trajectory.metadata["episode_length"]) == (2, 9)
 
 
-def test_gaps_doubles_and_broken_steps_break_their_episode_only(tmp_path: Path) -> None:
+def test_bad_steps_break_only_their_episode(tmp_path: Path) -> None:
     rows = [
         *(step("gap", i, 3) for i in (0, 2)),
         *(step("twice", i, 3) for i in (0, 0)),
@@ -263,7 +263,7 @@ def test_damage_costs_what_comes_after_it(tmp_path: Path, damage: Any, problem: 
     assert problem in item_ids[-1]
 
 
-def test_a_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
+def test_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
     noise = [example(step(f"e{i}", 0, 1, current_activity=f"{i * 7919 % 10007}")) for i in range(400)]
     data = bytearray(gzip.compress(tfrecord(*noise)))
     data[len(data) // 2 : len(data) // 2 + 8] = b"\xff" * 8
@@ -274,7 +274,7 @@ def test_a_damaged_archive_gives_its_good_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b\x08", gzip.compress(b"[" + b"1," * 5000)[:30]], ids=["mark", "mark and a little"])
-def test_an_archive_cut_at_its_start_is_one_broken_item(tmp_path: Path, data: bytes) -> None:
+def test_archive_cut_at_start_is_a_bad_line(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.json.gz").write_bytes(data)
     (tmp_path / "y.json").write_text(json.dumps([step("good", 0, 1)]), encoding="utf-8")
     broken, good = load(tmp_path)
@@ -282,7 +282,7 @@ def test_an_archive_cut_at_its_start_is_one_broken_item(tmp_path: Path, data: by
     assert good.id == "good"
 
 
-def test_a_record_of_absurd_length_is_not_read() -> None:
+def test_record_of_absurd_length_is_not_read() -> None:
     length = struct.pack("<Q", 2**60)
     data = length + struct.pack("<I", masked_crc(length))
     with pytest.raises(InputError, match="record 1: 1152921504606846976 bytes are more"):
@@ -297,7 +297,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         list(load(tmp_path))
 
 
-def test_the_command_copies_pictures_before_they_go(tmp_path: Path) -> None:
+def test_convert_copies_temporary_pictures(tmp_path: Path) -> None:
     image = {"image/encoded": PIXELS, "image/height": 2, "image/width": 4, "image/channels": 3}
     (tmp_path / "in").mkdir()
     shard = tfrecord(*(example(step(f"e{i}", 0, 1, **image)) for i in range(3)))
