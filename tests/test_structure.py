@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,40 @@ def test_formats_and_meta_stay_in_place() -> None:
     for module in of("prill.emulators."):
         if not module.startswith(browsers):
             assert not [name for name in imports(MODULES[module]) if name.startswith("prill.emulators.browser.")]
+
+
+def test_only_commands_read_arguments() -> None:
+    reading = {name for name, path in MODULES.items() if "argparse" in set(imports(path))}
+    # Stand-ins can be started by hand: `python -m prill.testing.shop`.
+    assert {name for name in reading if layer(name) not in ("commands", "testing")} == set()
+
+
+def test_the_library_names_no_flags() -> None:
+    """Its messages speak of options; prill/cli.py adds the flags. Environments talk to tools that have flags of their own."""
+    flag = re.compile(r"(?:^|[\s(`'])--[a-z][a-z-]+")
+    allowed = re.compile(r"pip install --no-deps")
+    for name, path in MODULES.items():
+        if layer(name) in ("commands", "testing", "emulators"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docs = {
+            id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        texts = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docs]
+        named = [text for text in texts if isinstance(text, str) and flag.search(allowed.sub("", text))]
+        assert not named, f"{name}: {named}"
+
+
+def test_broad_excepts_say_why() -> None:
+    broad = re.compile(r"except( Exception| BaseException)?( as \w+)?:|except \([^)]*\b(Base)?Exception\b")
+    lines = [
+        (name, line.strip())
+        for name, path in MODULES.items()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if broad.search(line)
+    ]
+    assert len(lines) <= 6
+    assert not [(name, line) for name, line in lines if "# " not in line]
 
 
 def test_imports_are_light_and_silent() -> None:
