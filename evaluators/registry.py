@@ -279,7 +279,9 @@ def prior(model: _FittedFile, threshold: _Threshold = None) -> Student:
 def _fitted(path: str, threshold: float | None, kind: str) -> Student:
     judge = Student.load(path, threshold=threshold)
     if judge.info.name != kind:
-        raise UsageError(f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}")
+        raise UsageError(
+            f"{path} holds a {judge.info.name}, not a {kind}; name the judge {judge.info.name}", parameters=("evaluator",)
+        )
     return judge
 
 

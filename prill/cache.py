@@ -111,15 +111,13 @@ class InFlight:
         future = running[key] = asyncio.get_running_loop().create_future()
         try:
             result = await work()
-        except BaseException as error:
-            if isinstance(error, Exception):
-                future.set_exception(error)
-                future.exception()  # read here, so that nobody else having waited is not reported as a lost error
-            else:
-                future.cancel()
+        except Exception as error:  # whatever it is: those who wait for the same work get it too
+            future.set_exception(error)
+            future.exception()  # read here, so that nobody else having waited is not reported as a lost error
             raise
         else:
             future.set_result(result)
             return result
         finally:
+            future.cancel()  # without effect unless the work was cancelled
             running.pop(key, None)

@@ -157,7 +157,7 @@ class _Run(Generic[E]):
             )
         except PrillError:
             raise
-        except Exception as bug:
+        except Exception as bug:  # a policy's, say: it ends the run, and its episode is on record as broken
             # Its words stay in the trace: they may hold anything, also what must not be on record.
             error = f"a bug ended the episode: {type(bug).__name__}"
             metadata = {"ended_by": "error", **episode.metadata}

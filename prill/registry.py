@@ -14,6 +14,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from hashlib import sha256
@@ -267,9 +268,8 @@ def _module_of_file(path: Path) -> Any:
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
+    with ExitStack() as on_failure:
+        on_failure.callback(sys.modules.pop, name)
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+        on_failure.pop_all()
     return module

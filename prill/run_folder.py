@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -38,15 +38,14 @@ class RunFolder:
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
             with _writing(path):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._ids = self._finished(again)
                 self._drop_spare_labels()
                 self._sweep()
-        except BaseException:
-            self.close()
-            raise
+            on_failure.pop_all()
 
     def __contains__(self, id: str) -> bool:
         return id in self._ids
@@ -133,7 +132,7 @@ class RunFolder:
         _append(path, encode_trajectory(replace(trajectory, id=f"{trajectory.id}~{self._aside}"), self.path))
 
 
-@contextlib.contextmanager
+@contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield

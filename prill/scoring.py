@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, closing
+from contextlib import ExitStack, aclosing, closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -185,7 +185,8 @@ async def _judge(
     items = iter(source)
 
     async def work() -> None:
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(stop.set)
             while not stop.is_set() and (entry := next(items, None)) is not None:
                 place, item = entry
                 if isinstance(item, BadLine):
@@ -198,9 +199,7 @@ async def _judge(
                     await asyncio.sleep(0)
                 else:
                     record(place, replace(await evaluator(item), key=key))
-        except BaseException:
-            stop.set()
-            raise
+            on_failure.pop_all()
 
     for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
         if isinstance(result, BaseException):

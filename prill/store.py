@@ -295,11 +295,11 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
             raise InputError("a trajectory without an id cannot be written")
         return encode_trajectory(_with_screenshots(trajectory, copies.place), target.parent)
 
-    try:
-        return _write_lines(target, trajectories, line, lambda trajectory: trajectory.id)
-    except BaseException:
-        copies.remove()
-        raise
+    with ExitStack() as on_failure:
+        on_failure.callback(copies.remove)
+        count = _write_lines(target, trajectories, line, lambda trajectory: trajectory.id)
+        on_failure.pop_all()
+    return count
 
 
 def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:

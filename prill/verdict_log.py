@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -57,12 +58,11 @@ class VerdictLog:
         except BlockingIOError:
             os.close(self._file)
             raise UsageError(f"{self.path}: another process is writing this file") from None
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(lambda: os.close(self._file))
             if os.fstat(self._file).st_size:
                 self._take_up() if resume else self._set_aside()
-        except BaseException:
-            os.close(self._file)
-            raise
+            on_failure.pop_all()
 
     def done(self, id: str, key: str) -> bool:
         """True when the file holds a verdict of this very content that need not be made again."""
@@ -160,15 +160,16 @@ class VerdictLog:
             self._database.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
         self._database.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
         self._database.execute("CREATE INDEX by_number ON lines (number)")
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
-            try:
-                for line in read_lines(self.path):
-                    if self._database.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
-                        file.write(line.data + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-                os.chmod(file.name, os.fstat(self._file).st_mode & 0o777)
-                os.replace(file.name, self.path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        with (
+            tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file,
+            ExitStack() as on_failure,
+        ):
+            on_failure.callback(os.unlink, file.name)
+            for line in read_lines(self.path):
+                if self._database.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
+                    file.write(line.data + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            os.chmod(file.name, os.fstat(self._file).st_mode & 0o777)
+            os.replace(file.name, self.path)
+            on_failure.pop_all()

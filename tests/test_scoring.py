@@ -4,11 +4,14 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from prill.captioner import GivenCaption
 from prill.errors import CallTimeout, EndpointError, UsageError
 from prill.evaluators.outcome import CaptionJudge
+from prill.protocols import Reply
 from prill.scoring import Tally, score, score_files, score_stream, verdict_key
 from prill.store import decode_trajectory, read_verdicts
 from prill.testing import ScriptedModel
@@ -192,3 +195,22 @@ async def test_failed_call_is_never_a_failure() -> None:
     state = Trajectory(id="a", task=Task(goal="g"), final=Observation(caption="x"))
     verdict = await judge(state)
     assert (verdict.success, verdict.score, verdict.unscored, verdict.reason) == (None, None, "timeout", "no answer within 1 s")
+
+
+@pytest.mark.parametrize(("asked", "at_once"), [(None, 3), (2, 2)])
+async def test_concurrency_is_the_models(asked: int | None, at_once: int) -> None:
+    class Slow(ScriptedModel):
+        concurrency = 3
+        now = most = 0
+
+        async def complete(self, *words: Any, **options: Any) -> Reply:
+            self.now += 1
+            self.most = max(self.most, self.now)
+            await asyncio.sleep(0.01)
+            self.now -= 1
+            return await super().complete(*words, **options)
+
+    model = Slow(lambda messages: "Thoughts: x\nStatus: success")
+    runs = [Trajectory(id=str(i), task=Task(goal="g"), final=Observation(caption="x")) for i in range(12)]
+    verdicts = [v async for v in score_stream(runs, CaptionJudge(model, GivenCaption()), concurrency=asked)]
+    assert (len(verdicts), model.most) == (12, at_once)

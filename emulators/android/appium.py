@@ -111,7 +111,7 @@ class AppiumSession:
         connection = Connection(client_config=config)
         try:
             self._driver = WebDriver(connection, options=options)
-        except BaseException:
+        except BaseException:  # a start that is given up must not leave its connection open either
             connection.close()  # type: ignore[no-untyped-call]
             raise
         config.timeout = self._timeout

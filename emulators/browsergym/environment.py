@@ -82,7 +82,7 @@ class BrowserGym:
         self._untouched = None
         if ready != episode or self._process is None:
             self._last = await self._ask(Request(task=episode[0], seed=episode[1]))
-        return self._seen()
+        return self._observation()
 
     async def step(self, action: Action) -> tuple[Observation, bool]:
         """The page after the action. What BrowserGym cannot carry out leaves the page as it was."""
@@ -90,7 +90,7 @@ class BrowserGym:
             raise UsageError("no episode is open: call reset first")
         self._untouched = None
         self._last = await self._ask(Request(call=call_of(action, *self._last.size)))
-        return self._seen(), action.is_final or self._last.done
+        return self._observation(), action.is_final or self._last.done
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Success is a reward above 0, as BrowserGym's users count it. The agent's last words are said first: some tasks
@@ -121,7 +121,7 @@ class BrowserGym:
         if words is not None:
             words.close()
 
-    def _seen(self) -> Observation:
+    def _observation(self) -> Observation:
         return Observation(screenshot=self._last.screenshot, text=self._last.text, url=self._last.url)
 
     async def _ask(self, request: Request) -> Reply:

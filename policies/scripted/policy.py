@@ -41,13 +41,13 @@ class ScriptedPolicy:
         self._site = ""
         self._variant = 0
         self._play: Play | None = None
-        self._told: list[str] = []
+        self._sentences: list[str] = []
 
     def reset(self, task: Task) -> None:
         """Begins the task. Raises UsageError when there is no script for `task.site`."""
         if task.site not in SCRIPTS:
             raise UsageError(f"no script for the task {task.site!r}; there are scripts for {', '.join(SCRIPTS)}")
-        self._goal, self._site, self._play, self._told = task.goal, task.site, None, []
+        self._goal, self._site, self._play, self._sentences = task.goal, task.site, None, []
         self._variant = zlib.crc32(task.id.encode())
 
     async def act(self, observation: Observation) -> Step:
@@ -62,9 +62,9 @@ class ScriptedPolicy:
             return self._finish(observation)
         if self._behaviour == "no-submit" and move.commit:
             return self._finish(observation)
-        if self._behaviour == "stop-early" and (move.commit or self._told):
+        if self._behaviour == "stop-early" and (move.commit or self._sentences):
             return _stop(observation, "I stop here.", "I stopped before the task was finished.")
-        self._told.append(move.told)
+        self._sentences.append(move.sentence)
         return Step(observation, move.action, f"The next thing to do is: {move.action.text}.")
 
     def _next(self, page: Page) -> Move | None:
@@ -77,13 +77,13 @@ class ScriptedPolicy:
             return None
 
     def _claim(self, observation: Observation, move: Move | None) -> Step:
-        if not self._told:
-            self._told.append(move.told if move else "")
+        if not self._sentences:
+            self._sentences.append(move.sentence if move else "")
             return Step(observation, Action("scroll", "scroll down", value="down"), "Let me see what is on the page.")
         return self._finish(observation)
 
     def _finish(self, observation: Observation) -> Step:
-        sentences = " ".join(self._told)
+        sentences = " ".join(self._sentences)
         answers = (f"Done. {sentences}".strip(), f"Done: {self._goal}", f"{sentences} The task is complete.".strip())
         return _stop(observation, "There is nothing left to do.", answers[self._variant % len(answers)])
 

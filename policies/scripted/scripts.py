@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Move:
-    """An action and how the agent tells of it afterwards. A commit is what the page takes as the attempt's end."""
+    """An action, and the sentence that tells of it afterwards. A commit is what the page takes as the attempt's end."""
 
     action: Action
-    told: str
+    sentence: str
     commit: bool = False
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -42,11 +42,10 @@ class LabelLog:
             self._copy.unlink(missing_ok=True)  # of a process that was killed while it made one
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(os.close, self._file)
             self._take_up()
-        except BaseException:
-            os.close(self._file)
-            raise
+            on_failure.pop_all()
 
     def put(self, record: LabelRecord) -> None:
         """Writes a label; it survives the machine from here on. Raises UsageError, with the file as before, when it cannot."""
@@ -75,7 +74,7 @@ class LabelLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
             if not os.path.samestat(os.fstat(self._file), os.stat(self.path)):
@@ -98,7 +97,9 @@ class LabelLog:
         """The file with this annotator's lines for `id` gone, and `line` where the first of them was."""
         # Only who holds the lock of the file makes a copy, so that one name is enough.
         copy = os.open(self._copy, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._copy.unlink, missing_ok=True)
+            on_failure.callback(os.close, copy)
             fcntl.flock(copy, fcntl.LOCK_EX)  # held before the name appears: nobody can slip in between
             lines = []
             with open(self.path, "rb") as file:
@@ -111,10 +112,7 @@ class LabelLog:
             _write(copy, b"".join(lines) + line)
             os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
             os.replace(self._copy, self.path)
-        except BaseException:
-            os.close(copy)
-            self._copy.unlink(missing_ok=True)
-            raise
+            on_failure.pop_all()
         os.close(self._file)
         self._file = copy
         _sync_folder(self.path.parent)

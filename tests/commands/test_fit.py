@@ -104,7 +104,7 @@ def test_a_file_of_the_other_kind_is_refused_with_advice(files: tuple[Path, Path
     prill("fit", *files, "-o", "m.json", "--source", "human", "--kind", "prior")
     done = prill("score", files[0], "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
     assert done.returncode == 2
-    assert "--evaluator prior" in done.stderr
+    assert "judge prior (--evaluator)" in done.stderr
 
 
 def test_scoring_what_a_judge_was_fitted_on_is_said_to_flatter_it(files: tuple[Path, Path], prill: Prill) -> None:
@@ -144,7 +144,7 @@ def test_a_judge_fitted_with_claims_does_not_pass_for_one_by_evidence_only(
     Path("judge.toml").write_text(JUDGE_FILE)
     words = ("score", files[0], "-o", "v.jsonl", "--evaluator", *judge, "--evidence-only")
     done = prill(*words)
-    assert (done.returncode, "prill fit --evidence-only" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "goes by evidence only (--evidence-only)" in done.stderr) == (2, True), done.stderr
     prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only")
     assert prill(*words).returncode == 0
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prill.evaluators import JUDGES
 from prill.store import encode, read_verdicts
 from prill.testing import MockServer
 from prill.types import LabelRecord, Verdict
@@ -176,3 +177,54 @@ def test_many_call_judges_run_by_name(prill: Prill, tmp_path: Path, attempts: Pa
     assert summary["usage"]["calls"] == asked <= plan["calls"]
     assert {verdict.evaluator.name for verdict in verdicts(out)} == {evaluator}
     assert summary["unscored"] == {}, done.stderr
+
+
+def test_help_fits_a_screen(prill: Prill) -> None:
+    lines = prill("score", "--help").stdout.splitlines()
+    assert len(lines) < 60
+    assert [line.strip().startswith("prill score") for line in lines[3:6]] == [True] * 3
+    assert all(any(flag in line for line in lines) for flag in ("--evaluator", "--set", "--prompt", "--frames", "--budget-usd"))
+
+
+def test_judges_are_listed(prill: Prill) -> None:
+    listing = prill("judges").stdout
+    assert all(f"\n{name} " in f"\n{listing}" for name in JUDGES.entries)
+    page = prill("judges", "rubric").stdout
+    assert "top_k" in page
+    assert "frames shown for each criterion" in page
+    records = json.loads(prill("judges", "steps", "--json").stdout)
+    assert {"name": "towards", "type": "float", "required": False, "default": 0.5} in [
+        {key: record[key] for key in ("name", "type", "required", "default")} for record in records
+    ]
+    assert prill("judges", "nobody").returncode == 2
+
+
+def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path) -> None:
+    (tmp_path / "mine.md").write_text(prill("judges", "modular", "--prompt").stdout + "\nBe strict.\n")
+    (tmp_path / "bad.md").write_text("# system\nx\n# user\n{{ goal }}\n")
+    with MockServer() as server:
+        words = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url, "--limit", 2)
+        plain = prill("score", attempts, "-o", tmp_path / "v.jsonl", *words)
+        own = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--prompt", tmp_path / "mine.md")
+    assert (plain.returncode, own.returncode) == (0, 0), own.stderr
+    hashes = [verdicts(tmp_path / name)[0].evaluator.prompt for name in ("v.jsonl", "w.jsonl")]
+    assert hashes[0] != hashes[1]
+    bad = prill("score", attempts, "-o", tmp_path / "x.jsonl", *words, "--prompt", tmp_path / "bad.md")
+    assert (bad.returncode, "has no place for actions" in bad.stderr) == (2, True), bad.stderr
+    assert prill("judges", "self-report", "--prompt").returncode == 2
+
+
+def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
+    attempts = write_trajectories(tmp_path / "t.jsonl", 40)
+    (tmp_path / "c.toml").write_text(
+        "evaluator = 'cascade'\nband = [0.5, 0.5]\n[[judges]]\nevaluator = 'self-report'\n[[judges]]\nevaluator = 'modular'\n"
+    )
+    (tmp_path / "l.jsonl").write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40)))
+    with MockServer() as server:
+        words = ("--evaluator", tmp_path / "c.toml", "--model", "m", "--base-url", server.base_url)
+        assert prill("score", attempts, "-o", tmp_path / "v.jsonl", *words).returncode == 0
+        assert prill("calibrate", tmp_path / "v.jsonl", tmp_path / "l.jsonl", "-o", tmp_path / "c.json").returncode == 0
+        done = prill("score", attempts, "-o", tmp_path / "w.jsonl", *words, "--calibration", tmp_path / "c.json")
+    assert done.returncode == 0, done.stderr
+    assert "the second judge was asked for 0 of 40" in done.stderr
+    assert {verdict.evaluator.name for verdict in verdicts(tmp_path / "w.jsonl")} == {"calibrated cascade"}

@@ -105,7 +105,7 @@ def test_verdicts_that_are_lost_under_attack_are_counted_and_seen_in_the_exit_co
     [
         (("--attacks", "nope"), "unknown attack 'nope'; there are: claim-thoughts"),
         (("--attacks", ","), "no attack is chosen"),
-        (("--evaluator", "nobody"), "unknown evaluator 'nobody'"),
+        (("--evaluator", "nobody"), "unknown judge 'nobody'"),
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
 )

@@ -90,16 +90,14 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
     from prill.emulators.browser.chromium import Chromium
 
     _refuse_contradictions(args)
-    browser, shops = Chromium(), ExitStack()
-    try:
+    browser = Chromium()
+    with ExitStack() as stack:
         model = _oracle_model(args)
-        environs = [_environ(args, shops) for _ in range(args.workers or 1)]
+        environs = [_environ(args, stack) for _ in range(args.workers or 1)]
         workers = [_worker_sites(args, images, assigned, browser, environ, model) for environ in environs]
         names = task_names(args.tasks, list(workers[0].configs), ranges=True)
         workers[0].check(names)
-    except BaseException:
-        shops.close()
-        raise
+        shops = stack.pop_all()  # they stay open until the setting is closed
     sites = {id(worker.environment): worker for worker in workers}
 
     async def task(environment: WebArena, name: str, seed: int) -> Task:
