@@ -47,6 +47,8 @@ def make_captioner(
     maker = CAPTIONERS.maker(captioner)
     parts = {LanguageModel: lambda model, at: make_model(model, place=at, lax=lax)}
     made: Captioner = maker(**read_options(maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax))
+    if not (callable(made) and hasattr(made, "name")):
+        raise UsageError(f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and __call__")
     return made
 
 

@@ -6,11 +6,10 @@ import re
 from dataclasses import replace
 from math import dist
 
+from prill.actions.phone import SWIPE_DISTANCE
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Trajectory
 
-# Beyond this distance (as a fraction of the screen) between touch and lift, a gesture is a swipe: arXiv 2404.06474's code.
-SWIPE_DISTANCE = 0.05
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d+(?:\.\d+)?|\.\d+)"] * 4))

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
+from prill.actions.phone import DEVICE_NAMES
 from prill.errors import NoEvidence, UsageError
 from prill.evaluators.evidence import action_history, claims, last_frames, without_claims
 from prill.evaluators.frames import images_read, planned_captions
@@ -29,8 +30,7 @@ STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
 MAX_TOKENS = 1024
 _DEVICES = {
     "web": "web sites",
-    "android": "an Android phone",
-    "ios": "an iPhone",
+    **DEVICE_NAMES,
     "desktop": "a desktop computer",
     "other": "a computer or phone",
 }

@@ -185,6 +185,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     }
     what = f"judge {name!r}"
     judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
+    if not (callable(judge) and hasattr(judge, "info") and hasattr(judge, "screenshots")):
+        raise UsageError(f"{place}{name} gave a {type(judge).__name__}: a judge has info, screenshots and __call__")
     return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
 
 

@@ -82,15 +82,12 @@ class Registry:
         }
 
     def maker(self, name: str) -> Maker:
-        """What makes the thing of that name. Raises UsageError that lists the names for one that is unknown."""
+        """What makes the thing of that name; an object that is no class or function is the thing itself, without options.
+
+        Raises UsageError that lists the names for one that is unknown.
+        """
         made = self._object(name)
-        if not callable(made):
-            raise UsageError(
-                f"{self.kind} {name!r} is a {type(made).__name__}, where a class, function or {self.kind} is needed"
-            )
-        if inspect.isclass(made) or inspect.isroutine(made):
-            return made
-        return lambda: made  # it is the thing itself
+        return made if inspect.isclass(made) or inspect.isroutine(made) else lambda: made
 
     def _object(self, name: str) -> Any:
         if name in self.entries:

@@ -12,19 +12,12 @@ from itertools import chain
 from math import dist
 from typing import Literal, NamedTuple
 
+from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE
 from prill.types import Action, Point
 
 # The rules of the data set's own matching code, distances as fractions of the screen.
-TAP_DISTANCE = 0.04  # touch and lift further apart are a swipe
 SAME_PLACE = 0.14  # two taps no further apart are the same
 _GROWTH = 1.4  # an element's box grows in height and width by this much of itself
-# Auto-UI (arXiv 2309.11436): touch and lift that stand for every swipe of a direction.
-_CANONICAL: dict[str, tuple[Point, Point]] = {
-    "up": ((0.5, 0.8), (0.5, 0.2)),
-    "down": ((0.5, 0.2), (0.5, 0.8)),
-    "left": ((0.8, 0.5), (0.2, 0.5)),
-    "right": ((0.2, 0.5), (0.8, 0.5)),
-}
 _GESTURES = ("click", "tap", "long_press", "swipe", "scroll")
 _TYPES = {"type": "TYPE", "back": "PRESS_BACK", "home": "PRESS_HOME", "answer": "STATUS_TASK_COMPLETE"}
 
@@ -105,7 +98,7 @@ def normalised_swipe(action: Action) -> Action:
     (x, y), (to_x, to_y) = ends
     ways = ("up", "down", to_y < y) if _main_axis(ends) == "y" else ("left", "right", to_x < x)
     direction = ways[0] if ways[2] else ways[1]
-    touch, lift = _CANONICAL[direction]
+    touch, lift = AUTO_UI_SWIPES[direction]
     return replace(action, kind="swipe", point=touch, end_point=lift, value=direction)
 
 
@@ -165,7 +158,7 @@ def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
 def _ends(action: Action) -> tuple[Point, Point] | None:
     """Touch and lift; a swipe that only names its direction is the canonical one."""
     if action.point is None:
-        return _CANONICAL.get((action.value or "").casefold()) if action.kind in ("swipe", "scroll") else None
+        return AUTO_UI_SWIPES.get((action.value or "").casefold()) if action.kind in ("swipe", "scroll") else None
     return action.point, action.end_point or action.point
 
 

@@ -16,7 +16,7 @@ from math import atan2, cos, dist, pi, sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from prill.evaluators.evidence import SWIPE_DISTANCE
+from prill.actions.phone import SWIPE_DISTANCE
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.models.images import open_checked
 from prill.protocols import Evaluator

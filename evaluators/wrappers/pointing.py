@@ -14,8 +14,9 @@ from math import dist, hypot
 from operator import itemgetter
 from typing import Protocol
 
+from prill.actions.phone import SWIPE_DISTANCE
 from prill.captioner.ocr import OCRCaptioner, TextBox
-from prill.evaluators.evidence import SWIPE_DISTANCE, action_text
+from prill.evaluators.evidence import action_text
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.models.prompts import clean
 from prill.protocols import Evaluator
