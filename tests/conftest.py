@@ -55,7 +55,7 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 # Files here wait for browsers, phones and models, some of them for minutes.
-LONG = ("emulators", "test_examples.py", "commands")
+LONG = ("emulators", "test_examples.py", "test_documents.py", "commands")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

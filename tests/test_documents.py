@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
+from prill.evaluators import JUDGES, judge_options
+from prill.evaluators.registry import asks_a_model
 from prill.testing import MockServer
 
 ROOT = Path(__file__).resolve().parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
-GUIDES = (*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/judges.md", ROOT / "docs/python.md")
+GUIDE = ROOT / "docs/judges.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
-RUN = (README, *GUIDES)
+RUN = (README, *sorted((ROOT / "docs/tutorials").glob("*.md")), GUIDE, ROOT / "docs/python.md")
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.
 FACES = (
@@ -41,7 +43,7 @@ FACES = (
 )
 MOST_LINES, MOST_NOT_RUN = 150, 6
 _BLOCK = re.compile(
-    r'(?:^<!-- not run: (?P<why_not>.+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
+    r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,
 )
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#[^)]*)?\)")
@@ -139,6 +141,8 @@ def test_few_blocks_are_not_run(capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print("".join(f"\nnot run: {reason}" for reason in reasons))
     assert len(reasons) <= MOST_NOT_RUN
+    fences = sum(document.read_text(encoding="utf-8").count("\n```") for document in RUN)
+    assert fences == 2 * sum(1 for document in RUN for _ in blocks(document))
     assert all(block.language in ("bash", "python", "text", "json", "toml") for document in RUN for block in blocks(document))
 
 
@@ -218,9 +222,17 @@ def test_readme_shows_the_example() -> None:
 
 
 def test_guide_shows_examples_as_they_are() -> None:
-    titled = {block.file: block.text for block in blocks(ROOT / "docs/judges.md") if block.file}
+    titled = {block.file: block.text for block in blocks(GUIDE) if block.file}
     for name in ("own_judge.py", "own_captioner.py"):
         assert (ROOT / "examples" / name).read_text(encoding="utf-8").endswith(f'"""\n\n{titled[name]}')
+
+
+@pytest.mark.parametrize("name", JUDGES.entries)
+def test_judge_tables_are_complete(name: str) -> None:
+    row = next(line for line in GUIDE.read_text(encoding="utf-8").splitlines() if re.match(rf"\| [^|]*`{name}`", line))
+    elsewhere = {"model", "prompt", "max_tokens"} if asks_a_model(JUDGES.maker(name)) else set()
+    assert judge_options(name).keys() - elsewhere <= set(re.findall(r"`(\w+)`", row))
+    assert f"`{name}`" in README.read_text(encoding="utf-8")
 
 
 def test_tree_in_readme_is_real() -> None:
