@@ -10,7 +10,7 @@ from typing import Any
 from prill.cache import DiskCache
 from prill.errors import UsageError
 from prill.protocols import LanguageModel
-from prill.registry import Maker, load_object, options_of, read_options
+from prill.registry import Maker, OptionError, load_object, options_of, read_options
 
 _LOCAL = "local:"
 MODELS = {
@@ -33,6 +33,8 @@ def make_model(
     if not isinstance(model, str):
         if options:
             raise UsageError(f"{place}: a model that is made already takes no options ({', '.join(options)})")
+        if not hasattr(model, "complete"):
+            raise OptionError(f"{place}: expected a language model, or its name, got {model!r}", "model")
         return model
     if not model:
         raise UsageError(f"{place}: a model needs a name")

@@ -49,7 +49,7 @@ def test_options_reach_the_policy() -> None:
         ("reakt", {}, "unknown policy 'reakt' (did you mean 'react'?)"),
         ("react", {"model": MODEL, "reasonin": True}, "policy 'react' has no such option (did you mean 'reasoning'?)"),
         ("react", {}, "model is missing: policy 'react' needs it"),
-        ("react", {"model": "gpt-4o"}, "model: expected a language model, got 'gpt-4o'"),
+        ("react", {"model": 4}, "model: expected a language model, or its name, got 4"),
         ("react", {"model": MODEL, "max_tokens": 0}, "max_tokens: Expected `int` >= 1, got 0"),
         ("react", {"model": MODEL, "attempts": "2"}, "attempts: Expected `int`, got `str`, got '2'"),
         ("cogagent", {"model": MODEL, "generation": "7b"}, "generation: Invalid enum value '7b'"),
