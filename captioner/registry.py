@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from prill.captioner.cache import CachedCaptioner
-from prill.captioner.ocr import OCRCaptioner
 from prill.errors import UsageError
 from prill.models.registry import make_model
 from prill.protocols import Captioner, LanguageModel
@@ -65,9 +63,16 @@ def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:
 
 def ocr(threads: _Threads = None) -> Captioner:
     """rapidocr on the CPU; what was read of a screenshot is kept on disk."""
-    return CachedCaptioner(OCRCaptioner("rapidocr", threads))
+    return _read_by("rapidocr", threads)
 
 
 def easyocr(threads: _Threads = None) -> Captioner:
     """easyocr, the engine of arXiv 2404.06474; what was read of a screenshot is kept on disk."""
-    return CachedCaptioner(OCRCaptioner("easyocr", threads))
+    return _read_by("easyocr", threads)
+
+
+def _read_by(engine: Literal["rapidocr", "easyocr"], threads: int | None) -> Captioner:
+    from prill.captioner.cache import CachedCaptioner
+    from prill.captioner.ocr import OCRCaptioner
+
+    return CachedCaptioner(OCRCaptioner(engine, threads))

@@ -33,11 +33,7 @@ from prill.captioner.registry import make_captioner
 from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
-from prill.evaluators.fitted.calibration import Calibrated, read_calibration
 from prill.evaluators.fitted.student import Student
-from prill.evaluators.wrappers.marking import Marked
-from prill.evaluators.wrappers.pointing import Pointing, read_screenshot
-from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
@@ -80,12 +76,20 @@ class Around:
     def put_around(self, judge: Evaluator) -> Evaluator:
         """The judge with what was asked for around it. Raises UsageError."""
         if self.mark_points:
+            from prill.evaluators.wrappers.marking import Marked
+
             judge = Marked(judge)
         if self.read_points:
+            from prill.evaluators.wrappers.pointing import Pointing, read_screenshot
+
             judge = Pointing(judge, read_screenshot() if self.read_points == "ocr" else None)
         if self.evidence_only:
+            from prill.evaluators.wrappers.rewritten import EvidenceOnly
+
             judge = EvidenceOnly(judge)
         if self.calibration:
+            from prill.evaluators.fitted.calibration import Calibrated, read_calibration
+
             judge = Calibrated(judge, read_calibration(self.calibration))
         return judge
 
@@ -133,7 +137,7 @@ def read_description(path: Path) -> dict[str, Any]:
     return table
 
 
-def judge_options(name: str) -> dict[str, Option]:
+def judge_options(name: str) -> Mapping[str, Option]:
     """The options of a judge by name, without those of its model and those that go around it. Raises UsageError."""
     return options_of(JUDGES.maker(name))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -117,8 +118,13 @@ def load_object(reference: str) -> Any:
         raise UsageError(f"{reference}: {place} has no {attribute!r}{nearest(attribute, dir(module))}") from None
 
 
-def options_of(maker: Maker) -> dict[str, Option]:
+def options_of(maker: Maker) -> Mapping[str, Option]:
     """The options of a maker by name, in the order of its parameters; the fields of its `spec` stand for that."""
+    return _options(typing.cast(Any, maker))
+
+
+@lru_cache(256)
+def _options(maker: Maker) -> Mapping[str, Option]:
     hints, spec = _hints(maker), _spec_of(maker)
     options: dict[str, Option] = {}
     for name, parameter in inspect.signature(maker).parameters.items():
