@@ -7,6 +7,7 @@ State 0 is the start, and state i is what action i left: a frame is cited by the
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, TypeVar
@@ -279,24 +280,24 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         """How many scores a rating has."""
         return 1
 
+    @abstractmethod
     async def _criteria(self, trajectory: Trajectory) -> C:
         """What the goal asks for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[C, list[tuple[Message, ...]]]:
         """What that may look like, and the calls that find it out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _block(self, criteria: C, room: int) -> dict[str, str]:
         """It as a quotation, under its name in the prompts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rating_of(self, criteria: C, reply: Reply) -> Rating:
         """The rating that a reply holds. Raises Unparsable."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _conclude(
         self, criteria: C, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         """The judgement of the last call; `states` gives, after it, the numbers of the states that were in it."""
-        raise NotImplementedError

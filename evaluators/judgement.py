@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -78,7 +79,7 @@ def spec_values(judge: object, spec: type) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelJudge:
+class ModelJudge(ABC):
     """What judges that ask a language model share: the prompts, the identity, and failures as states.
 
     A judge is a frozen dataclass: the fields of `spec` are its settings, and `info.params` records them. Subclasses name
@@ -122,12 +123,13 @@ class ModelJudge:
         """The verdict; unscored with `no_evidence` when the trajectory lacks what this judge looks at."""
         return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
 
+    @abstractmethod
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The image files that the verdict depends on."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        raise NotImplementedError
+        """The judgement. Raises Unscored where there is none."""
 
     def _version(self) -> str:
         return self.version
