@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from prill.errors import EndpointError, EnvironmentFailure, InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.lazy import lazily
-from prill.loop import rollout
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 
 if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
     from prill.emulators.registry import make_environment as environment
     from prill.evaluators.registry import make_judge as judge
+    from prill.loop import rollout
     from prill.models.registry import make_model as model
     from prill.policies.registry import make_policy as policy
     from prill.scoring import score, score_files, score_stream
@@ -54,7 +54,7 @@ __all__ = [
     "write_labels",
     "write_trajectories",
 ]
-# What needs a decoder or a database is loaded when it is first used: `import prill` stays instant.
+# What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
     "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",
@@ -64,6 +64,7 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "rollout": "loop",
     "score": "scoring",
     "score_files": "scoring",
     "score_stream": "scoring",

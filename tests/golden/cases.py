@@ -92,9 +92,12 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rollout": (("rollout", "miniwob", "--policy", "scripted", "--tasks", "no-such-task", "-o", "{out}/runs"), ()),
 }
 
+# Verbs that read the output of another one.
+NEEDS = {"agree": "score", "agree as JSON": "score", "report": "score", "calibrate": "score a fitted judge"}
+
 
 def prepare(folder: Path) -> None:
-    """What some verbs read: verdicts of two judges, and a recording in somebody else's format."""
+    """A recording in somebody else's format."""
     theirs = folder / "theirs"
     (theirs / "evals").mkdir(parents=True)
     (theirs / "meta.json").write_text('{"platform": "web"}')

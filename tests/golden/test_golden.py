@@ -20,7 +20,7 @@ from prill.cli import main
 from prill.scoring import verdict_key
 from prill.types import EvaluatorInfo
 
-from .cases import JUDGES, ROOT, SAMPLES, VERBS, prepare
+from .cases import JUDGES, NEEDS, ROOT, SAMPLES, VERBS, prepare
 
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text(encoding="utf-8").replace("{root}", str(ROOT)))
 # One name on the command line, in files, in Python and in verdicts: the short ones of the flags.
@@ -55,12 +55,11 @@ def test_judges_keep_their_identity(name: str, first: Trajectory) -> None:
     assert verdict_key(old, first, made.screenshots(first)) == recorded["key"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shared by all verbs: some read what others wrote, in the order of `VERBS`."""
-    made = tmp_path_factory.mktemp("golden")
-    prepare(made)
-    return made
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The input that verbs read, and their output."""
+    prepare(tmp_path)
+    return tmp_path
 
 
 def plain(text: str, folder: Path) -> str:
@@ -69,7 +68,14 @@ def plain(text: str, folder: Path) -> str:
     return re.sub(r'"seconds":\s*[\d.e-]+', '"seconds":0', text)
 
 
-@pytest.mark.xdist_group("golden")
+def run(words: tuple[str, ...], folder: Path) -> int:
+    """The exit code of a command line."""
+    try:
+        return main([word.replace("{out}", str(folder)) for word in words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
 @pytest.mark.parametrize("name", VERBS)
 def test_verbs_do_what_they_did(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if name in ("fit", "calibrate"):
@@ -77,10 +83,10 @@ def test_verbs_do_what_they_did(name: str, folder: Path, capsys: pytest.CaptureF
     if name == "rollout":
         pytest.importorskip("miniwob", reason="the MiniWoB++ pages are not installed: pip install --no-deps miniwob")
     words, files = VERBS[name]
-    try:
-        code = main([word.replace("{out}", str(folder)) for word in words])
-    except SystemExit as ended:
-        code = int(ended.code or 0)
+    if name in NEEDS:
+        run(VERBS[NEEDS[name]][0], folder)
+        capsys.readouterr()
+    code = run(words, folder)
     recorded = GOLDEN["verbs"][name]
     assert (code, plain(capsys.readouterr().out, folder)) == (recorded["exit"], plain(recorded["stdout"], folder))
     digests = {file: hashlib.sha256(plain((folder / file).read_text(), folder).encode()).hexdigest() for file in files}

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -83,6 +80,8 @@ def companion(args: argparse.Namespace) -> int:
     if args.udid is None:
         print("nothing to do: give --list, a command or --udid", file=sys.stderr)
         return 1
+    import asyncio
+
     devices.read(args.udid)
     fault = next_fault(folder, "start")
     if fault == "garbage":
@@ -131,6 +130,10 @@ def command(name: str, udid: str, devices: DeviceSet, args: argparse.Namespace) 
 
 async def serve(folder: Path, devices: DeviceSet, args: argparse.Namespace) -> None:
     """Serves one simulator; ends with it when --terminate-offline asks for it, and always when its folder is gone."""
+    import asyncio
+    import json
+    import socket
+
     from grpclib.server import Server
 
     from prill.testing.ios.service import Service
