@@ -31,11 +31,13 @@ AUTO_UI_SWIPES: dict[str, tuple[Point, Point]] = {
 IPHONE_POINTS = (390, 844)
 # What prompts call the phones.
 DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
-_NUMBER = r"(-?\d+(?:\.\d+)?)"
-_DUAL_POINT = re.compile("DualPoint.*?" + r"[^\d-]+".join([_NUMBER] * 4), re.DOTALL)
+_MOST_CHARS = 10_000  # of an action that are read for gestures
+# With bounds: an agent may write anything, and a search through all of it for every beginning takes minutes.
+_NUMBER = r"(-?\d{1,20}(?:\.\d{1,20})?)"
+_DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}".join([_NUMBER] * 4), re.DOTALL)
 _TYPE_NAME = re.compile(r"Action Type:\s*(\w+)")
 _TYPED = re.compile(r"Typed Text:\s*(.*)", re.DOTALL)
-_PAIR = re.compile(rf"{_NUMBER}\D+?{_NUMBER}")
+_PAIR = re.compile(rf"{_NUMBER}\D{{1,60}}?{_NUMBER}")
 _QUOTED = re.compile(r"""(["'])(.*)\1""", re.DOTALL)
 _KINDS = {
     "Idle": "wait",
@@ -66,7 +68,7 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 
     Give TAP_DISTANCE for an action that is to be carried out.
     """
-    if gesture := _DUAL_POINT.search(text):
+    if gesture := _DUAL_POINT.search(text[:_MOST_CHARS]):
         x1, y1, x2, y2 = map(float, gesture.groups())
         return dual_point((x1, y1), (x2, y2), swipe_beyond=swipe_beyond, text=text)
     name = _TYPE_NAME.search(text)

@@ -9,7 +9,7 @@ from prill.types import Action
 
 _VERB = re.compile(r"([a-z_]+)\s*(?:\[(.*)\]\s*)?", re.DOTALL)
 # Logs name the element: `click [7] where [7] is [7] link 'Cart'`; some releases leave out the third number.
-_NAMED = re.compile(r"(.*?)\s+where \[([^\[\]]*)\] is (?:\[\2\] ?)?(.*)", re.DOTALL)
+_NAMED = re.compile(r"(.*?)\swhere \[([^\[\]]*)\] is (?:\[\2\] ?)?(.*)", re.DOTALL)
 _PRESSES_ENTER = re.compile(r"\]\s*\[[01]\Z")
 _KINDS = {
     "click": "click",
@@ -64,7 +64,7 @@ def parse_action(text: str) -> Action:
     text = text.strip()
     call, element = text, None
     if named := _NAMED.fullmatch(text):
-        call, element = named[1], named[3].strip() or None
+        call, element = named[1].rstrip(), named[3].strip() or None
     match = _VERB.fullmatch(call)
     if match is None or match[1] not in _KINDS:
         return Action("other", text)
@@ -93,8 +93,8 @@ def read_action(text: str) -> Action:
         return Action("stop", text, value=rest[1 : rest.rindex("]")] if rest.startswith("[") and "]" in rest else "")
     if verb not in _ARGUMENTS:
         raise UnreadableAction(f"{_short(text)} is no action; the actions are {', '.join(dict.fromkeys(_KINDS))}")
-    if (named := _NAMED.fullmatch(rest)) and named[1].startswith(f"[{named[2]}]") and named[1].endswith("]"):
-        rest = named[1]  # agents repeat what the log showed them
+    if (named := _NAMED.fullmatch(rest)) and named[1].startswith(f"[{named[2]}]") and named[1].rstrip().endswith("]"):
+        rest = named[1].rstrip()  # agents repeat what the log showed them
     if verb == "type" and not rest.endswith(("[0]", "[1]")):
         rest += " [1]"
     arguments = _ARGUMENTS[verb].match(rest)

@@ -20,7 +20,7 @@ from prill.models.ledger import Ledger, price_of
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import excerpt
 from prill.models.transport import Endpoint, Rejected
-from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, lacks_vision, rejection
+from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, lacks_vision, rejection, without_system
 from prill.protocols import Form, Image, Message, Reply
 from prill.types import Usage
 
@@ -137,13 +137,18 @@ class OpenAIModel:
             nonlocal fields
             fields = self.dialect.fields(form, max_tokens, self._sampling)
             ending = form.instructions(as_json="response_format" in fields) if form else ""
-            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending, code), **fields})
+            rows = chat_messages(messages, images, ending, code)
+            if not self.dialect.system:
+                rows = without_system(rows)
+            return encode_body({"model": self.model, "messages": rows, **fields})
 
         while True:
             try:
                 completion = await self.endpoint.send(body, self.ledger)
             except Rejected as refusal:
                 if not self._another_form(refusal, fields, bool(images)):
+                    if refusal.fatal is not None:
+                        raise refusal.fatal from None
                     raise rejection(refusal.status, refusal.message, bool(images)) from None
                 continue
             self._has_seen = self._has_seen or bool(images)
@@ -168,6 +173,8 @@ class OpenAIModel:
             )
         if self.dialect.adapt(refusal.message, fields):
             return True
+        if refusal.fatal is not None:
+            return False
         if self.endpoint.answered or not isinstance(rejection(refusal.status, refusal.message, has_images), TransportFailure):
             return False
         # Nothing has passed yet, and no reason is given: some servers fail on a response format that they do not know.

@@ -14,7 +14,10 @@ _WORDS = {
     "logprobs": r"logprob",
     "max_completion_tokens": r"max_completion_tokens",
     "seed": r"\bseed\b",
+    "system": r"system (role|message|prompt)s?\b.{0,40}\bnot\b|roles must alternate|only user,? (and )?(model|assistant) role",
 }
+# "top_logprobs must be at most 5", "Requested sample logprobs of 10, which is greater than max allowed: 5".
+_MOST_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less than or equal to|<=|between 0 and)\D{0,12}(\d+)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Sampling:
 
 
 GREEDY = Sampling()
+TOP_LOGPROBS = 10  # alternatives for each token; hosted services allow 20 at most, some 5
 
 
 @dataclass(slots=True)
@@ -35,18 +39,20 @@ class Dialect:
     structured: Literal["json_schema", "json_object", "text"] = "json_schema"
     temperature: bool = True
     logprobs: bool = True
+    top_logprobs: int = TOP_LOGPROBS
     seed: bool = True
+    system: bool = True
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
 
     def fields(self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY) -> dict[str, Any]:
-        """Everything of a request body but the model and the messages. Ten alternatives: hosted services allow 20 at most."""
+        """Everything of a request body but the model and the messages."""
         fields: dict[str, Any] = {self.token_limit: max_tokens}
         if self.temperature:
             fields["temperature"] = sampling.temperature
         if self.seed and sampling.seed is not None:
             fields["seed"] = sampling.seed
         if form is not None and self.logprobs:
-            fields |= {"logprobs": True, "top_logprobs": 10}
+            fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         if form is None or form.tagged:
             return fields
         if self.structured == "json_schema":
@@ -65,7 +71,13 @@ class Dialect:
         if "max_tokens" in sent and about("max_completion_tokens"):
             self.token_limit = "max_completion_tokens"
         elif "logprobs" in sent and about("logprobs"):
-            self.logprobs = False
+            limit = re.search(_MOST_LOGPROBS, refusal, re.IGNORECASE)
+            if limit and 0 < int(limit[1]) < sent["top_logprobs"]:
+                self.top_logprobs = int(limit[1])
+            else:
+                self.logprobs = False
+        elif self.system and about("system"):
+            self.system = False
         elif "temperature" in sent and about("temperature"):
             self.temperature = False
         elif "seed" in sent and about("seed"):

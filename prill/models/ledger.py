@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 
 from prill.errors import BudgetSpent, UsageError
@@ -47,17 +48,25 @@ def _table(path: str | None) -> dict[str, Price]:
 
     try:
         text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(encoding="utf-8")
-        return {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in tomllib.loads(text).items()}
+        prices = {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in tomllib.loads(text).items()}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f'{path}: not a price table ({error}); give [model] sections with "prompt" and "completion"') from None
+    for name, price in prices.items():
+        if not all(isfinite(usd) and usd >= 0 for usd in (price.prompt, price.completion)):
+            raise UsageError(
+                f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give US dollars, 0 or more"
+            )
+    return prices
 
 
 class Ledger:
     """The running total of everything a model was asked, with an optional limit in US dollars. Safe across threads."""
 
     def __init__(self, price: Price | None, budget_usd: float | None = None) -> None:
+        if budget_usd is not None and not budget_usd >= 0:
+            raise UsageError(f"a budget of {budget_usd:g} US dollars is none; give 0 or more")
         if budget_usd is not None and price is None:
             raise UsageError("a budget needs a price for this model: give a price table")
         self.price = price

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
-_FENCE = re.compile(r"\A\s*```[a-z]*\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL | re.IGNORECASE)
+_MOST_LOGPROB = 0.01  # rounding may put a certain token a little above 0
+_FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,9 @@ class ReplyFormat:
 
     def parse(self, text: str) -> dict[str, str]:
         """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
-        fenced = _FENCE.match(text)
-        body = fenced[1] if fenced else text
+        body = text.strip()
+        if (fence := _FENCE.match(body)) and body.endswith("```") and len(body) >= fence.end() + len("```"):
+            body = body[fence.end() : -len("```")]
         last: tuple[str, str, int] | None = None  # verdict, reasoning, place
         as_json = body.lstrip().startswith(("{", "["))
         for start, record in _objects(body, from_the_start=as_json):
@@ -214,7 +216,7 @@ def choice_probability(
     """
     text = "".join(token.text for token in tokens)
     words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
-    places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`:]*[:][\s\"'*_`]*({words})", text, re.IGNORECASE))
+    places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`]*[:][\s\"'*_`:]*({words})", text, re.IGNORECASE))
     if not places:
         return None
     offset = places[-1].start(1)
@@ -227,9 +229,12 @@ def choice_probability(
 
 
 def _share(token: Token, lead: str, choices: Sequence[str], choice: str) -> float | None:
-    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is among them."""
+    """P(choice) by the candidates for one token, which begins with `lead`; None when no choice is among them, or when one
+    has a probability above 1, by which the others would be scaled down."""
     sums = dict.fromkeys(choices, 0.0)
     for text, logprob in dict([(token.text, token.logprob), *token.top]).items():
+        if logprob > _MOST_LOGPROB:
+            return None
         rest = text[len(lead) :].lower() if text.startswith(lead) else ""
         matches = [other for other in choices if rest and _begins(rest, other.lower())]
         if len(matches) == 1:

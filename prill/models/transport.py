@@ -7,16 +7,16 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
 from prill.models.ledger import Ledger
-from prill.models.wire import Completion, decode_completion, error_message, lacks_vision, retry_after
+from prill.models.wire import Completion, Failure, decode_completion, error_message, lacks_vision, retry_after
 
 if TYPE_CHECKING:
     import openai
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
+_MOST_SECONDS = 86_400.0
+_AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what evaluation frameworks use.
 SHRINK = 0.8
@@ -104,12 +106,19 @@ class AdaptiveLimiter:
                 turn.set_result(None)
 
 
-class Rejected(Exception):
-    """The endpoint will not take this request as it is; another form of it may pass."""
+# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
+_NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
 
-    def __init__(self, status: int, message: str) -> None:
+
+class Rejected(Exception):
+    """The endpoint will not take this request as it is; another form of it may pass.
+
+    `fatal` is the error for the run when there is no other form: the refusal may be about the key or the model.
+    """
+
+    def __init__(self, status: int, message: str, fatal: EndpointError | None = None) -> None:
         super().__init__(message)
-        self.status, self.message = status, message
+        self.status, self.message, self.fatal = status, message, fatal
 
 
 class _Again(Exception):
@@ -149,18 +158,20 @@ class Endpoint:
         self.concurrency = concurrency
         self.timeout, self.total_timeout, self.retries = timeout, total_timeout, retries
         self.reached = self.answered = False
-        if not re.match(r"https?://[^/]", self.base_url):
-            raise UsageError(f"base URL {self.base_url!r} does not begin with http:// or https:// and a host")
+        _check_url(self.base_url)
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}; give at least 1")
-        if timeout <= 0 or retries < 0:
-            raise UsageError(f"timeout is {timeout:g} and retries {retries}; give a time above 0, and 0 or more retries")
+        if not 0 < timeout < _MOST_SECONDS or not total_timeout > 0 or retries < 0:
+            raise UsageError(
+                f"timeout is {timeout:g}, total timeout {total_timeout:g} and retries {retries}; give times above 0 (seconds, "
+                f"less than {_MOST_SECONDS:g} for one attempt), and 0 or more retries"
+            )
 
     @property
     def place(self) -> str:
-        """The URL without user name and password, for messages."""
+        """The URL without user name, password and query, for messages."""
         parts = urlsplit(self.base_url)
-        return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
+        return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1], query="").geturl()
 
     async def send(self, body: Callable[[], bytes], ledger: Ledger) -> Completion:
         """The answer to one request, after retries. `body` is asked for when an attempt's turn has come: by then it may be
@@ -193,6 +204,7 @@ class Endpoint:
         raise self._failure(last, attempt + 1)
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
+        import aiohttp
         import httpx2
         import openai
 
@@ -206,7 +218,8 @@ class Endpoint:
             raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
         except openai.APIStatusError as error:
             self.reached = True
-            raise self._status(error, connection.limiter) from None
+            message = error_message(error.body, error.response.reason_phrase)
+            raise self._status(error.status_code, message, error.response.headers, connection.limiter) from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
@@ -214,24 +227,37 @@ class Endpoint:
             if isinstance(error, openai.APITimeoutError) and not refused:
                 raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
             raise _Again(f"connection failed: {cause or type(cause).__name__}", refused=refused) from None
+        except (aiohttp.ClientError, httpx2.HTTPError, ValueError) as error:  # an answer that is no HTTP
+            self.reached = True
+            raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
         completion = decode_completion(response.content)
+        if isinstance(completion, Failure):
+            self.reached = True
+            raise self._status(completion.status or 502, completion.message, {}, connection.limiter)
         if completion is None:
             raise _Again("the endpoint answered with something that is no chat completion")
         self.reached = self.answered = True
         return completion
 
-    def _status(self, error: openai.APIStatusError, limiter: AdaptiveLimiter) -> Exception:
-        status = error.status_code
-        message = self._without_key(error_message(error.body, error.response.reason_phrase))
-        wait = retry_after(error.response.headers)
-        if status == 429 and "insufficient_quota" in message:
-            return EndpointError(f"{self.place}: the account's quota is used up ({message})")
+    def _status(self, status: int, message: str, headers: Mapping[str, str], limiter: AdaptiveLimiter) -> Exception:
+        message = self._without_key(message)
+        wait = retry_after(headers)
+        if 300 <= status < 400:
+            # A redirect would turn the request into another one, or take the prompts to another host.
+            return EndpointError(
+                f"{self.place} answers with a redirect (HTTP {status}), which is not followed: give its final URL"
+            )
+        if status == 402 or (status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE)):
+            return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {message})")
         if status == 429 or (status in (503, 529) and wait is not None):
             limiter.rate_limited(None if wait is None else min(wait, self.total_timeout))
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
             return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
-        if status == 401 or (status == 403 and not self.answered):
-            return EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
+        key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
+        if status == 401:
+            return key
+        if status == 403 and not self.answered:
+            return Rejected(status, message, key)
         if status == 404 and not self.answered:
             return EndpointError(
                 f"{self.place} does not know this model or path (HTTP 404: {message}); check the model's name and the base URL"
@@ -255,9 +281,16 @@ class Endpoint:
             return connections[settings]
         limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
         timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
-        http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout)
+        http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout, follow_redirects=False)
+        url = urlsplit(self.base_url)
         client = openai.AsyncOpenAI(
-            base_url=self.base_url, api_key=self._key(), max_retries=0, http_client=http, timeout=timeout
+            base_url=url._replace(query="").geturl(),
+            api_key=self._key(),
+            max_retries=0,
+            http_client=http,
+            timeout=timeout,
+            default_query=dict(parse_qsl(url.query)),
+            default_headers={"api-key": self._key()} if (url.hostname or "").endswith(_AZURE) else None,
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
@@ -269,11 +302,27 @@ class Endpoint:
         key = os.environ.get(self.api_key_env)
         if not key and self.base_url == OPENAI_URL:
             raise UsageError(f"${self.api_key_env} is not set; set it, or name another endpoint (base URL)")
+        if key and not (key.isascii() and key.isprintable()):
+            raise UsageError(f"${self.api_key_env} holds a line break or another character that no key has; set it anew")
         return key or "none"
 
     def _without_key(self, message: str) -> str:
         key = os.environ.get(self.api_key_env)
         return message.replace(key, "***") if key else message
+
+
+def _check_url(url: str) -> None:
+    """Raises UsageError for a base URL that cannot be used; the message never repeats a password."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        where = repr(url) if "@" not in url and "?" not in url else "given"
+        raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
+    if "@" in parts.netloc:
+        raise UsageError("the base URL holds a user name or a password; put the key into the environment instead")
 
 
 async def _close_with_loop(client: openai.AsyncOpenAI) -> AsyncGenerator[None, None]:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -58,11 +59,12 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One answer."""
+    """One answer. `error`: why it is none, where an endpoint says so inside of it."""
 
     message: ChatMessage
     finish_reason: str | None = None
     logprobs: Logprobs | None = None
+    error: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Completion:
 
     choices: tuple[Choice, ...]
     usage: TokenCounts | None = None
+    error: Any = None
 
     @property
     def tokens(self) -> tuple[Token, ...] | None:
@@ -93,13 +96,93 @@ _decoder = msgspec.json.Decoder(Completion)
 encode_body = msgspec.json.Encoder().encode
 
 
-def decode_completion(data: bytes) -> Completion | None:
-    """The completion; None when the body is something else (a proxy's page, say)."""
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error inside an answer of status 200. `status` is the one that it names; None where it names none."""
+
+    status: int | None
+    message: str
+
+
+def decode_completion(data: bytes) -> Completion | Failure | None:
+    """The completion; a failure where the answer says that there is none; None when the body is something else (a proxy's
+    page, say). What is odd about probabilities or counts leaves these out: the reply stands."""
+    completion: Completion | None
     try:
         completion = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        completion = _read_loosely(data)
+    if completion is not None:
+        choice = completion.choices[0] if completion.choices else None
+        error = completion.error or (choice.error if choice else None)
+        if error or (choice and choice.finish_reason in _FAILED):
+            return _failure(error, f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error")
+        if choice is None:
+            return None
+        if (counts := completion.usage) and min(counts.prompt_tokens, counts.completion_tokens) < 0:
+            return Completion(completion.choices)
+    return completion
+
+
+# Finish reasons of replies that broke off on the endpoint's side: whatever was written by then is no answer.
+_FAILED = frozenset({"error", "abort", "failed"})
+
+
+def _failure(error: object, fallback: str) -> Failure:
+    code = str(error.get("code")) if isinstance(error, dict) else ""
+    status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
+    return Failure(status, error_message(error, fallback))
+
+
+def _read_loosely(data: bytes) -> Completion | None:
+    """An answer whose less important parts are not as documented."""
+    try:
+        record = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return completion if completion.choices else None
+    if not isinstance(record, dict):
+        return None
+    choices = record.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(first, dict) or not isinstance(message := first.get("message"), dict):
+        return Completion((), error=record["error"]) if record.get("error") else None
+    reason = first.get("finish_reason")
+    choice = Choice(
+        ChatMessage(_text(message.get("content")), _text(message.get("refusal"))),
+        reason if isinstance(reason, str) else None,
+        _logprobs(first.get("logprobs")),
+        first.get("error"),
+    )
+    return Completion((choice,), _counts(record.get("usage")), record.get("error"))
+
+
+def _text(content: object) -> str | None:
+    """The content as one text; some endpoints answer with a list of parts."""
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, dict) else part for part in content]
+        return "".join(part for part in parts if isinstance(part, str))
+    return content if isinstance(content, str) else None
+
+
+def _logprobs(record: object) -> Logprobs | None:
+    """The log-probabilities, with nulls taken for empty lists; None when they are in another form."""
+    entries = record.get("content") if isinstance(record, dict) else None
+    if not isinstance(entries, list):
+        return None
+    rows = [{**e, "top_logprobs": e.get("top_logprobs") or []} if isinstance(e, dict) else e for e in entries]
+    try:
+        return Logprobs(msgspec.convert(rows, tuple[TokenEntry, ...]))
+    except msgspec.ValidationError:
+        return None
+
+
+def _counts(record: object) -> TokenCounts | None:
+    """The counts as whole numbers; None when one is missing or is no count."""
+    if not isinstance(record, dict):
+        return None
+    counts = [record.get("prompt_tokens"), record.get("completion_tokens")]
+    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n) and n >= 0]
+    return TokenCounts(*numbers) if len(numbers) == len(counts) else None
 
 
 def chat_messages(
@@ -129,6 +212,19 @@ def chat_messages(
     return rows
 
 
+def without_system(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows for a chat template that knows no system role: its text goes before the user's."""
+    system = "\n\n".join(row["content"] for row in rows if row["role"] == "system")
+    others = [dict(row) for row in rows if row["role"] != "system"]
+    if not system or not others:
+        return list(rows)
+    content = others[0]["content"]
+    others[0]["content"] = (
+        f"{system}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": system}, *content]
+    )
+    return others
+
+
 def _literal(url: bytes) -> msgspec.Raw:
     """A data URL as JSON. It needs no escapes, and half a megabyte is quicker copied than searched for some."""
     return msgspec.Raw(b'"%b"' % url)
@@ -137,6 +233,8 @@ def _literal(url: bytes) -> msgspec.Raw:
 def error_message(body: object, fallback: str) -> str:
     """The words of an error body in one of its usual shapes."""
     record: Any = body
+    if isinstance(record, list) and record:
+        record = record[0]
     if isinstance(record, dict):
         record = record.get("error", record)
     if isinstance(record, dict):
@@ -171,11 +269,13 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait by the Retry-After headers (seconds, milliseconds or a date); None without a usable one."""
     try:
         if milliseconds := headers.get("retry-after-ms"):
-            return max(0.0, float(milliseconds) / 1000)
-        if not (value := headers.get("retry-after")):
+            seconds = float(milliseconds) / 1000
+        elif not (value := headers.get("retry-after")):
             return None
-        if re.fullmatch(r"[\d.]+", value):
-            return float(value)
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+        elif re.fullmatch(r"[\d.]+", value):
+            seconds = float(value)
+        else:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError, TypeError):  # a date that no calendar has
         return None
+    return max(0.0, seconds) if isfinite(seconds) else None

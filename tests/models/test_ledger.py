@@ -39,6 +39,20 @@ def test_wrong_price_table_is_refused(tmp_path: Path, text: str) -> None:
         price_of("m", str(table))
 
 
+@pytest.mark.parametrize("value", ["nan", "-1", "inf"])
+def test_price_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
+    table = tmp_path / "p.toml"
+    table.write_text(f"[m]\nprompt = {value}\ncompletion = 1")
+    with pytest.raises(UsageError, match=r"the prices of m are .* give 0 or more"):
+        price_of("m", str(table))
+
+
+@pytest.mark.parametrize("budget", [float("nan"), -1.0])
+def test_budget_that_is_none_is_refused(budget: float) -> None:
+    with pytest.raises(UsageError, match="budget of"):
+        Ledger(Price(1, 1), budget)
+
+
 def test_unknown_price_keeps_the_counts() -> None:
     assert Usage(1, 10, 5, 0, 0.5) + Usage(1, 10, 5, 1, None) == Usage(2, 20, 10, 1, None)
 

@@ -20,7 +20,15 @@ FAULTS = (
     "unsuccessful",
     "refusal",
     "empty",
+    "error_inside",
+    "broken_off",
 )
+FORMS = {
+    "error_form": ("openai", "list", "detail", "text"),
+    "logprobs_form": ("openai", "null", "missing", "nulls", "lists"),
+    "usage_form": ("openai", "null", "missing", "float", "negative"),
+    "content_form": ("text", "parts"),
+}
 _MARK = re.compile(r"\btruth=(success|failure)\b")
 
 
@@ -44,6 +52,9 @@ class Faults:
     refusal: Annotated[float, "rate of refusals: a refusal message, or a content filter's finish reason"] = 0.0
     empty: Annotated[float, "rate of replies with empty or null content"] = 0.0
 
+    error_inside: Annotated[float, "rate of 200 answers that hold an error of status 502 and no reply"] = 0.0
+    broken_off: Annotated[float, "rate of replies that break off with finish_reason error or abort"] = 0.0
+
     refuse_key: Annotated[bool, "answer 401 to every request"] = False
     unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
     no_images: Annotated[bool, "answer 400 to requests with images, in the words of one of three real servers"] = False
@@ -53,6 +64,15 @@ class Faults:
     no_temperature: Annotated[bool, "answer 400 to any temperature but 1"] = False
     no_max_tokens: Annotated[bool, "answer 400 to max_tokens and ask for max_completion_tokens"] = False
     no_logprobs: Annotated[bool, "answer 400 to requests for log-probabilities"] = False
+    logprobs_status: Annotated[int, "status of the answer to refused log-probabilities"] = 400
+    most_logprobs: Annotated[int, "answer 400 to more alternatives for a token than this; 0: no limit"] = 0
+    no_system: Annotated[bool, "answer 400 to a system role, as chat templates without one make servers do"] = False
+    api_key_header: Annotated[bool, "answer 401 without an api-key header, and 404 without ?api-version= in the URL"] = False
+    no_credit: Annotated[bool, "answer 402 to every request: the account cannot pay"] = False
+    error_form: Annotated[str, "form of error bodies: openai, list (of such), detail (a list of problems) or text"] = "openai"
+    logprobs_form: Annotated[str, "form of log-probabilities: openai, null, missing, nulls (inside) or lists"] = "openai"
+    usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = "openai"
+    content_form: Annotated[str, "form of replies: text, or parts (a list of them)"] = "text"
     context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
     slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
     thought_tokens: Annotated[int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"] = 24
@@ -63,6 +83,9 @@ class Faults:
         for name, rate in rates.items():
             if not 0.0 <= rate <= 1.0:
                 raise UsageError(f"{name} is {rate:g}; give a share between 0 and 1")
+        for name, forms in FORMS.items():
+            if getattr(self, name) not in forms:
+                raise UsageError(f"{name} is {getattr(self, name)!r}; there are: {', '.join(forms)}")
         if sum(rates.values()) > 1.0 + 1e-9:
             raise UsageError(f"the rates sum to {sum(rates.values()):g}; give at most 1 in all")
 

@@ -84,12 +84,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Prompt:
-    """The prompt of a request: its hash, the text of its first user message, its length, its number of images."""
+    """The prompt of a request: its hash, the text of its first user message, its length, its images, its system role."""
 
     hash: str
     user_text: str
     tokens: int
     images: int
+    has_system: bool
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ class MockEndpoint:
 
     async def models(self, http: web.Request) -> web.Response:
         """The list of models, or 401."""
-        if self.faults.refuse_key:
-            return _json(401, problem("Incorrect API key provided.", code="invalid_api_key"))
+        if (rejection := key_rejection(self.faults, http.headers, http.query)) is not None:
+            return _json(rejection.status, rejection.body)
         return _json(200, b'{"object":"list","data":[{"id":"mock","object":"model","created":0,"owned_by":"prill"}]}')
 
     async def stats(self, http: web.Request) -> web.Response:
@@ -151,7 +152,8 @@ class MockEndpoint:
             return self._reject(Rejection(400, "malformed", problem(f"We could not parse the body of your request: {error}")))
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
-        if (rejection := refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
+        rejection = key_rejection(self.faults, http.headers, http.query)
+        if (rejection := rejection or refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
         await asyncio.sleep(self.faults.stall_seconds if outcome == "stall" else self.faults.latency)
@@ -163,6 +165,8 @@ class MockEndpoint:
             return _json(500, problem("The server had an error while processing your request.", kind="server_error"))
         if outcome == "html":
             return _json(200, _HTML, content_type="text/html")
+        if outcome == "error_inside":
+            return _json(200, _encode({"error": {"message": "Provider returned error", "code": 502}}))
         return _json(200, self._answer(request, prompt, outcome, detail))
 
     def _limited(self, outcome: str) -> Rejection | None:
@@ -174,7 +178,7 @@ class MockEndpoint:
 
     def _reject(self, rejection: Rejection) -> web.Response:
         self.outcomes[rejection.outcome] += 1
-        return _json(rejection.status, rejection.body, headers=rejection.headers)
+        return _json(rejection.status, in_form(rejection.body, self.faults.error_form), headers=rejection.headers)
 
     def _answer(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> bytes:
         truth = self.truth(prompt.user_text)
@@ -192,6 +196,8 @@ class MockEndpoint:
             )
         elif outcome == "cut" and text:
             text, finish = text[: int(len(text) * (0.2 + 0.6 * detail))], "length" if int(detail * 1000) % 2 else "stop"
+        elif outcome == "broken_off" and text:
+            text, finish = f"{text[: len(text) // 2]}\nStatus: {OPPOSITE.get(truth, truth)}", "error" if half else "abort"
         if text and len(text) > limit:
             text, finish = text[:limit], "length"
         logprobs = None
@@ -200,9 +206,10 @@ class MockEndpoint:
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
         self.completion_tokens += tokens_of(text or "")
-        return completion(
+        body = completion(
             text, model=request.model, prompt_tokens=prompt.tokens, finish=finish, refusal=refusal, logprobs=logprobs
         )
+        return restated(body, self.faults)
 
 
 def import_function(place: str) -> Callable[[str], str]:
@@ -239,15 +246,32 @@ def read_prompt(request: Request) -> Prompt:
         raw = raw.replace(code[1], b"")
     user_text: str | None = None
     tokens = images = 0
+    has_system = False
     for turn in _turns(raw):
         parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
         text = "\n".join(part.text for part in parts if part.type == "text")
         pictures = sum(part.type == "image_url" for part in parts)
         tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
         images += pictures
+        has_system = has_system or turn.role == "system"
         if turn.role == "user" and user_text is None:
             user_text = text
-    return Prompt(hashlib.blake2b(raw, digest_size=8).hexdigest(), user_text or "", tokens, images)
+    return Prompt(hashlib.blake2b(raw, digest_size=8).hexdigest(), user_text or "", tokens, images, has_system)
+
+
+def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]) -> Rejection | None:
+    """Why this server serves nothing to this client; None when it may."""
+    if faults.refuse_key:
+        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
+        return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
+    if faults.no_credit:
+        words = "Insufficient credits. Add more and retry the request."
+        return Rejection(402, "no_credit", problem(words, code="402"))
+    if faults.api_key_header and "api-version" not in query:
+        return Rejection(404, "no_version", problem("Resource not found", code="404"))
+    if faults.api_key_header and "api-key" not in headers:
+        return Rejection(401, "no_key", problem("Access denied due to invalid subscription key.", code="401"))
+    return None
 
 
 def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
@@ -257,9 +281,6 @@ def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | 
         return Rejection(400, outcome, problem(message, param=param, code=code))
 
     form = (request.response_format or {}).get("type")
-    if faults.refuse_key:
-        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
-        return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
     if faults.unknown_model:
         words = f"The model `{request.model}` does not exist or you do not have access to it."
         return Rejection(404, "unknown_model", problem(words, code="model_not_found"))
@@ -278,7 +299,18 @@ def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | 
         words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
         return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
     if faults.no_logprobs and request.logprobs:
-        return bad("no_logprobs", "'logprobs' is not supported with this model.", "logprobs", "unsupported_parameter")
+        words = "'logprobs' is not supported with this model."
+        if faults.logprobs_status == 403:
+            words = "You are not allowed to request logprobs from this model."
+        body = problem(words, param="logprobs", code="unsupported_parameter")
+        return Rejection(faults.logprobs_status, "no_logprobs", body)
+    if 0 < faults.most_logprobs < (request.top_logprobs or 0):
+        words = (
+            f"Requested sample logprobs of {request.top_logprobs}, which is greater than max allowed: {faults.most_logprobs}"
+        )
+        return bad("most_logprobs", words)
+    if faults.no_system and prompt.has_system:
+        return bad("no_system", "System role not supported")
     if faults.context and prompt.tokens > faults.context:
         words = (
             f"This model's maximum context length is {faults.context} tokens. However, your messages resulted in "
@@ -367,6 +399,43 @@ def completion(
             % (prompt_tokens, reply_tokens, prompt_tokens + reply_tokens),
         )
     )
+
+
+def restated(body: bytes, faults: Faults) -> bytes:
+    """The answer in the forms that some servers give their parts."""
+    if (faults.logprobs_form, faults.usage_form, faults.content_form) == ("openai", "openai", "text"):
+        return body
+    record = msgspec.json.decode(body)
+    choice, usage = record["choices"][0], record["usage"]
+    if faults.content_form == "parts" and choice["message"]["content"] is not None:
+        choice["message"]["content"] = [{"type": "text", "text": choice["message"]["content"]}]
+    if faults.usage_form == "missing":
+        del record["usage"]
+    else:
+        forms: dict[str, Callable[[int], object]] = {"float": lambda n: n + 0.5, "negative": lambda n: -n}
+        change = forms.get(faults.usage_form)
+        record["usage"] = {k: change(n) for k, n in usage.items()} if change else None if faults.usage_form == "null" else usage
+    rows = (choice["logprobs"] or {}).get("content") or []
+    if faults.logprobs_form == "missing":
+        del choice["logprobs"]
+    elif faults.logprobs_form == "null":
+        choice["logprobs"] = None
+    elif faults.logprobs_form == "nulls":
+        choice["logprobs"] = {"content": [{**row, "top_logprobs": None} for row in rows]}
+    elif faults.logprobs_form == "lists":
+        choice["logprobs"] = {"tokens": [row["token"] for row in rows], "token_logprobs": [row["logprob"] for row in rows]}
+    return _encode(record)
+
+
+def in_form(body: bytes, form: str) -> bytes:
+    """An error body, which is in OpenAI's form, in another one."""
+    error = msgspec.json.decode(body)
+    if form == "list":
+        return _encode([error])
+    if form == "detail":
+        detail = [{"type": "extra_forbidden", "loc": ["body", error["error"]["param"]], "msg": error["error"]["message"]}]
+        return _encode({"object": "error", "message": {"detail": detail}, "code": None})
+    return str(error["error"]["message"]).encode() if form == "text" else body
 
 
 def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:

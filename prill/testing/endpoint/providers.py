@@ -1,0 +1,37 @@
+"""How servers differ that all call themselves OpenAI-compatible: settings of the mock server under the name of each.
+
+Each entry imitates what its provider documents, or what was seen of it, as far as prill's client is concerned: which
+fields of a request it refuses and in which words, and in which form it answers. Models, speed and prices are not imitated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from prill.testing.endpoint.faults import Faults
+
+_REASONING = Faults(no_max_tokens=True, no_temperature=True, no_logprobs=True)
+
+PROVIDERS: Mapping[str, Faults] = MappingProxyType(
+    {
+        "openai gpt-4o": Faults(),
+        "openai o4-mini": replace(_REASONING, logprobs_status=403),
+        "openai gpt-5": _REASONING,
+        "azure": Faults(api_key_header=True),
+        "anthropic": Faults(ignore_format=True, logprobs_form="null"),
+        "gemini": Faults(no_logprobs=True, error_form="list"),
+        "openrouter": Faults(logprobs_form="missing", error_inside=0.02, broken_off=0.02),
+        "mistral": Faults(no_logprobs=True, logprobs_status=422, error_form="detail"),
+        "together": Faults(logprobs_form="lists", no_json_schema=True),
+        "vllm": Faults(),
+        "vllm, 5 log-probabilities": Faults(most_logprobs=5),
+        "vllm, no system role": Faults(no_system=True),
+        "llama.cpp": Faults(no_images=True),
+        "transformers serve": Faults(logprobs_form="missing", ignore_format=True, usage_form="null"),
+        "lm studio": Faults(no_json_object=True, logprobs_form="null"),
+        "a proxy that sends parts": Faults(content_form="parts", usage_form="float", logprobs_form="nulls"),
+        "a proxy that cannot count": Faults(usage_form="negative", error_form="text"),
+    }
+)

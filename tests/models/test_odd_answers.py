@@ -1,0 +1,197 @@
+"""Answers that no well-behaved server gives, and settings that cannot be used: each is a retry, a state or one clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from prill.errors import EndpointError, TransportFailure, UsageError
+from prill.models import transport
+from prill.models.client import OpenAIModel
+from prill.models.replies import ReplyFormat, choice_probability
+from prill.protocols import Message, Reply
+
+from .conftest import GOOD, ScriptedEndpoint, failed
+
+FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
+ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work?",)))
+ANSWER = '{"thoughts": "fine", "status": "success"}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+async def reply(url: str, **settings: Any) -> Reply:
+    return await OpenAIModel("m", base_url=url, **settings).complete(ASK, form=FORM)
+
+
+@asynccontextmanager
+async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
+    """The address of a server that sends these bytes, one entry a connection, the last one for ever."""
+    waiting = list(answers)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        writer.write(waiting.pop(0) if len(waiting) > 1 else waiting[0])
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+GOOD_BYTES = HEAD + b"Connection: close\r\n\r\n" + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"NONSENSE\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        HEAD + b"Content-Length: many\r\n\r\n{}",
+        HEAD + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\n{}",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        HEAD + b"Content-Length: 500\r\n\r\n{}",
+        HEAD + b"".join(b"X-%d: %s\r\n" % (i, b"y" * 900) for i in range(200)) + b"\r\n{}",
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        HEAD + b"Connection: close\r\n\r\n" + b"[" * 100_000,
+        HEAD + b"Connection: close\r\n\r\n" + b'{"choices": [{"message": {"content": ' + b"[" * 100_000,
+    ],
+)
+async def test_malformed_answer_is_asked_again(answer: bytes) -> None:
+    async with bytes_served(answer, GOOD_BYTES) as url:
+        assert (await reply(url)).fields["status"] == "success"
+    async with bytes_served(answer) as url:
+        with pytest.raises(TransportFailure):
+            await reply(url, retries=1)
+
+
+def body(**changes: Any) -> Callable[[dict[str, Any]], web.StreamResponse]:
+    """A good answer with other parts."""
+    choice = {"message": {"content": ANSWER}, "finish_reason": "stop", **changes.pop("choice", {})}
+    return lambda asked: web.json_response({"choices": [choice], **changes})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        body(usage=None),
+        body(usage={"prompt_tokens": 3.7, "completion_tokens": None}),
+        body(usage={"prompt_tokens": -5, "completion_tokens": -1}),
+        body(usage="many"),
+        body(choice={"logprobs": {"tokens": ["a"], "token_logprobs": [-0.1]}}),
+        body(choice={"logprobs": {"content": [{"token": 7}]}}),
+        body(choice={"logprobs": []}),
+        body(choice={"message": {"content": [{"type": "text", "text": ANSWER}]}}),
+        body(choice={"message": {"content": [ANSWER], "refusal": 0}}),
+        body(choice={"finish_reason": 3}),
+    ],
+)
+async def test_odd_parts_leave_the_reply(endpoint: ScriptedEndpoint, answer: Any) -> None:
+    endpoint.script = [answer]
+    got = await reply(endpoint.base_url)
+    assert (got.fields["status"], len(endpoint.bodies)) == ("success", 1)
+    assert got.usage.prompt_tokens > 0 and got.usage.completion_tokens > 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        body(choice={"finish_reason": "error"}),
+        body(choice={"finish_reason": "abort"}),
+        body(choice={"error": {"message": "upstream died", "code": 502}}),
+        body(error={"message": "Provider returned error", "code": 503}),
+        lambda asked: web.json_response({"error": {"message": "busy", "code": 429}}),
+    ],
+)
+async def test_failed_call_is_no_verdict(endpoint: ScriptedEndpoint, answer: Any) -> None:
+    endpoint.script = [answer, GOOD]
+    await reply(endpoint.base_url)
+    assert len(endpoint.bodies) == 2
+    endpoint.script = [answer]
+    with pytest.raises(TransportFailure):
+        await reply(endpoint.base_url, retries=1)
+
+
+async def test_hopeless_error_inside_is_not_retried(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [GOOD, lambda asked: web.json_response({"error": {"message": "no such parameter", "code": 400}})]
+    model = OpenAIModel("m", base_url=endpoint.base_url)
+    await model.complete(ASK, form=FORM)
+    with pytest.raises(TransportFailure, match="no such parameter"):
+        await model.complete(ASK, form=FORM)
+    assert len(endpoint.bodies) == 2
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_never_followed(endpoint: ScriptedEndpoint, status: int) -> None:
+    async with bytes_served(GOOD_BYTES) as elsewhere:
+        target = elsewhere + "/chat/completions"
+        endpoint.script = [lambda asked: web.json_response({}, status=status, headers={"Location": target})]
+        with pytest.raises(EndpointError, match=rf"redirect \(HTTP {status}\)"):
+            await reply(endpoint.base_url)
+
+
+@pytest.mark.parametrize("message", ["You are not allowed to request logprobs from this model.", "temperature is fixed"])
+async def test_forbidden_field_is_a_lesson(endpoint: ScriptedEndpoint, message: str) -> None:
+    endpoint.script = [failed(403, message), GOOD]
+    assert (await reply(endpoint.base_url)).fields["status"] == "success"
+    endpoint.script = [failed(403, "country not supported")]
+    with pytest.raises(EndpointError, match=r"refused the key .*country"):
+        await reply(endpoint.base_url)
+
+
+async def test_probability_above_one_is_none(endpoint: ScriptedEndpoint) -> None:
+    tokens = [{"token": t, "logprob": p, "top_logprobs": []} for t, p in [('{"status": "', 0), ("success", 1000)]]
+    endpoint.script = [body(choice={"message": {"content": '{"status": "success"}'}, "logprobs": {"content": tokens}})]
+    got = await reply(endpoint.base_url)
+    assert got.tokens and choice_probability(got.tokens, "status", FORM.choices, "success") is None
+
+
+async def test_absurd_retry_after_is_no_wait(endpoint: ScriptedEndpoint) -> None:
+    for value in ("Wed, 01 Jan 99999999999999 00:00:00 GMT", "1e400", "-5", "nan"):
+        endpoint.script = [failed(429, "slow down", **{"Retry_After": value}), GOOD]
+        assert (await reply(endpoint.base_url)).fields["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"base_url": "http://ada:secret@host/v1"}, "user name or a password"),
+        ({"base_url": "htp://ada:secret@host/v1"}, "does not begin with http"),
+        ({"base_url": "http://[::1/v1"}, "does not begin with http"),
+        ({"timeout": float("inf")}, "timeout is inf"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"total_timeout": 0.0}, "total timeout 0"),
+    ],
+)
+def test_unusable_settings_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        OpenAIModel("m", **{"base_url": "http://host/v1", **settings})
+    assert "secret" not in str(caught.value)
+
+
+async def test_key_with_line_break_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1\nsk-2")
+    with pytest.raises(UsageError, match="line break") as caught:
+        await reply("http://127.0.0.1:9/v1")
+    assert "sk-" not in str(caught.value)
+
+
+async def test_query_of_the_url_is_kept_quiet(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(401)]
+    with pytest.raises(EndpointError) as caught:
+        await reply(f"{endpoint.base_url}?api_key=hidden")
+    assert "hidden" not in str(caught.value)
