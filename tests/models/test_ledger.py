@@ -43,7 +43,7 @@ def test_wrong_price_table_is_refused(tmp_path: Path, text: str) -> None:
 def test_price_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     table = tmp_path / "p.toml"
     table.write_text(f"[m]\nprompt = {value}\ncompletion = 1")
-    with pytest.raises(UsageError, match=r"the prices of m are .* give 0 or more"):
+    with pytest.raises(UsageError, match=r"the price of m is .* 0 or more"):
         price_of("m", str(table))
 
 
