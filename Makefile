@@ -5,11 +5,11 @@
 # make wheel   dist/*.whl
 # make clean   remove what these made, .venv included
 #
-# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=4 how many processes test.
+# Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=2 how many processes test.
 
 PYTHON  ?= python3
 VENV    ?= .venv
-WORKERS ?= 2
+WORKERS ?= 3
 BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
@@ -102,7 +102,7 @@ browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \
 	    if [ -n "$$name" ] && command -v "$$name" >/dev/null; then exit 0; fi; \
 	done; \
-	$(call debian,chromium) || echo 'no Chromium, and it cannot be installed from here: browser tests will be skipped (apt-get install chromium)'
+	{ $(call debian,chromium chromium-headless-shell) || $(call debian,chromium); } || echo 'no Chromium, and it cannot be installed from here: browser tests will be skipped (apt-get install chromium)'
 
 adb:
 	@command -v adb >/dev/null || $(call debian,adb) \

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
 
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 QUIET = (
     "--disable-gpu",
     "--disable-quic",
