@@ -68,7 +68,7 @@ async def test_replay_keeps_thoughts_and_answer() -> None:
     assert [step.action.target for step in trajectory.steps] == ["[30] link 'Cart'", "[5] textbox 'Search'", None]
     assert [step.thought for step in trajectory.steps] == ["To the cart.", None, None]
     assert [step.observation.text for step in trajectory.steps] == [NOW] * 3
-    assert (trajectory.answer, trajectory.metadata) == ("$3", {"ended_by": "agent"})
+    assert (trajectory.answer, trajectory.metadata) == ("$3", {"date": trajectory.metadata["date"], "ended_by": "agent"})
 
 
 async def test_recorded_end_is_played_once() -> None:
