@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prill.errors import UsageError
@@ -38,6 +40,24 @@ def test_element_is_found_by_role_and_name(
 ) -> None:
     action = relocated(Action("click", target=target, point=point), NOW)
     assert (action.target, action.point) == (found, kept_point)
+
+
+def test_place_of_named_element_left_out() -> None:
+    gone = Action("click", "click [12] where [12] is link 'Gone'", target="[12] link 'Gone'", point=(0.5, 0.5))
+    assert relocated(gone, NOW) == replace(gone, point=None)
+    named = Action("click", "click link 'Cart'", target="link 'Cart'", point=(0.5, 0.5))
+    assert relocated(named, "[30] link 'Cart'").point is None
+    # Where the text tells of the place alone, that is what was clicked.
+    bare = Action("click", "CLICK(box=[[500,500,500,500]])", target="[30] link 'Cart'", point=(0.5, 0.5))
+    assert relocated(bare, NOW) == bare
+
+
+def test_bid_with_letters_is_found_again() -> None:
+    page = "[a3] button 'Save', clickable\n[a4] button 'Save', clickable\n[b1] link 'Home'"
+    assert (
+        relocated(Action("click", "click('a4')", target="[a4] button 'Save'"), page).target == "[a4] button 'Save', clickable"
+    )
+    assert relocated(Action("click", "click('c9')", target="[c9] link 'Home'"), page).target == "[b1] link 'Home'"
 
 
 def test_same_number_wins_among_namesakes() -> None:
