@@ -76,13 +76,14 @@ def relocated(action: Action, text: str) -> Action:
     belongs to an element of another role is taken away, so that nothing is done to that one. Where the action's text names the
     element, the recorded point only says where that was, and is left out.
     """
-    if action.target is None:
+    target = action.target
+    if target is None:
         return action
-    if element_id(action.text) is not None or action.target in action.text:
+    if element_id(action.text) is not None or target in action.text:
         action = replace(action, point=None)
-    wanted = read_target(action.target)
+    wanted = read_target(target)
     lines = [line.strip() for line in text.splitlines()]
-    if action.target in lines:
+    if target in lines:
         return action
     same = [line for line in lines if wanted.label is not None and read_target(line).label == wanted.label]
     if not same:
