@@ -172,9 +172,8 @@ class BrowserEnvironment:
                 spot = None if element is None else await spot_in_window(page, element)
         if action.target is None or spot is None:
             return action
-        size = self._spec.viewport
-        point = (min(1.0, spot[0] / size[0]), min(1.0, spot[1] / size[1]))
-        return replace(action, point=point, target=self._view.line(action.target) or action.target)
+        x, y = (round(min(1.0, place / side), 4) for place, side in zip(spot, self._spec.viewport, strict=True))
+        return replace(action, point=(x, y), target=self._view.line(action.target) or action.target)
 
     async def _named(self, page: Page, action: Action, point: Point) -> Action:
         element = await element_at(await self._view.session(page), pixels(page, point))

@@ -60,7 +60,7 @@ async def located(page: Page, action: Action) -> Action:
     spot: list[float] | None = None if element is None else await element.evaluate("(el) => prillPage.seen(el)")
     if spot is None or not (0 <= spot[0] <= WIDTH and 0 <= spot[1] <= HEIGHT):
         return action
-    return replace(action, point=(spot[0] / WIDTH, spot[1] / HEIGHT))
+    return replace(action, point=(round(spot[0] / WIDTH, 4), round(spot[1] / HEIGHT, 4)))
 
 
 async def _find(page: Page, target: str) -> ElementHandle | None:
