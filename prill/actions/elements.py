@@ -1,0 +1,122 @@
+"""Which element an action means that names it by a bare id, `click [17]` or `fill('a12', 'tea')`, by the text of the page.
+
+The page is one line an element, as WebArena's trees, BrowserGym's and prill's own have it: `[17] link 'Cart' focused: True`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from prill.types import Action
+
+_ID = r"[A-Za-z]{0,16}\d{1,16}"
+_BRACKETED = re.compile(rf"\s*([A-Za-z_]+)\s*\[\s*({_ID})\s*\]")
+_CALLED = re.compile(
+    rf"\s*([A-Za-z_]+)\s*\(\s*((?:bid|from_bid|element|element_id|index|ref)\s*=\s*)?(['\"]?)({_ID})\3\s*([,)])"
+)
+# The verbs whose first argument is an element: that of `stop [5]` is an answer, of `tab_focus(2)` a tab.
+_VERBS = {
+    "check",
+    "clear",
+    "click",
+    "click_element",
+    "dblclick",
+    "double_click",
+    "drag_and_drop",
+    "fill",
+    "focus",
+    "hover",
+    "input_text",
+    "long_press",
+    "right_click",
+    "select",
+    "select_option",
+    "tap",
+    "type",
+    "type_text",
+    "uncheck",
+    "upload_file",
+}
+_NAMED = re.compile(r"""(?:\[[^\]\n]*\][ \t]*)?(?P<role>[^\s'"\[\]]+)[ \t]+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+# What gives the element around it a name: its words and pictures.
+_CONTENT = ("StaticText", "text", "img", "image")
+_PHONE_ID = re.compile(r" id: (\S+)")
+_MOST = 120
+_MOST_LINES = 50
+
+
+def element_of(text: str, page_text: str) -> str | None:
+    """The element's role and name as the page has them, `link 'Cart'`; a name of more than 120 characters is cut.
+
+    An element without a name is called by the words and pictures inside it, else by its role alone. None when the action names
+    no id, or the page does not have that id, or has it for different elements.
+    """
+    id = element_id(text)
+    if id is None or f"[{id}]" not in page_text:
+        return None
+    # Blanks and tabs only: \s would take in line breaks, and long runs of empty lines quadratic time.
+    places = re.finditer(rf"^([ \t]*)\[{id}\][ \t]*", page_text, re.MULTILINE)
+    elements = {_element(page_text, place.end(), len(place[1])) for place in places}
+    return (elements.pop() or None) if len(elements) == 1 else None
+
+
+def with_element(action: Action, page_text: str | None) -> Action:
+    """The action with its element's id, role and name as target, `[17] link 'Cart'`; as it is where the page does not tell.
+
+    The id stays: an element is not known by its name where there are several of that name.
+    """
+    id, element = element_id(action.text), element_of(action.text, page_text or "")
+    if element is None or action.target not in (None, id, f"[{id}]"):
+        return action
+    return replace(action, target=f"[{id}] {element}")
+
+
+def element_id(text: str) -> str | None:
+    """The id that an action text names its element by: `17`, `a12`; None where it names none."""
+    if (match := _BRACKETED.match(text)) and match[1].lower() in _VERBS:
+        return match[2]
+    if (match := _CALLED.match(text)) is None:
+        return None
+    verb, keyword, quote, id, then = match.groups()
+    # `press('12', 'Enter')` is a key on an element, `press('5')` a key; `click(40, 60)` is a point.
+    on_element = verb.lower() in _VERBS or (verb == "press" and then == ",")
+    return id if on_element and (keyword or quote or then == ")") else None
+
+
+def _element(page: str, start: int, depth: int) -> str:
+    line = _line(page, start)
+    match = _NAMED.match(line)
+    if match is None:
+        return _cut(line.strip())
+    role, name = match["role"], match["name"]
+    if name[1:-1].strip():
+        return f"{role} {name[0]}{_cut(name[1:-1])}{name[0]}"
+    if words := " ".join(_names_inside(page, start, depth)):
+        quote = '"' if "'" in words else "'"
+        return f"{role} {quote}{_cut(words)}{quote}"
+    phone_id = _PHONE_ID.match(line, match.end())
+    return f"{role} '{_cut(phone_id[1])}'" if phone_id else role
+
+
+def _names_inside(page: str, start: int, depth: int) -> Iterator[str]:
+    """The words and pictures of the first lines that are indented below the one at `start`."""
+    for _ in range(_MOST_LINES):
+        start = page.find("\n", start) + 1
+        line = _line(page, start) if start else ""
+        bare = line.lstrip(" \t")
+        if len(line) - len(bare) <= depth:
+            return
+        match = _NAMED.match(bare)
+        if match is not None and match["role"] in _CONTENT and (name := match["name"][1:-1].strip()):
+            yield name
+
+
+def _line(page: str, start: int) -> str:
+    end = page.find("\n", start)
+    return page[start:] if end < 0 else page[start:end]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
