@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
+from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.labels import task_of
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--method", choices=("isotonic", "platt"), default="platt", help="platt (default): a curve with two parameters, for "
         "some hundred labels or fewer; isotonic: any rising steps, for more"
     )  # fmt: skip
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument(
         "--trajectories", metavar="TRAJ", help="the judged file: runs of one task are then never both fitted to and held out"
     )

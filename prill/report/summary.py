@@ -30,6 +30,7 @@ class Contents:
     judges: Sequence[Judge]
     labels: Sequence[LabelRecord]
     source: str
+    truth: str = "majority"
     threshold: float | None = None
     calibrations: Sequence[Calibration] = ()
     missing: int = 0
@@ -55,7 +56,7 @@ class _Column:
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
         try:
-            comparison = agreement(verdicts, labels, source=contents.source, tasks=tasks)
+            comparison = agreement(verdicts, labels, source=contents.source, truth=contents.truth, tasks=tasks)
         except UsageError as error:
             comparison = str(error)
         truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}

@@ -39,7 +39,8 @@ def test_table_has_figures_and_unscored(files: tuple[str, str, str], capsys: pyt
     assert shown["always failure (no judge)"] == ["0.556"]
     assert [line.split()[-2:] for line in lines if line.startswith("judged ")] == [["4", "1"], ["0", "4"]]
     assert "Unscored: parse 1" in lines
-    assert any("over 5 tasks" in line for line in lines)
+    assert any("leaving out one of 5 tasks at a time" in line for line in lines)
+    assert any(line.startswith("Warning: fewer than 20 tasks") for line in lines)
 
 
 def test_json_holds_the_same_comparison(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
