@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from math import ceil, exp, lgamma, log
+from math import ceil, exp, lgamma, log, sqrt
+from statistics import fmean, stdev
 from typing import Literal, NamedTuple
 
 from prill.errors import UsageError
@@ -18,7 +19,6 @@ from prill.evaluators.fitted.calibration import (
     Calibration,
     CalibrationMap,
     Method,
-    brier,
     fit_map,
     quality,
     reliability,
@@ -28,7 +28,7 @@ from prill.evaluators.meta.agreement import Pairing, clusters_of
 
 CONFIDENCE = 0.95
 FOLDS = 5
-_METHODS: tuple[Method, ...] = ("platt", "isotonic")  # of two that do equally well the first
+_METHODS: tuple[Method, ...] = ("platt", "isotonic")
 _LEAST_EACH = 10  # successes, and failures
 _HALF = 0.5
 _DIGITS = 6
@@ -91,8 +91,8 @@ def calibrate(
 ) -> CalibrationResult:
     """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts.
 
-    `auto` takes the method with the lower Brier score on runs that the map was not fitted to. Raises UsageError for too few
-    labels, for `tasks` of others, and when no threshold reaches the precision.
+    `auto` takes platt, or isotonic where its Brier score on runs that the map was not fitted to is clearly lower. Raises
+    UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
     """
     goal = goal or Goal()
     scored = [pair for pair in pairing.pairs if pair.verdict.success is not None]
@@ -108,8 +108,7 @@ def calibrate(
     clusters = clusters_of(scored, tasks or {})
     fold_of = grouped_folds(clusters, truths, FOLDS, seed)
     trials = {m: _held_out(m, scores, truths, fold_of, goal) for m in (_METHODS if method == "auto" else (method,))}
-    errors = {m: brier(trial.after, truths) for m, trial in trials.items()}
-    best = min(errors, key=errors.__getitem__)
+    best, method_rule = _better(trials, truths) if method == "auto" else (method, "asked for")
     trial = trials[best]
     curve = fit_map(best, scores, truths)
     fitted = [round(curve(score), _DIGITS) for score in scores]
@@ -122,7 +121,7 @@ def calibrate(
         map=curve,
         threshold=threshold,
         rule=_rule(goal),
-        method_rule=_method_rule(errors) if method == "auto" else "asked for",
+        method_rule=method_rule,
         source=pairing.source,
         truth=pairing.truth,
         labelled=len(scores),
@@ -189,8 +188,18 @@ def _threshold(curve: CalibrationMap, scores: list[float], truths: list[bool], g
     return _HALF
 
 
-def _method_rule(errors: Mapping[Method, float]) -> str:
-    return "lowest Brier score held out: " + ", ".join(f"{method} {error:.4f}" for method, error in errors.items())
+def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method, str]:
+    """The method, and why: isotonic where its Brier score held out is lower by more than a standard error, else platt."""
+    distances = {
+        m: [(score - truth) ** 2 for score, truth in zip(trial.after, truths, strict=True)] for m, trial in trials.items()
+    }
+    gains = [platt - isotonic for platt, isotonic in zip(distances["platt"], distances["isotonic"], strict=True)]
+    error = stdev(gains) / sqrt(len(gains))
+    means = ", ".join(f"{method} {fmean(values):.4f}" for method, values in distances.items())
+    return (
+        "isotonic" if fmean(gains) > error else "platt",
+        f"Brier score held out: {means}; isotonic where that is lower by more than its standard error, {error:.4f}",
+    )
 
 
 def _rule(goal: Goal) -> str:

@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the calibration goes (JSON)")
     parser.add_argument(
         "--method", choices=("auto", "isotonic", "platt"), default="auto", help="platt: a curve with two parameters; isotonic: "
-        "any rising steps; auto (default): the one that does better on runs held out"
+        "any rising steps; auto (default): platt, or isotonic where that is clearly better on runs held out"
     )  # fmt: skip
     add_label_options(parser)
     parser.add_argument(
