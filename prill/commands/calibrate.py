@@ -24,7 +24,8 @@ _BAR = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = (
-        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. "
+        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. For a fitted "
+        "judge that means the verdicts of `prill fit --out-of-fold`. "
         "`prill score --calibration FILE` puts the file to use."
     )
     parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file of one judge, as `prill score` writes it")

@@ -184,7 +184,7 @@ def certified(precision: float, draws: int = 300, runs: int = 400) -> float:
     return count / draws
 
 
-def test_certificate_starts_where_it_can_pass() -> None:
+def test_certificate_starts_where_it_can() -> None:
     # 0.9 ** 29 is 0.047, so 28 right of 28 prove nothing; of 58 runs there are two starts, with half of 5 % each.
     assert threshold_for_precision([i / 100 for i in range(28)], [True] * 28, 0.9) is None
     assert threshold_for_precision([i / 100 for i in range(29)], [True] * 29, 0.9) == 0.0
@@ -227,7 +227,7 @@ def test_auto_takes_the_better_method() -> None:
         assert made.after.brier == pytest.approx(briers[method], abs=1e-4)
 
 
-def test_calibration_without_new_keys_is_read(tmp_path: Path) -> None:
+def test_calibration_without_new_keys_reads(tmp_path: Path) -> None:
     record = msgspec.to_builtins(calibrated().calibration)
     del record["method_rule"], record["truth"]
     (tmp_path / "old.json").write_bytes(msgspec.json.encode(record))
