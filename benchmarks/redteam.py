@@ -54,7 +54,7 @@ def main() -> None:
 
 def report(name: str, items: Iterable[Trajectory | BadLine], labels: Iterable[LabelRecord], source: str | None) -> None:
     """Prints a table for each judge."""
-    source, gold = gold_labels(labels, source)
+    source, gold = gold_labels(labels, source, "first")  # of two annotators who differ, as in the published figures
     truths = {id: success for id, success in gold.items() if success is not None}
     runs = [item for item in items if not isinstance(item, BadLine) and item.id in truths]
     found: dict[str, RedTeam] = {}

@@ -102,9 +102,9 @@ def main() -> int:
 
 
 def read(folder: Path) -> Data:
-    """Runs with a decided human label."""
+    """Runs with a decided human label; of two annotators who differ the first counts, as in the published figures."""
     labels = [label for label in load_labels(folder) if not isinstance(label, BadLine)]
-    _, gold = gold_labels(labels, "human")
+    _, gold = gold_labels(labels, "human", "first")
     runs = [run for run in load(folder) if not isinstance(run, BadLine) and gold.get(run.id) is not None]
     return Data(runs, [bool(gold[run.id]) for run in runs], [task_of(run) for run in runs])
 

@@ -95,9 +95,9 @@ class LabelOracle(_WithoutModel):
         return Judgement(success, float(success), "the label says so")
 
 
-def oracle(labels: Sequence[LabelRecord], source: str | None = None) -> LabelOracle:
-    """An oracle from label records; see `prill.evaluators.labels.gold_labels` for several sources and annotators."""
-    from prill.evaluators.labels import gold_labels
+def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str = "majority") -> LabelOracle:
+    """An oracle from label records; see `prill.labels.truth.gold_labels` for several sources and annotators."""
+    from prill.labels.truth import gold_labels
 
-    source, gold = gold_labels(labels, source)
+    source, gold = gold_labels(labels, source, truth)
     return LabelOracle(gold, source)

@@ -7,46 +7,16 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
 from prill.errors import UsageError
-from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
+from prill.labels.truth import gold_labels
+from prill.types import EvaluatorInfo, Trajectory, Verdict
+
+__all__ = ["gold_labels", "grouped_folds", "latest_verdicts", "task_of"]
 
 
 def task_of(trajectory: Trajectory) -> str:
     """The task's name, unique across sites; its goal where it has no id."""
     task = trajectory.task
     return f"{task.site or ''}/{task.id or task.goal}"
-
-
-def gold_labels(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, bool | None]]:
-    """The source, and for each id the success that its first decided annotator gave; None when none decided.
-
-    Raises UsageError when there are several sources and none is chosen: people and oracles never share a figure.
-    """
-    source, by_id = labels_of(labels, source)
-    return source, {id: truth_of(records) for id, records in by_id.items()}
-
-
-def labels_of(labels: Iterable[LabelRecord], source: str | None = None) -> tuple[str, dict[str, list[LabelRecord]]]:
-    """The source, and for each id its labels of that source, in order. Raises UsageError like `gold_labels`."""
-    records = list(labels)
-    sources = sorted({record.source for record in records})
-    if source is None:
-        if len(sources) > 1:
-            raise UsageError(
-                f"the labels come from several sources ({', '.join(sources)}); choose one source", parameters=("source",)
-            )
-        source = sources[0] if sources else ""
-    elif source not in sources:
-        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
-    by_id: dict[str, list[LabelRecord]] = {}
-    for record in records:
-        if record.source == source:
-            by_id.setdefault(record.id, []).append(record)
-    return source, by_id
-
-
-def truth_of(records: Iterable[LabelRecord]) -> bool | None:
-    """The success that the first decided record gives; None when none is decided."""
-    return next((record.success for record in records if record.success is not None), None)
 
 
 def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:

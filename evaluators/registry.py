@@ -294,10 +294,13 @@ def _fitted(path: str, threshold: float | None, kind: str) -> Student:
 def label_oracle(
     labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts")],
     source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
+    truth: Annotated[
+        str, Meta(description="of several annotators: majority (a tie is undecided), unanimous, first (line), or a NAME")
+    ] = "majority",
 ) -> LabelOracle:
     """The labels of a file as verdicts."""
     try:
-        return oracle(list(read_labels(labels)), source)
+        return oracle(list(read_labels(labels)), source, truth)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
 

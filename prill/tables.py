@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtra
+from prill.labels.truth import gold_labels
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord, Usage, Verdict
 
@@ -112,9 +113,11 @@ class Table:
 class Verdicts(list[Verdict]):
     """A list of verdicts that shows itself in a notebook."""
 
-    def table(self, labels: Iterable[LabelRecord] | _Path | None = None, *, source: str | None = None) -> Table:
+    def table(
+        self, labels: Iterable[LabelRecord] | _Path | None = None, *, source: str | None = None, truth: str = "majority"
+    ) -> Table:
         """One row a verdict; see `prill.table`."""
-        return table(self, labels, source=source)
+        return table(self, labels, source=source, truth=truth)
 
     def _repr_html_(self) -> str:
         unscored = Counter(verdict.unscored for verdict in self if verdict.unscored is not None)
@@ -134,17 +137,19 @@ def table(
     labels: Iterable[LabelRecord] | _Path | None = None,
     *,
     source: str | None = None,
+    truth: str = "majority",
 ) -> Table:
     """One row a verdict: what was judged, by whom, why, and what that cost; both arguments may be files.
 
-    With labels there is a column `label`: what the first annotator who decided says, null where nobody did. Labels of several
-    sources never share a column: `source` chooses. Raises UsageError when it must and does not, or names none that is there.
+    With labels there is a column `label`: what counts by the rule `truth` (see `gold_labels`), null where that is undecided.
+    Labels of several sources never share a column: `source` chooses. Raises UsageError when it must and does not, or names
+    none that is there.
     """
     records = read_verdicts(verdicts) if isinstance(verdicts, str | os.PathLike) else verdicts
     rows = tuple(map(_row, records))
     if labels is None:
         return Table(tuple(_TYPES)[:-1], rows)
-    truths = _truths(read_labels(labels) if isinstance(labels, str | os.PathLike) else labels, source)
+    _, truths = gold_labels(read_labels(labels) if isinstance(labels, str | os.PathLike) else labels, source, truth)
     return Table(tuple(_TYPES), tuple((*row, truths.get(str(row[0]))) for row in rows))
 
 
@@ -153,20 +158,6 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
     judged = (verdict.id, verdict.success, verdict.score, verdict.unscored, verdict.reason)
     tokens = (usage.prompt_tokens, usage.completion_tokens)
     return (*judged, evaluator.name, evaluator.model, *tokens, usage.calls, usage.usd, verdict.seconds)
-
-
-def _truths(labels: Iterable[LabelRecord], source: str | None) -> dict[str, bool | None]:
-    records = list(labels)
-    sources = sorted({record.source for record in records})
-    if source is None and len(sources) > 1:
-        raise UsageError(f"the labels come from several sources ({', '.join(sources)}); choose one", parameters=("source",))
-    if source is not None and source not in sources:
-        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
-    truths: dict[str, bool | None] = {}
-    for record in records:
-        if source in (None, record.source) and truths.get(record.id) is None:
-            truths[record.id] = record.success
-    return truths
 
 
 # Cells as text: what judges and pages say is data in every form, never a formula, markup or a terminal's control sequence.

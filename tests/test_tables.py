@@ -68,7 +68,7 @@ def test_files_and_records_give_one_table(tmp_path: Path) -> None:
     assert table(verdicts, str(labels)) == table(VERDICTS, LABELS) == Verdicts(VERDICTS).table(iter(LABELS))
 
 
-def test_a_label_is_the_first_that_decides() -> None:
+def test_a_label_is_of_those_who_decide() -> None:
     assert [row["label"] for row in table(VERDICTS, LABELS).to_rows()] == [True, None, None]
     assert [row["label"] for row in table(VERDICTS, []).to_rows()] == [None, None, None]
 

@@ -80,7 +80,8 @@ class Quality:
 class Calibration:
     """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
 
-    `before` and `after` are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts.
+    `method_rule` says why the map has its method, `truth` which labels counted where annotators differ. `before` and `after`
+    are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts.
     """
 
     format: str
@@ -88,7 +89,9 @@ class Calibration:
     map: CalibrationMap
     threshold: float
     rule: str
+    method_rule: str = ""
     source: str
+    truth: str = "majority"
     labelled: int
     successes: int
     unscored: int

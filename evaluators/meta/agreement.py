@@ -9,8 +9,10 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
-from prill.evaluators.labels import labels_of, latest_verdicts, truth_of
-from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures, wilson
+from prill.evaluators.fitted.calibration import expected_calibration_error, reliability
+from prill.evaluators.labels import latest_verdicts
+from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
+from prill.labels.truth import labels_of, truth_of, why_undecided
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
 if TYPE_CHECKING:
@@ -18,6 +20,15 @@ if TYPE_CHECKING:
 
 
 _UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
+# The columns that the denominator of a share adds up; the other figures are no shares.
+_OUT_OF = {
+    "accuracy": (0, 1, 2, 3),
+    "precision": (0, 1),
+    "recall": (0, 3),
+    "specificity": (1, 2),
+    "NPV": (2, 3),
+    "accuracy, unscored as wrong": (0, 1, 2, 3, _UNSCORED),
+}
 Kind = Literal["false positive", "false negative", "unscored"]
 _KINDS: tuple[Kind, ...] = ("false positive", "false negative", "unscored")
 
@@ -41,13 +52,17 @@ class Pair:
 class Pairing:
     """One evaluator's verdicts beside the decided labels of one source, and what has no counterpart.
 
-    `undecided` counts by kind the trajectories whose labels all lack a decision.
+    `truth` is the rule by which labels are decided (see `gold_labels`), `undecided` counts by kind the trajectories where it
+    decides nothing, `undecided_ids`. `missing` are the ids with a decided label but no verdict, not even one that is unscored.
     """
 
     evaluator: EvaluatorInfo
     source: str
+    truth: str = "majority"
     pairs: tuple[Pair, ...]
+    missing: tuple[str, ...] = ()
     undecided: Mapping[str, int]
+    undecided_ids: tuple[str, ...] = ()
     verdicts_without_label: int
     labels_without_verdict: int
 
@@ -56,14 +71,15 @@ class Pairing:
 class Figure:
     """One figure with its 95 % interval, and how that was found; all three are None where the data give no interval.
 
-    `undefined`: the denominator is 0, and `value` is 0 by convention.
+    `bootstrap` draws whole clusters; `t` is the jackknife's where there are fewer than 20 of them; `wilson` is that of a share
+    that no cluster moves, such as 0 or 1. `undefined`: the denominator is 0, and `value` is 0 by convention.
     """
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
-    interval: Literal["bootstrap", "wilson"] | None = None
+    interval: Method | Literal["wilson"] | None = None
     undefined: bool = False
 
 
@@ -81,19 +97,24 @@ class Confusion:
 class Agreement:
     """The comparison of one evaluator's verdicts with labels of one source.
 
-    `unscored` counts, by reason, labelled trajectories without a verdict of the judge; `undecided` those whose label is null,
-    and `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
+    `unscored` counts, by reason, labelled trajectories that the judge could not judge; `missing` those that have no verdict at
+    all, and count as wrong in the last figure too. `undecided` are those where the rule `truth` decides nothing, and
+    `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
     judged trajectories. The AUC is that of the scores of the judged trajectories; a verdict without a score counts as 1 or 0.
+    `scores` has the Brier score and the calibration error of the same scores; empty where all of them are 0 or 1.
     """
 
     evaluator: EvaluatorInfo
     source: str
+    truth: str = "majority"
     judged: int
     confusion: Confusion
     figures: tuple[Figure, ...]
+    scores: tuple[Figure, ...] = ()
     majority: float
     majority_answer: bool
     unscored: Mapping[UnscoredReason, int]
+    missing: int = 0
     undecided: int
     undecided_by: Mapping[str, int]
     verdicts_without_label: int
@@ -119,32 +140,39 @@ class Disagreement:
     annotators: tuple[LabelRecord, ...]
 
 
-def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None) -> Pairing:
-    """Joins verdicts and labels; of several verdicts of an id the last counts.
+def pair(
+    verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
+) -> Pairing:
+    """Joins verdicts and labels; of several verdicts of an id the last counts, of several labels what the rule `truth` says.
 
     Raises UsageError when no id is in both, when no matching label is decided, or when several evaluators judged.
     """
-    source, by_id = labels_of(labels, source)
+    source, by_id = labels_of(labels, source, truth)
     evaluator, latest = latest_verdicts(verdicts)
     common = [verdict for id, verdict in latest.items() if id in by_id]
     if not common:
         mine, theirs = next(iter(latest), "none"), next(iter(by_id), "none")
         raise UsageError(f"verdicts and labels have no id in common: a verdict has {mine!r}, a label has {theirs!r}")
-    pairs, undecided = [], Counter[str]()
+    pairs, undecided, undecided_ids = [], Counter[str](), []
     for verdict in common:
         records = by_id[verdict.id]
-        truth = truth_of(records)
-        if truth is None:
-            undecided[next((r.undecided for r in records if r.undecided), "no reason given")] += 1
+        success = truth_of(records, truth)
+        if success is None:
+            undecided[why_undecided(records, truth)] += 1
+            undecided_ids.append(verdict.id)
         else:
-            pairs.append(Pair(verdict, truth, tuple(records)))
+            pairs.append(Pair(verdict, success, tuple(records)))
     if not pairs:
-        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided")
+        kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in undecided.most_common())
+        raise UsageError(f"all {len(common)} labels of source {source!r} that match a verdict are undecided ({kinds})")
     return Pairing(
         evaluator=evaluator,
         source=source,
+        truth=truth,
         pairs=tuple(pairs),
+        missing=tuple(id for id, records in by_id.items() if id not in latest and truth_of(records, truth) is not None),
         undecided=dict(undecided.most_common()),
+        undecided_ids=tuple(undecided_ids),
         verdicts_without_label=len(latest) - len(common),
         labels_without_verdict=len(by_id) - len(common),
     )
@@ -152,12 +180,13 @@ def pair(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord], source: str
 
 def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
     """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
-    names = []
-    for pair in pairs:
-        task = tasks.get(pair.verdict.id)
-        # The flag keeps an id that equals a task's name apart from that task.
-        names.append((task is not None, pair.verdict.id if task is None else task))
-    return names
+    return [_cluster(pair.verdict.id, tasks) for pair in pairs]
+
+
+def _cluster(id: str, tasks: Mapping[str, str]) -> tuple[bool, str]:
+    task = tasks.get(id)
+    # The flag keeps an id that equals a task's name apart from that task.
+    return (False, id) if task is None else (True, task)
 
 
 def agreement(
@@ -165,14 +194,17 @@ def agreement(
     labels: Iterable[LabelRecord],
     *,
     source: str | None = None,
+    truth: str = "majority",
     tasks: Mapping[str, str] | None = None,
 ) -> Agreement:
     """Compares verdicts with labels, joined on id; of several verdicts of an id the last counts.
 
-    `tasks` maps ids to tasks: the intervals then draw tasks, not rows, because runs of one task stand or fall together.
-    An id that it lacks is a task of its own. Raises UsageError when no id is in both, or when several evaluators judged.
+    `truth` decides between annotators (see `gold_labels`). `tasks` maps ids to tasks: the intervals then draw tasks, not rows,
+    because runs of one task stand or fall together; a judged id that it lacks is a task of its own. A label without a verdict
+    counts as wrong in the last figure, when `tasks` has its id or is None. Raises UsageError when no id is in both, or when
+    several evaluators judged.
     """
-    return agreement_of(pair(verdicts, labels, source), tasks)
+    return agreement_of(pair(verdicts, labels, source, truth), tasks)
 
 
 def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Agreement:
@@ -181,20 +213,24 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
         raise UsageError(f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}")
     clusters = clusters_of(pairs, tasks or {})
-    tables = _tables(pairs, clusters)
+    tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
     values = _with_intervals(tables)
+    missing = [id for id in pairing.missing if tasks is None or id in tasks]
+    unscored_as_wrong = _with_missing(pairs, clusters, missing, tasks or {})[-1] if missing else values[-1]
     return Agreement(
         evaluator=pairing.evaluator,
         source=pairing.source,
+        truth=pairing.truth,
         judged=judged,
         confusion=Confusion(tp, fp, tn, fn),
-        # Before the last, which is about the unscored ones.
-        figures=(*values[:-1], _auc(pairs, clusters), values[-1]),
+        figures=(*values[:-1], _auc(pairs, clusters), unscored_as_wrong),
+        scores=_score_figures(pairs, clusters),
         majority=max(tp + fn, tn + fp) / judged if judged else 0.0,
         majority_answer=tp + fn > tn + fp,
         unscored=dict(Counter(p.verdict.unscored for p in pairs if p.verdict.unscored is not None).most_common()),
+        missing=len(missing),
         undecided=sum(pairing.undecided.values()),
         undecided_by=pairing.undecided,
         verdicts_without_label=pairing.verdicts_without_label,
@@ -210,15 +246,23 @@ def confusion_counts(pairs: Iterable[Pair]) -> tuple[int, int, int, int, int]:
     return counts[0], counts[1], counts[2], counts[3], counts[_UNSCORED]
 
 
-def _tables(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> NDArray[Any]:
-    """One row of counts (tp, fp, tn, fn, unscored) for each cluster."""
+def _tables(clusters: Sequence[Hashable], columns: Sequence[int]) -> NDArray[Any]:
+    """One row of counts (tp, fp, tn, fn, unscored) for each cluster, from the cluster and the column of each trajectory."""
     import numpy as np
 
     row_of: dict[Hashable, int] = {}
     rows = [row_of.setdefault(cluster, len(row_of)) for cluster in clusters]
     tables = np.zeros((len(row_of), 5), dtype=np.int64)
-    np.add.at(tables, (rows, [_column(p.verdict.success, p.truth) for p in pairs]), 1)
+    np.add.at(tables, (rows, columns), 1)
     return tables
+
+
+def _with_missing(
+    pairs: Sequence[Pair], clusters: Sequence[tuple[bool, str]], missing: Sequence[str], tasks: Mapping[str, str]
+) -> tuple[Figure, ...]:
+    """The figures when trajectories without a verdict are unscored ones; only the last of them is about those."""
+    columns = [_column(p.verdict.success, p.truth) for p in pairs] + [_UNSCORED] * len(missing)
+    return _with_intervals(_tables([*clusters, *(_cluster(id, tasks) for id in missing)], columns))
 
 
 def _column(success: bool | None, truth: bool) -> int:
@@ -231,16 +275,17 @@ def _column(success: bool | None, truth: bool) -> int:
 
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     values = figures(clusters.sum(axis=0, keepdims=True))[0]
-    low, high = bootstrap(clusters)
+    low, high = intervals(clusters)
     rows = []
     for name, value, lower, upper in zip(FIGURES, *(column.tolist() for column in (values, low, high)), strict=True):
         if isnan(value):
             rows.append(Figure(name, 0.0, undefined=True))
         elif lower < upper:
-            rows.append(Figure(name, value, lower, upper, "bootstrap"))
-        elif name.startswith("accuracy"):
-            # A judge that is always right, or a single cluster, leaves the bootstrap nothing to vary.
-            rows.append(Figure(name, value, *wilson(value, len(clusters)), "wilson"))
+            rows.append(Figure(name, value, lower, upper, method_of(len(clusters))))
+        elif name in _OUT_OF:
+            # A share that is 0 or 1, or the same in all clusters, leaves nothing to vary: each cluster counts as one trial.
+            trials = int((clusters[:, _OUT_OF[name]].sum(axis=1) > 0).sum())
+            rows.append(Figure(name, value, *wilson(value, trials), "wilson"))
         else:
             rows.append(Figure(name, value))
     return tuple(rows)
@@ -252,10 +297,30 @@ def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
     value = auc(scores, truths)
     if value is None:
         return Figure("AUC", 0.0, undefined=True)
-    interval = auc_interval(scores, truths, [clusters[i] for i in judged])
+    groups = [clusters[i] for i in judged]
+    interval = auc_interval(scores, truths, groups)
     if interval is None or interval[0] == interval[1]:
         return Figure("AUC", value)
-    return Figure("AUC", value, *interval, "bootstrap")
+    return Figure("AUC", value, *interval, method_of(len(set(groups))))
+
+
+def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple[Figure, ...]:
+    """The Brier score and the calibration error of the judged trajectories; none where every score is 0 or 1."""
+    import numpy as np
+
+    judged = [(p, cluster) for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
+    scores, truths = [p.score for p, _ in judged], [p.truth for p, _ in judged]
+    if all(score in (0.0, 1.0) for score in scores):
+        return ()
+    row_of: dict[Hashable, int] = {}
+    rows = [row_of.setdefault(cluster, len(row_of)) for _, cluster in judged]
+    sums = np.zeros((len(row_of), 2))  # squared distances, trajectories
+    np.add.at(sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)])
+    low, high = (float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,)))
+    value = float(sums[:, 0].sum() / len(judged))
+    brier = Figure("Brier score", value, low, high, method_of(len(sums))) if low < high else Figure("Brier score", value)
+    # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs there are in a bin.
+    return brier, Figure("calibration error", expected_calibration_error(reliability(scores, truths)))
 
 
 def disagreements(pairing: Pairing, goals: Mapping[str, str] | None = None) -> tuple[Disagreement, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from prill.evaluators.labels import labels_of
-from prill.evaluators.metrics import FIGURES, bootstrap
+from prill.evaluators.metrics import FIGURES, intervals
+from prill.labels.truth import labels_of, votes_of
 from prill.types import LabelRecord
 
 
@@ -20,9 +20,10 @@ from prill.types import LabelRecord
 class AnnotatorAgreement:
     """The agreement on success of annotators of the same trajectories.
 
-    `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a 95 % interval: bootstrap
-    over tasks, or over trajectories where the tasks are not known. `exact` is the share of trajectories with three ratings or
-    more (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those. None where undefined.
+    `raw` is the share of equal pairs of ratings, `kappa` Cohen's kappa of those pairs, each with a 95 % interval over tasks, or
+    over trajectories where the tasks are not known (bootstrap; t where there are fewer than 20). `exact` is the share of
+    trajectories with three ratings or more (`three_or_more` of them) on which all are equal, `fleiss` Fleiss' kappa of those.
+    None where undefined.
     """
 
     source: str
@@ -43,13 +44,13 @@ def annotator_agreement(
 ) -> AnnotatorAgreement | None:
     """The agreement of the decided labels of one source; None where no trajectory has two annotators.
 
-    Of several labels of one annotator the first counts; labels without a name are of different annotators.
+    One annotator has one vote: who said both success and failure has none. Labels without a name are of different annotators.
     Raises UsageError when there are several sources and none is chosen.
     """
     import numpy as np
 
     source, by_id = labels_of(labels, source)
-    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := _by_annotator(records)) > 1}
+    ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := votes_of(records)) > 1}
     if not ratings_of:
         return None
     tables: dict[str, list[int]] = {}
@@ -58,8 +59,8 @@ def annotator_agreement(
         # In the order of their names, so that a pair of annotators always has the same first.
         for (_, first), (_, second) in combinations(sorted(ratings.items()), 2):
             cells[(0 if second else 1) if first else (3 if second else 2)] += 1
-    low, high = (ends.tolist() for ends in bootstrap(np.array(list(tables.values()))))
-    intervals = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
+    low, high = (ends.tolist() for ends in intervals(np.array(list(tables.values()))))
+    interval_of = {name: (a, b) for name, a, b in zip(FIGURES, low, high, strict=True) if a < b}
     items = [list(ratings.values()) for ratings in ratings_of.values()]
     several = [ratings for ratings in items if len(ratings) > 2]
     pairs = [(a, b) for ratings in ratings_of.values() for (_, a), (_, b) in combinations(sorted(ratings.items()), 2)]
@@ -69,9 +70,9 @@ def annotator_agreement(
         annotators=len({name for ratings in ratings_of.values() for name in ratings}),
         pairs=len(pairs),
         raw=sum(a == b for a, b in pairs) / len(pairs),
-        raw_interval=intervals.get("accuracy"),
+        raw_interval=interval_of.get("accuracy"),
         kappa=cohen_kappa(pairs),
-        kappa_interval=intervals.get("kappa"),
+        kappa_interval=interval_of.get("kappa"),
         three_or_more=len(several),
         exact=exact_agreement(several),
         fleiss=fleiss_kappa(several),
@@ -109,12 +110,3 @@ def fleiss_kappa(items: Iterable[Sequence[Hashable]]) -> float | None:
 
 def _beyond_chance(observed: float, chance: float) -> float | None:
     return (observed - chance) / (1 - chance) if chance < 1 else None
-
-
-def _by_annotator(records: Sequence[LabelRecord]) -> dict[str, bool]:
-    ratings: dict[str, bool] = {}
-    for i, record in enumerate(records):
-        if record.success is not None:
-            # A name cannot hold a null character in a file, so a made-up name meets none that was given.
-            ratings.setdefault(record.annotator or f"\0{i}", record.success)
-    return ratings

@@ -5,23 +5,35 @@ The threshold is put where a precision holds with confidence, or where the expec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf, lgamma, log
+from itertools import accumulate, groupby
+from math import ceil, exp, lgamma, log, sqrt
+from statistics import fmean, stdev
+from typing import Literal, NamedTuple
 
 from prill.errors import UsageError
-from prill.evaluators.fitted.calibration import FORMAT, Bin, Calibration, Method, fit_map, quality, reliability
+from prill.evaluators.fitted.calibration import (
+    FORMAT,
+    Bin,
+    Calibration,
+    CalibrationMap,
+    Method,
+    fit_map,
+    quality,
+    reliability,
+)
 from prill.evaluators.labels import grouped_folds
 from prill.evaluators.meta.agreement import Pairing, clusters_of
 
 CONFIDENCE = 0.95
 FOLDS = 5
+_METHODS: tuple[Method, ...] = ("platt", "isotonic")
 _LEAST_EACH = 10  # successes, and failures
 _HALF = 0.5
 _DIGITS = 6
-# More thresholds than these are thinned out evenly: neighbours differ by a handful of runs.
-_CANDIDATES = 200
 _HALVINGS = 40
+_NEGLIGIBLE = 1e-15  # a share of a sum that is left out of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +46,8 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """What a threshold does on labelled runs. `bound`: precision is at least this, with 95 % confidence, one-sided.
+    """What a threshold does on labelled runs. `bound`: the precision of a threshold that was fixed beforehand is at least this,
+    with 95 % confidence, one-sided; for one that was chosen on these very runs that is too much.
 
     `precision` and `recall` are None when nothing was called, or nothing was, a success.
     """
@@ -51,10 +64,10 @@ class Operating:
 class CalibrationResult:
     """A calibration, and what there is to show of it; bins hold runs that the map was not fitted to.
 
-    `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs, its `threshold` being
-    that of `chosen`. `values` is the number of different scores the judge gave. `cost` and `constant_cost` are the mean costs
-    of a run with the threshold and with the cheaper constant answer; None without costs. `missed`: tried, the precision was
-    below what was asked for.
+    `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs, its `threshold` being that
+    of `chosen`. `values` is the number of different scores the judge gave, `clusters` that of tasks (or of runs). `cost` and
+    `constant_cost` are the mean costs of a run with the threshold and with the cheaper constant answer; None without costs.
+    `missed`: tried, the precision was below what was asked for.
     """
 
     calibration: Calibration
@@ -63,18 +76,25 @@ class CalibrationResult:
     chosen: Operating
     tried: Operating
     values: int
+    clusters: int
     cost: float | None
     constant_cost: float | None
     missed: bool
 
 
 def calibrate(
-    pairing: Pairing, method: Method, goal: Goal, tasks: Mapping[str, str] | None = None, seed: int = 0
+    pairing: Pairing,
+    method: Method | Literal["auto"] = "auto",
+    goal: Goal | None = None,
+    tasks: Mapping[str, str] | None = None,
+    seed: int = 0,
 ) -> CalibrationResult:
     """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts.
 
-    Raises UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
+    `auto` takes platt, or isotonic where its Brier score on runs that the map was not fitted to is clearly lower. Raises
+    UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
     """
+    goal = goal or Goal()
     scored = [pair for pair in pairing.pairs if pair.verdict.success is not None]
     scores, truths = [pair.score for pair in scored], [pair.truth for pair in scored]
     successes = sum(truths)
@@ -85,67 +105,101 @@ def calibrate(
             f"too few labelled verdicts to calibrate: {successes} successes and {len(truths) - successes} failures have "
             f"a score; at least {_LEAST_EACH} of each are needed"
         )
-    fold_of = grouped_folds(clusters_of(scored, tasks or {}), truths, FOLDS, seed)
-    after, tried_called, tried_right = [0.0] * len(scores), 0, 0
-    for fold in range(FOLDS):
-        outside = [i for i, f in enumerate(fold_of) if f != fold]
-        inside = [i for i, f in enumerate(fold_of) if f == fold]
-        fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
-        if len(set(fit_truths)) < 2:
-            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
-        curve = fit_map(method, fit_scores, fit_truths)
-        threshold = _threshold([round(curve(score), _DIGITS) for score in fit_scores], fit_truths, goal)
-        for i in inside:
-            after[i] = round(curve(scores[i]), _DIGITS)
-            if threshold is not None and after[i] >= threshold:
-                tried_called += 1
-                tried_right += truths[i]
-    curve = fit_map(method, scores, truths)
+    clusters = clusters_of(scored, tasks or {})
+    fold_of = grouped_folds(clusters, truths, FOLDS, seed)
+    trials = {m: _held_out(m, scores, truths, fold_of, goal) for m in (_METHODS if method == "auto" else (method,))}
+    best, method_rule = _better(trials, truths) if method == "auto" else (method, "asked for")
+    trial = trials[best]
+    curve = fit_map(best, scores, truths)
     fitted = [round(curve(score), _DIGITS) for score in scores]
-    threshold = _threshold(fitted, truths, goal)
+    threshold = _threshold(curve, scores, truths, goal)
     if threshold is None:
-        raise UsageError(_unreachable(fitted, truths, goal))
+        raise UsageError(_unreachable(fitted, truths, goal.precision or 0.0))
     calibration = Calibration(
         format=FORMAT,
         evaluator=pairing.evaluator,
         map=curve,
         threshold=threshold,
         rule=_rule(goal),
+        method_rule=method_rule,
         source=pairing.source,
+        truth=pairing.truth,
         labelled=len(scores),
         successes=successes,
         unscored=len(pairing.pairs) - len(scored),
         folds=FOLDS,
         grouped_by="task" if tasks is not None else "trajectory",
         before=quality(scores, truths),
-        after=quality(after, truths),
+        after=quality(trial.after, truths),
     )
     return CalibrationResult(
         calibration=calibration,
         before=tuple(reliability(scores, truths)),
-        after=tuple(reliability(after, truths)),
+        after=tuple(reliability(trial.after, truths)),
         chosen=operating(fitted, truths, threshold),
         tried=Operating(
             threshold=threshold,
-            called=tried_called,
-            right=tried_right,
-            precision=tried_right / tried_called if tried_called else None,
-            bound=precision_bound(tried_right, tried_called),
-            recall=tried_right / successes,
+            called=trial.called,
+            right=trial.right,
+            precision=trial.right / trial.called if trial.called else None,
+            bound=precision_bound(trial.right, trial.called),
+            recall=trial.right / successes,
         ),
         values=len(set(scores)),
-        cost=None if goal.costs is None else mean_cost(after, truths, threshold, *goal.costs),
-        missed=goal.precision is not None and tried_right < goal.precision * tried_called,
-        constant_cost=None if goal.costs is None else min(mean_cost(after, truths, t, *goal.costs) for t in (0.0, 2.0)),
+        clusters=len(set(clusters)),
+        cost=None if goal.costs is None else mean_cost(trial.after, truths, threshold, *goal.costs),
+        missed=goal.precision is not None and trial.right < goal.precision * trial.called,
+        constant_cost=None if goal.costs is None else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
     )
 
 
-def _threshold(scores: list[float], truths: list[bool], goal: Goal) -> float | None:
+@dataclass(frozen=True)
+class _Trial:
+    """Maps and thresholds found on some folds, tried on the other: calibrated scores, and how many runs were called."""
+
+    after: list[float]
+    called: int
+    right: int
+
+
+def _held_out(method: Method, scores: list[float], truths: list[bool], fold_of: list[int], goal: Goal) -> _Trial:
+    after, called, right = [0.0] * len(scores), 0, 0
+    for fold in range(FOLDS):
+        outside = [i for i, f in enumerate(fold_of) if f != fold]
+        fit_scores, fit_truths = [scores[i] for i in outside], [truths[i] for i in outside]
+        if len(set(fit_truths)) < 2:
+            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
+        curve = fit_map(method, fit_scores, fit_truths)
+        threshold = _threshold(curve, fit_scores, fit_truths, goal)
+        for i in (i for i, f in enumerate(fold_of) if f == fold):
+            after[i] = round(curve(scores[i]), _DIGITS)
+            if threshold is not None and after[i] >= threshold:
+                called += 1
+                right += truths[i]
+    return _Trial(after, called, right)
+
+
+def _threshold(curve: CalibrationMap, scores: list[float], truths: list[bool], goal: Goal) -> float | None:
+    """The threshold on the calibrated scores; None where the precision is certain of none."""
     if goal.precision is not None:
-        return threshold_for_precision(scores, truths, goal.precision)
+        return threshold_for_precision(scores, truths, goal.precision, curve)
     if goal.costs is not None:
         return round(threshold_for_costs(*goal.costs), _DIGITS)
     return _HALF
+
+
+def _better(trials: Mapping[Method, _Trial], truths: list[bool]) -> tuple[Method, str]:
+    """The method, and why: isotonic where its Brier score held out is lower by more than a standard error, else platt."""
+    distances = {
+        m: [(score - truth) ** 2 for score, truth in zip(trial.after, truths, strict=True)] for m, trial in trials.items()
+    }
+    gains = [platt - isotonic for platt, isotonic in zip(distances["platt"], distances["isotonic"], strict=True)]
+    error = stdev(gains) / sqrt(len(gains))
+    means = ", ".join(f"{method} {fmean(values):.4f}" for method, values in distances.items())
+    return (
+        "isotonic" if fmean(gains) > error else "platt",
+        f"Brier score held out: {means}; isotonic where that is lower by more than its standard error, {error:.4f}",
+    )
 
 
 def _rule(goal: Goal) -> str:
@@ -156,12 +210,12 @@ def _rule(goal: Goal) -> str:
     return "as likely a success as not"
 
 
-def _unreachable(scores: list[float], truths: list[bool], goal: Goal) -> str:
+def _unreachable(scores: list[float], truths: list[bool], target: float) -> str:
     best = max((operating(scores, truths, threshold) for threshold in set(scores)), key=lambda point: point.bound)
     return (
-        f"no threshold has a precision of at least {goal.precision:g} with 95 % confidence; the most that is sure is "
-        f"{best.bound:.3f}, at a calibrated score of {best.threshold:g} ({best.right} of {best.called} right); "
-        "label more runs, or ask for less"
+        f"no threshold has a precision of at least {target:g} with 95 % confidence; the nearest is a calibrated score of "
+        f"{best.threshold:g}, {best.right} of {best.called} right; even without an error, {_least_called(target, 1)} runs "
+        "would have to be called successes; label more runs, or ask for less"
     )
 
 
@@ -193,20 +247,55 @@ def precision_bound(right: int, called: int) -> float:
     return low
 
 
-def threshold_for_precision(scores: Sequence[float], truths: Sequence[bool], target: float) -> float | None:
-    """The lowest score at or above which precision is at least `target` with 95 % confidence; None when there is none."""
-    order = sorted(zip(scores, truths, strict=True), reverse=True)
-    lowest, candidates = None, []
-    right = 0
-    for called, (score, truth) in enumerate(order, 1):
-        right += truth
-        if called == len(order) or order[called][0] < score:
-            candidates.append((score, right, called))
-    step = max(1, len(candidates) // _CANDIDATES)
-    for score, right, called in candidates[::-step][::-1]:
-        if right >= target * called and _tail(right, called, target) <= 1 - CONFIDENCE:
-            lowest = score
-    return lowest
+class Cut(NamedTuple):
+    """The runs with a score of `score` or more: how many are called successes, and how many of those are."""
+
+    score: float
+    called: int
+    right: int
+
+
+def cuts_of(scores: Sequence[float], truths: Sequence[bool]) -> list[Cut]:
+    """One for each different score, the highest first."""
+    groups = groupby(sorted(zip(scores, truths, strict=True), reverse=True), key=lambda row: row[0])
+    counts = [(score, [truth for _, truth in rows]) for score, rows in groups]
+    called = accumulate(len(truths) for _, truths in counts)
+    right = accumulate(sum(truths) for _, truths in counts)
+    return [Cut(score, n, k) for (score, _), n, k in zip(counts, called, right, strict=True)]
+
+
+def threshold_for_precision(
+    scores: Sequence[float], truths: Sequence[bool], target: float, curve: CalibrationMap | None = None
+) -> float | None:
+    """The lowest calibrated score at or above which precision is at least `target` with 95 % confidence; None without one.
+
+    `curve` calibrates; None leaves scores as they are. A map with level parts cannot tell apart the scores of one part: the
+    threshold then lies where a part begins.
+    """
+    certified = set(certified_cuts(scores, truths, target))
+    values = [(cut, round(curve(cut.score), _DIGITS) if curve else cut.score) for cut in cuts_of(scores, truths)]
+    below = [value for _, value in values[1:]] + [-1.0]
+    rising = zip(values, below, strict=True)
+    return min((value for (cut, value), lower in rising if cut in certified and lower < value), default=None)
+
+
+def certified_cuts(scores: Sequence[float], truths: Sequence[bool], target: float) -> Iterator[Cut]:
+    """The thresholds of which it is certain that precision is at least `target`: with 95 % confidence of all of them together.
+
+    Thresholds are tested from the highest down, in an order that the scores alone fix, each by the exact binomial tail. The
+    5 % are divided evenly among several starts; from a start the test goes on to the next lower score, with what the start
+    had, until one fails (Angelopoulos et al. 2021, Learn then Test; Wiens and Dmitrienko 2005). Runs are taken as independent.
+    """
+    starts = _starts(len(scores), target)
+    level, before = 0.0, 0
+    for cut in cuts_of(scores, truths):
+        begun = sum(before < start <= cut.called for start in starts)
+        level += (1 - CONFIDENCE) * begun / max(1, len(starts))
+        before = cut.called
+        if _tail(cut.right, cut.called, target) <= level:
+            yield cut
+        else:
+            level = 0.0
 
 
 def threshold_for_costs(false_positive: float, false_negative: float) -> float:
@@ -222,13 +311,38 @@ def mean_cost(
     return (wrong.count((True, False)) * false_positive + wrong.count((False, True)) * false_negative) / len(wrong)
 
 
+def _starts(runs: int, target: float) -> list[int]:
+    """How many runs are called where the tests start: the fewest that are proof when all are right, twice that, and so on."""
+    starts: list[int] = []
+    while (least := _least_called(target, len(starts) + 1)) << len(starts) <= runs:
+        starts = [least << i for i in range(len(starts) + 1)]
+    return starts
+
+
+def _least_called(target: float, starts: int) -> int:
+    """How many runs, all of them right, are proof of the precision at one of so many starts."""
+    return ceil(log((1 - CONFIDENCE) / starts) / log(target))
+
+
 def _tail(right: int, called: int, share: float) -> float:
     """The chance of `right` or more out of `called` when each is right with chance `share`."""
-    if share <= 0 or share >= 1:
-        return float(share >= 1)
-    odds = [
-        lgamma(called + 1) - lgamma(k + 1) - lgamma(called - k + 1) + k * log(share) + (called - k) * log(1 - share)
-        for k in range(right, called + 1)
-    ]
-    top = max(odds, default=-inf)
-    return min(1.0, exp(top) * sum(exp(value - top) for value in odds))
+    if share <= 0 or share >= 1 or right <= 0:
+        return float(share >= 1 or right <= 0)
+    if right > called:
+        return 0.0
+    if right <= called * share:  # the other side is the smaller, and its terms fall from the first on
+        return 1 - _tail(called - right + 1, called, 1 - share)
+    term = exp(
+        lgamma(called + 1)
+        - lgamma(right + 1)
+        - lgamma(called - right + 1)
+        + right * log(share)
+        + (called - right) * log(1 - share)
+    )
+    total, odds = 0.0, share / (1 - share)
+    for k in range(right, called + 1):
+        total += term
+        if term <= total * _NEGLIGIBLE:
+            break
+        term *= odds * (called - k) / (k + 1)
+    return min(1.0, total)

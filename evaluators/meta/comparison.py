@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import Pair, Pairing, clusters_of, confusion_counts
-from prill.evaluators.metrics import FIGURES, bootstrap, figures
+from prill.evaluators.metrics import FIGURES, Method, figures, intervals, method_of
 from prill.types import EvaluatorInfo, Trajectory
 
 if TYPE_CHECKING:
@@ -29,9 +29,10 @@ _SLICE_FIGURES = ("accuracy", "balanced accuracy", "precision", "recall", "kappa
 class Comparison:
     """How two judges differ on the `both` labelled trajectories that both judged.
 
-    `difference` is the first's accuracy less the second's, with the 95 % interval of a bootstrap that draws whole tasks and
-    keeps a trajectory's two verdicts together. `p` is McNemar's, two-sided; it takes trajectories for independent, so
-    where runs share tasks the interval is the safer guide. `only_first` were judged by the first alone, `only_second` likewise.
+    `difference` is the first's accuracy less the second's, with a 95 % interval that draws, or leaves out, whole tasks
+    (`method`: bootstrap, or t where there are fewer than 20) and keeps a trajectory's two verdicts together. `p` is McNemar's,
+    two-sided; it takes trajectories for independent, so where runs share tasks the interval is the safer guide. `only_first`
+    were judged by the first alone, `only_second` likewise.
     """
 
     other: EvaluatorInfo
@@ -44,6 +45,7 @@ class Comparison:
     both_wrong: int
     difference: float
     interval: tuple[float, float] | None
+    method: Method = "bootstrap"
     p: float
     test: Test
 
@@ -111,7 +113,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     rows = [row_of.setdefault(name, len(row_of)) for name in clusters_of(both, tasks or {})]
     tables = np.zeros((len(row_of), 2), dtype=np.int64)
     np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
-    low, high = bootstrap(tables, _share)
+    low, high = intervals(tables, _share, (-1.0,))
     b, c = (right.count(kind) for kind in ((True, False), (False, True)))
     p, test = mcnemar(b, c)
     return Comparison(
@@ -125,6 +127,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         both_wrong=right.count((False, False)),
         difference=(b - c) / len(both),
         interval=(float(low[0]), float(high[0])) if low[0] < high[0] else None,
+        method=method_of(len(tables)),
         p=p,
         test=test,
     )

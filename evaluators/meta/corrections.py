@@ -127,6 +127,7 @@ def success_rates(
     tasks: Mapping[str, str] | None = None,
     *,
     source: str | None = None,
+    truth: str = "majority",
     parts_of: Mapping[str, Sequence[tuple[str, str]]] | None = None,
 ) -> tuple[SuccessRate, ...]:
     """The rate over all decided labels of WebArena's tasks, then over each site and each type of evaluation.
@@ -137,8 +138,8 @@ def success_rates(
     """
     labels = list(labels)
     table = load_corrections("webarena")
-    _, before = gold_labels(labels, source)
-    _, after = gold_labels(correct(labels, table, tasks).labels, source)
+    _, before = gold_labels(labels, source, truth)
+    _, after = gold_labels(correct(labels, table, tasks).labels, source, truth)
     parts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for id, success in before.items():
         number, corrected = table.number((tasks or {}).get(id, id)), after[id]

@@ -158,21 +158,22 @@ def measure(
     selection: Mapping[str, Attack],
     *,
     source: str | None = None,
+    truth: str = "majority",
     limit: int | None = None,
     seed: int = SEED,
 ) -> RedTeam:
     """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
-    source, gold = gold_labels(read_labels(labels), source)
+    source, gold = gold_labels(read_labels(labels), source, truth)
     files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *selection)}
     trials: dict[str, list[Trial]] = {name: [] for name in selection}
     for trajectory in _trajectories(paths, limit):
-        truth = gold.get(trajectory.id)
-        if truth is None:
+        success = gold.get(trajectory.id)
+        if success is None:
             continue
         for name, attack in selection.items():
             trial = Trial(
                 task=task_of(trajectory),
-                truth=truth,
+                truth=success,
                 before=files[BEFORE].get(trajectory.id),
                 after=files[name].get(trajectory.id),
                 applies=_applies(attack, trajectory),

@@ -10,17 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from prill.commands.options import add_label_options
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
 from prill.evaluators.labels import task_of
-from prill.evaluators.meta.agreement import Agreement, Disagreement, Figure, agreement_of, disagreements, pair
+from prill.evaluators.meta.agreement import Agreement, Disagreement, Figure, Pairing, agreement_of, disagreements, pair
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
-from prill.evaluators.metrics import DRAWS
+from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, method_of
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord
 
+# What counts as the truth, in words.
+_RULES = {
+    "majority": "the majority of the annotators who decided; a tie is undecided",
+    "unanimous": "what all annotators who decided agree on",
+    "first": "the first decided label in the file",
+}
 _MOST_ROWS = 30  # of a table by parts
 # Of a table by parts: names and widths. "success" is the share of label successes.
 _SLICE_COLUMNS = {
@@ -67,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="TRAJ",
         help="the judged file: intervals then draw whole tasks instead of single trajectories, and agents are ranked",
     )
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument(
         "--by",
         metavar="KEY,…",
@@ -101,17 +108,20 @@ def run(args: argparse.Namespace) -> int:
     if args.corrections:
         corrected = correct(original_labels, load_corrections(args.corrections), runs.task_ids if runs else None)
     labels = corrected.labels if corrected else original_labels
-    pairing = pair(read_verdicts(args.verdicts), labels, args.source)
+    pairing = pair(read_verdicts(args.verdicts), labels, args.source, args.truth)
     result = agreement_of(pairing, tasks)
-    compared = {p.verdict.id for p in pairing.pairs}
+    # Ties too: without them people would seem to agree better than they do.
+    compared = {*pairing.undecided_ids, *(p.verdict.id for p in pairing.pairs)}
     differing = disagreements(pairing, runs.goals if runs else None)
     sections = Sections(
         corrections=corrected,
-        webarena=_webarena(original_labels, pairing.source, runs) if corrected and corrected.name == "webarena" else (),
+        webarena=_webarena(original_labels, pairing, runs) if corrected and corrected.name == "webarena" else (),
         annotators=annotator_agreement([label for label in original_labels if label.id in compared], pairing.source, tasks),
         slices={by: slices(pairing, by, runs.parts[by]) for by in args.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
-        against=compare(pairing, pair(read_verdicts(args.against), labels, pairing.source), tasks) if args.against else None,
+        against=compare(pairing, pair(read_verdicts(args.against), labels, pairing.source, args.truth), tasks)
+        if args.against
+        else None,
     )
     if args.disagreements:
         _write(Path(args.disagreements), differing)
@@ -145,12 +155,13 @@ def _read_runs(path: str, keys: Iterable[str]) -> _Runs:
     return runs
 
 
-def _webarena(labels: Iterable[LabelRecord], source: str, runs: _Runs | None) -> tuple[SuccessRate, ...]:
+def _webarena(labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None) -> tuple[SuccessRate, ...]:
     try:
         configs = load_configs()
     except UsageError:  # the benchmark's task file is not installed: the rate is told without its parts
         configs = ()
-    return success_rates(labels, runs.task_ids if runs else None, source=source, parts_of=task_parts(configs))
+    task_ids, parts = runs.task_ids if runs else None, task_parts(configs)
+    return success_rates(labels, task_ids, source=pairing.source, truth=pairing.truth, parts_of=parts)
 
 
 def _write(path: Path, differing: Iterable[Disagreement]) -> None:
@@ -200,6 +211,8 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     constant = "always success" if result.majority_answer else "always failure"
     yield f"Judge: {_judge(result.evaluator)}"
     yield f"Labels: {result.source}, {result.judged + unscored} trajectories; judged {result.judged}, unscored {unscored}"
+    if sections.annotators or result.truth != "majority":
+        yield f"Truth: {_RULES.get(result.truth, f'the labels of {_name(result.truth, 44)}')}"
     if sections.corrections:
         yield from _corrected(sections.corrections)
         if not sections.corrections.matched and result.clustered_by == "trajectory":
@@ -208,6 +221,9 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     yield f"{'':<29}{'value':>7}   95 % interval"
     yield from map(_row, result.figures)
     yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
+    yield from map(_row, result.scores)
+    if not result.scores and result.judged:
+        yield "Brier score and calibration error: undefined, as every score is 0 or 1"
     if sections.annotators:
         yield ""
         yield from _annotators(sections.annotators)
@@ -216,14 +232,15 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     yield f"{'judged success':<16}{c.tp:>15}{c.fp:>15}"
     yield f"{'judged failure':<16}{c.fn:>15}{c.tn:>15}"
     yield ""
-    per_task = "tasks" if result.clustered_by == "task" else "trajectories"
-    yield f"Intervals: bootstrap over {result.clusters} {per_task}, {DRAWS} draws" + _marks(result.figures)
+    yield from _about_intervals(result)
     if unscored:
         yield "Unscored: " + ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
+    if result.missing:
+        yield f"No verdict at all: {result.missing} labelled trajectories, counted as wrong in the last accuracy"
     kinds = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in result.undecided_by.items())
     apart = {
         "verdicts without label": result.verdicts_without_label,
-        "labels without verdict": result.labels_without_verdict,
+        "labels without verdict": result.labels_without_verdict - result.missing,
         f"undecided labels ({kinds})": result.undecided,
     }
     if any(apart.values()):
@@ -256,8 +273,20 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _marks(figures: tuple[Figure, ...]) -> str:
-    return "; * Wilson, as every draw is alike" if any(figure.interval == "wilson" for figure in figures) else ""
+def _about_intervals(result: Agreement) -> Iterator[str]:
+    units = "tasks" if result.clustered_by == "task" else "trajectories"
+    few = method_of(result.clusters) == "t"
+    how = (
+        f"t, leaving out one of {result.clusters} {units} at a time"
+        if few
+        else f"bootstrap over {result.clusters} {units}, {DRAWS} draws"
+    )
+    marks = (
+        "; * Wilson, as it is the same in every draw" if any(figure.interval == "wilson" for figure in result.figures) else ""
+    )
+    yield f"Intervals: {how}{marks}"
+    if few:
+        yield f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, whatever their intervals"
 
 
 def _corrected(table: Corrected) -> Iterator[str]:
@@ -318,7 +347,8 @@ def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Itera
     yield f"{'':<16}{'other right':>15}{'other wrong':>15}"
     yield f"{'right':<16}{both.both_right:>15}{both.first_right:>15}"
     yield f"{'wrong':<16}{both.second_right:>15}{both.both_wrong:>15}"
-    yield f"Accuracy {both.difference:+.3f}; 95 % interval {_signed(both.interval)} (paired bootstrap by {clustered_by})"
+    how = "paired bootstrap" if both.method == "bootstrap" else "paired t"
+    yield f"Accuracy {both.difference:+.3f}; 95 % interval {_signed(both.interval)} ({how} by {clustered_by})"
     p = "p < 0.001" if both.p < 0.001 else f"p = {both.p:.3f}"
     yield f"McNemar: {p} on {both.first_right + both.second_right} discordant trajectories ({both.test})"
 

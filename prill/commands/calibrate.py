@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 
+from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
+from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.report.plots import reliability_svg
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 
@@ -22,17 +24,18 @@ _BAR = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = (
-        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. "
+        "Use labels that the judge has not been fitted to: on its own it is surer, and better, than on others. For a fitted "
+        "judge that means the verdicts of `prill fit --out-of-fold`. "
         "`prill score --calibration FILE` puts the file to use."
     )
     parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file of one judge, as `prill score` writes it")
     parser.add_argument("labels", metavar="LABELS", help="label file")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the calibration goes (JSON)")
     parser.add_argument(
-        "--method", choices=("isotonic", "platt"), default="platt", help="platt (default): a curve with two parameters, for "
-        "some hundred labels or fewer; isotonic: any rising steps, for more"
+        "--method", choices=("auto", "isotonic", "platt"), default="auto", help="platt: a curve with two parameters; isotonic: "
+        "any rising steps; auto (default): platt, or isotonic where that is clearly better on runs held out"
     )  # fmt: skip
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument(
         "--trajectories", metavar="TRAJ", help="the judged file: runs of one task are then never both fitted to and held out"
     )
@@ -53,13 +56,12 @@ def run(args: argparse.Namespace) -> int:
     if args.trajectories:
         items = read_trajectories(args.trajectories)
         tasks = {item.id: task_of(item) for item in items if not isinstance(item, BadLine)}
-    result = calibrate(
-        pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source), args.method, goal, tasks, args.seed
-    )
-    judge = result.calibration.evaluator
+    pairing = pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source, args.truth)
+    result = calibrate(pairing, args.method, goal, tasks, args.seed)
+    judge, method = result.calibration.evaluator, result.calibration.map.method
     _write(args.output, encode(result.calibration))
     if args.plot:
-        _write(args.plot, reliability_svg(f"{judge.name}, {args.method}", result.before, result.after).encode())
+        _write(args.plot, reliability_svg(f"{judge.name}, {method}", result.before, result.after).encode())
     print(encode(result).decode().rstrip() if args.json else page(result))
     print(f"calibration of {judge.name} -> {args.output}", file=sys.stderr)
     return 0
@@ -73,6 +75,7 @@ def page(result: CalibrationResult) -> str:
         f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes"
         + (f"; left out {fit.unscored} unscored" if fit.unscored else ""),
         f"Held out: {fit.folds} folds by {fit.grouped_by}",
+        f"Method: {fit.map.method} ({fit.method_rule})",
         "",
         f"{'':<36}{'before':>8}{'after':>8}",
         f"{'Brier score':<36}{fit.before.brier:>8.4f}{fit.after.brier:>8.4f}",
@@ -92,7 +95,7 @@ def page(result: CalibrationResult) -> str:
     lines += [
         f"Threshold {fit.threshold:g}: {fit.rule}",
         f"  on all {fit.labelled} runs: {_figures(result.chosen)}",
-        f"  chosen on some folds, tried on the other: {_figures(result.tried)}",
+        f"  chosen on some folds, tried on the other: {_figures(result.tried, bound=True)}",
     ]
     if result.missed:
         lines.append("  held out, that is less than was asked for: the runs are too few for this threshold to be trusted")
@@ -101,18 +104,19 @@ def page(result: CalibrationResult) -> str:
             f"  cost of a run, held out: {result.cost:.4f}; with the cheaper constant answer {result.constant_cost:.4f}"
         )
     lines.append("Bounds take runs as independent; runs of one task are not quite, so leave some room.")
+    if result.clusters < FEW_CLUSTERS:
+        units = "tasks" if fit.grouped_by == "task" else "runs"
+        lines.append(f"Warning: {result.clusters} {units}; of fewer than {FEW_CLUSTERS} no curve and no bound can be trusted")
     return "\n".join(lines)
 
 
-def _figures(operating: Operating) -> str:
+def _figures(operating: Operating, *, bound: bool = False) -> str:
     if operating.precision is None:
         return "nothing is called a success"
     recall = "-" if operating.recall is None else f"{operating.recall:.3f}"
-    return (
-        f"precision {operating.precision:.3f} ({operating.right} of {operating.called}; at least {operating.bound:.3f} "
-        "with 95 % confidence), "
-        f"recall {recall}"
-    )
+    # The runs that a threshold was chosen on say too much of it: there the rule says what is certain.
+    least = f"; at least {operating.bound:.3f} with 95 % confidence" if bound else ""
+    return f"precision {operating.precision:.3f} ({operating.right} of {operating.called}{least}), recall {recall}"
 
 
 def _diagram(name: str, bins: Sequence[Bin]) -> list[str]:

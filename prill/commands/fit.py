@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from prill.commands.cautions import sha256_of
+from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.fit import Origin, examples, fit
 from prill.evaluators.fitted.student import HeldOut, StudentModel
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="student",
         help="student (default): how the run went, and its texts; prior: how it went, without reading",
     )
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument(
         "--evidence-only",
         action="store_true",
@@ -43,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fits, writes the file and prints its card. Raises UsageError."""
-    source, gold = gold_labels(read_labels(args.labels), args.source)
+    source, gold = gold_labels(read_labels(args.labels), args.source, args.truth)
     broken: list[str] = []
     with closing(Intake(args.trajectories)) as intake:
         runs, left_out = examples(_good(intake, broken), gold, args.kind, args.evidence_only)

@@ -30,7 +30,7 @@ _OF_JUDGES = (
     ("steps", "steps", ("towards", "away")),
     ("webjudge and rubric", "webjudge", ("top_k",)),
     ("rubric", "rubric", ("rubrics",)),
-    ("oracle", "oracle", ("labels", "source")),
+    ("oracle", "oracle", ("labels", "source", "truth")),
 )
 _METAVARS = {
     "api_key_env": "VAR",
@@ -45,6 +45,7 @@ _METAVARS = {
     "prompt": "FILE.md",
     "rubrics": "FILE",
     "source": "S",
+    "truth": "RULE",
 }
 _OF_MODELS = (
     ("prill.models.client:OpenAIModel", ("base_url", "api_key_env", "timeout", "retries", "prices", "budget_usd", "cache")),
@@ -74,6 +75,19 @@ def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, 
     for option in options_of(Around).values():
         _add(around, option)
     add_model_options(parser)
+
+
+def add_label_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which labels count where several people, or people and oracles, labelled the same."""
+    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    parser.add_argument(
+        "--truth",
+        "--annotator",
+        default="majority",
+        metavar="RULE|NAME",
+        help="what counts where annotators differ: majority (default; a tie is undecided), unanimous, first (line of the "
+        "file), or the NAME of the one annotator whose labels count",
+    )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
-from prill.commands.options import add_judge_options, expected, make_evaluator, positive
+from prill.commands.options import add_judge_options, add_label_options, expected, make_evaluator, positive
 from prill.errors import UsageError
 from prill.evaluators.labels import gold_labels
 from prill.evaluators.meta.attacks import WHAT, Attack
@@ -37,20 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", required=True, metavar="FOLDER", help="verdicts, redteam.json and redteam.md; a run is taken up"
     )
     parser.add_argument("--attacks", metavar="A,B", help="these attacks only (default: all)")
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the intervals' bootstrap (default {SEED})")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; old verdict files get the ending .bak")
     parser.add_argument("--json", action="store_true", help="print the contents of redteam.json instead of the table")
-    add_judge_options(parser, leave_out=("labels", "source"))
+    add_judge_options(parser, leave_out=("labels", "source", "truth"))
 
 
 def run(args: argparse.Namespace) -> int:
     """Judges, measures, writes and prints; see `configure` for the exit codes."""
     folder = Path(args.output)
     names = args.attacks and [name.strip() for name in args.attacks.split(",") if name.strip()]
-    gold_labels(read_labels(args.labels), args.source)  # what is wrong with the labels is said before any call is made
+    gold_labels(
+        read_labels(args.labels), args.source, args.truth
+    )  # what is wrong with the labels is said before any call is made
     evaluator = make_evaluator(args)
     selection = select_attacks(evaluator, names, folder)
     try:
@@ -69,7 +71,16 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("prill redteam: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
-    result = measure(args.trajectories, args.labels, folder, selection, source=args.source, limit=args.limit, seed=args.seed)
+    result = measure(
+        args.trajectories,
+        args.labels,
+        folder,
+        selection,
+        source=args.source,
+        truth=args.truth,
+        limit=args.limit,
+        seed=args.seed,
+    )
     _write(folder, result)
     print(encode(result).decode().rstrip() if args.json else table(result))
     if broken := tallies[BEFORE].unscored["input"]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from prill.commands.options import expected, positive
+from prill.commands.options import add_label_options, expected, positive
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.report.entries import read_judges
 from prill.report.page import ReportSummary, write_report
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="PAGE", help="the page to write, such as report.html")
     parser.add_argument("--verdicts", nargs="+", default=[], metavar="V", help="verdict files: the judges, side by side")
     parser.add_argument("--labels", nargs="+", default=[], metavar="L", help="label files")
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument("--embed", action="store_true", help="put the images into the page instead of linking to them")
     parser.add_argument("--limit", type=positive, metavar="N", help="show the first N trajectories only")
     parser.add_argument("--threshold", type=_share, metavar="T", help="the score to mark on the precision-recall curves")
@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
                 judges,
                 labels,
                 source=args.source,
+                truth=args.truth,
                 embed=args.embed,
                 threshold=args.threshold,
                 calibrations=calibrations,

@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.tables import Table, table
 
@@ -16,7 +17,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file, .jsonl or .jsonl.gz")
     parser.add_argument("--labels", metavar="L", help="label file: a column more")
-    parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
+    add_label_options(parser)
     parser.add_argument("--format", choices=_FORMATS, help="what to write (default: by the name of FILE, else markdown)")
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (default: standard output)")
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the table. Raises UsageError or InputError when a file cannot be read or written."""
     by_name = Path(args.output or "").suffix.removeprefix(".")
     form = args.format or (by_name if by_name in _FORMATS else "markdown")
-    text = _text(table(args.verdicts, args.labels, source=args.source), form)
+    text = _text(table(args.verdicts, args.labels, source=args.source, truth=args.truth), form)
     if args.output is None:
         print(text, end="")
         return 0

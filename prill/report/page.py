@@ -66,6 +66,7 @@ def write_report(
     labels: Iterable[LabelRecord] = (),
     *,
     source: str | None = None,
+    truth: str = "majority",
     embed: bool = False,
     threshold: float | None = None,
     calibrations: Sequence[Calibration] = (),
@@ -75,16 +76,16 @@ def write_report(
 ) -> ReportSummary:
     """Writes the page; it appears under its name when it is whole.
 
-    Figures are about the trajectories in the page. `source` chooses among labels of several sources (see `gold_labels`);
-    the curves mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path
-    unless `embed` is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every
-    trajectory. Raises UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
+    Figures are about the trajectories in the page. `source` and `truth` say which labels count (see `gold_labels`); the curves
+    mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path unless `embed`
+    is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every trajectory. Raises
+    UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
     """
     target = Path(out)
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
         by_id[label.id].append(label)
-    label_source, gold = gold_labels((label for group in by_id.values() for label in group), source)
+    label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
     keys = list(dict.fromkeys((*_FILTER_KEYS, *by)))
     rows: list[Row] = []
     try:
@@ -105,6 +106,7 @@ def write_report(
                 judges=judges,
                 labels=[label for group in by_id.values() for label in group if label.source == label_source],
                 source=label_source,
+                truth=truth,
                 threshold=threshold,
                 calibrations=calibrations,
                 missing=len(pictures.missing),

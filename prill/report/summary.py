@@ -13,6 +13,7 @@ from prill.evaluators.fitted.calibration import Calibration, brier, expected_cal
 from prill.evaluators.meta.agreement import Agreement, Figure, agreement
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
+from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.report.entries import Judge, Outcome, Row
 from prill.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
 from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
@@ -30,6 +31,7 @@ class Contents:
     judges: Sequence[Judge]
     labels: Sequence[LabelRecord]
     source: str
+    truth: str = "majority"
     threshold: float | None = None
     calibrations: Sequence[Calibration] = ()
     missing: int = 0
@@ -55,7 +57,7 @@ class _Column:
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
         try:
-            comparison = agreement(verdicts, labels, source=contents.source, tasks=tasks)
+            comparison = agreement(verdicts, labels, source=contents.source, truth=contents.truth, tasks=tasks)
         except UsageError as error:
             comparison = str(error)
         truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}
@@ -195,12 +197,14 @@ def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[st
     lines.append(el("tr", el("th", "a constant answer, without a judge", scope="row"), *constant, class_="rule"))
     note = (
         f"Against the {contents.source} labels, judged trajectories only; in brackets 95 % intervals, whole tasks drawn. "
-        "Unscored trajectories are no failures: they count in the last accuracy alone."
+        "Trajectories that are unscored, or have no verdict, are no failures: they count in the last accuracy alone."
     )
     if any(
         figure.interval == "wilson" for c in compared if isinstance(c.comparison, Agreement) for figure in c.comparison.figures
     ):
         note += " *: Wilson's interval, as every draw is alike."
+    if any(figure.interval == "t" for c in compared if isinstance(c.comparison, Agreement) for figure in c.comparison.figures):
+        note += f" Of fewer than {FEW_CLUSTERS} tasks (intervals: Student's t) figures say little."
     return el(
         "section",
         el("h2", "Agreement with labels"),

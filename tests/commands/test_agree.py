@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def test_table_has_figures_and_unscored(files: tuple[str, str, str], capsys: pyt
     assert shown["always failure (no judge)"] == ["0.556"]
     assert [line.split()[-2:] for line in lines if line.startswith("judged ")] == [["4", "1"], ["0", "4"]]
     assert "Unscored: parse 1" in lines
-    assert any("over 5 tasks" in line for line in lines)
+    assert any("leaving out one of 5 tasks at a time" in line for line in lines)
+    assert any(line.startswith("Warning: fewer than 20 tasks") for line in lines)
 
 
 def test_json_holds_the_same_comparison(files: tuple[str, str, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,6 +176,40 @@ def test_ceiling_covers_compared_runs_only(case: Case, capsys: pytest.CaptureFix
     words = case("101", "101111", "111000")
     people = as_json(words, capsys)["annotators"]
     assert (people["trajectories"], people["raw"]) == (3, pytest.approx(2 / 3))
+
+
+def test_truth_is_chosen_by_rule_or_name(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("1010", "1100", "1010", "1 1 ")
+    # r0 all 1; r1 1 and 0; r2 0, 1 and 1; r3 both 0.
+    truths = {"majority": (2, 0, 1), "unanimous": (1, 0, 2), "first": (1, 1, 0), "P1": (2, 0, 0)}
+    for rule, (tp, fp, undecided) in truths.items():
+        found = as_json([*words, "--truth", rule], capsys)
+        assert (found["confusion"]["tp"], found["confusion"]["fp"], found["undecided"]) == (tp, fp, undecided)
+    assert as_json([*words, "--annotator", "P1"], capsys) == as_json([*words, "--truth", "P1"], capsys)
+    shown = agree(words, capsys)
+    assert "Truth: the majority of the annotators who decided; a tie is undecided" in shown
+    assert "1 undecided labels (1 tie)" in shown
+    assert main(["agree", *words, "--truth", "most"]) == 2
+    assert "there are: P0, P1, P2 (--truth)" in capsys.readouterr().err
+
+
+def test_labels_without_verdict_are_told(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("10", "1011?")
+    shown = agree(words[:2], capsys)
+    assert "No verdict at all: 2 labelled trajectories, counted as wrong in the last accuracy" in shown
+    assert "Not compared: 1 labels without verdict" in shown
+    assert re.search(r"accuracy, unscored as wrong +0\.500 ", shown)
+    assert "Not compared: 3 labels without verdict" in agree(words, capsys)  # the trajectories are those two alone
+
+
+def test_scores_are_measured_or_undefined(case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = case("1010", "1100")
+    assert "Brier score and calibration error: undefined, as every score is 0 or 1" in agree(words, capsys)
+    path = tmp_path / "v.jsonl"
+    path.write_text(path.read_text().replace('"score":1.0', '"score":0.8'))
+    # Successes at 0.8 and 0, failures at 0.8 and 0: (0.04 + 1 + 0.64 + 0) / 4; (|0.8 - 0.5| * 2 + |0 - 0.5| * 2) / 4
+    assert re.search(r"Brier score +0\.420 ", agree(words, capsys))
+    assert re.search(r"calibration error +0\.400 +-", agree(words, capsys))
 
 
 def test_undecided_labels_counted_by_kind(case: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -44,6 +45,8 @@ def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: 
     assert "299 scored runs" in done.stdout
     assert "left out 1 unscored" in done.stdout
     assert "5 folds by task" in done.stdout
+    assert re.search(r"Method: (platt|isotonic) \(Brier score held out: platt 0\.\d+, isotonic 0\.\d+; ", done.stdout)
+    assert "Warning" not in done.stdout
     before, after = next(line for line in done.stdout.splitlines() if line.startswith("Brier")).split()[-2:]
     assert float(after) < float(before)
     made = json.loads(Path("c.json").read_text())
@@ -66,6 +69,13 @@ def test_scores_of_zero_and_one_give_a_note(files: tuple[Path, Path, Path], pril
     done = prill("calibrate", *files[:2], "-o", "c.json", "--source", "human")
     assert done.returncode == 0, done.stderr
     assert "gave 2 different scores: there is nothing to calibrate beyond them" in done.stdout
+
+
+def test_few_tasks_give_a_warning(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    verdicts, labels, trajectories = files
+    trajectories.write_text(re.sub(r'"k(\d+)"', lambda match: f'"k{int(match[1]) % 12}"', trajectories.read_text()))
+    done = prill("calibrate", verdicts, labels, "-o", "c.json", "--source", "human", "--trajectories", trajectories)
+    assert (done.returncode, "Warning: 12 tasks; of fewer than 20" in done.stdout) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize(

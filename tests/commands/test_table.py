@@ -59,7 +59,7 @@ def test_table_has_labels_of_one_source(prill: Prill, folder: Path) -> None:
     assert [row["label"] for row in json.loads(prill(*words, "--source", "human").stdout)] == [False, None]
     done = prill(*words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "come from several sources (human, oracle); choose one (--source)" in done.stderr
+    assert "come from several sources (human, oracle); choose one source (--source)" in done.stderr
 
 
 def test_no_verdict_file_is_bad_usage(prill: Prill, folder: Path) -> None:

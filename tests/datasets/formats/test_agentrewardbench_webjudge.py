@@ -13,6 +13,7 @@ import pytest
 from prill.datasets.formats.agentrewardbench_webjudge import description, load, load_labels, load_reference_verdicts
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import agreement
+from prill.labels.truth import gold_labels
 from prill.store import BadLine
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
@@ -210,11 +211,20 @@ def test_real_oracle_agreement_with_people(real: Callable[[str], Path]) -> None:
     labels = list(load_labels(real("arb_webjudge")))
     judge = EvaluatorInfo("oracle", "1")
     verdicts = [Verdict(id=label.id, success=label.success, evaluator=judge) for label in labels if label.source == "oracle"]
-    result = agreement(verdicts, labels, source="human")
+    result = agreement(verdicts, labels, source="human", truth="first")
     values = {figure.name: round(figure.value, 3) for figure in result.figures}
     expected = {"accuracy": 0.887, "precision": 0.854, "recall": 0.685, "F1": 0.760, "kappa": 0.687}
     assert values.items() >= expected.items()
     assert (result.confusion.fn, result.confusion.fp, round(result.majority, 3)) == (51, 19, 0.738)
+
+
+@pytest.mark.labelled
+def test_real_ties_are_undecided(real: Callable[[str], Path]) -> None:
+    labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
+    assert Counter(gold_labels(labels, "human", "first")[1].values()) == {False: 457, True: 162}
+    gold = gold_labels(labels, "human")[1]
+    assert Counter(gold.values())[None] == 8
+    assert gold == gold_labels(reversed(labels), "human")[1] == gold_labels(labels, "human", "unanimous")[1]
 
 
 @pytest.mark.labelled
@@ -243,7 +253,7 @@ def test_real_reference_judges_figures(
 ) -> None:
     verdicts = [v for v in load_reference_verdicts(real("arb_webjudge"), judge) if isinstance(v, Verdict)]
     labels = [label for label in load_labels(real("arb_webjudge")) if isinstance(label, LabelRecord)]
-    result = agreement(verdicts, labels, source="human")
+    result = agreement(verdicts, labels, source="human", truth="first")
     values = {figure.name: round(figure.value, 3) for figure in result.figures}
     c = result.confusion
     assert (result.judged, (c.tp, c.fp, c.tn, c.fn)) == (judged, counts)

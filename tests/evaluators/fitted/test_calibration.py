@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
 from math import fsum, log
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +38,7 @@ from prill.evaluators.meta.calibrate import (
     CalibrationResult,
     Goal,
     calibrate,
+    certified_cuts,
     mean_cost,
     operating,
     precision_bound,
@@ -162,6 +165,75 @@ def test_threshold_for_precision_is_lowest() -> None:
     assert threshold_for_precision(scores, truths, 0.6) == 0.3  # 59 of 79, surely at least 0.65
 
 
+@pytest.mark.parametrize("precision", [0.89, 0.899])
+def test_certificate_is_seldom_false(precision: float) -> None:
+    # The same below the target at every threshold. The best of all bounds would certify 9 % and 19 % of these.
+    assert certified(precision) <= 0.05
+
+
+def test_certificate_has_power() -> None:
+    assert certified(0.97) >= 0.9
+
+
+def certified(precision: float, draws: int = 300, runs: int = 400) -> float:
+    """The share of draws in which some threshold is certified for 0.9."""
+    dice, count = random.Random(0), 0
+    for _ in range(draws):
+        scores = [dice.randrange(40) / 40 for _ in range(runs)]
+        count += threshold_for_precision(scores, [dice.random() < precision for _ in scores], 0.9) is not None
+    return count / draws
+
+
+def test_certificate_starts_where_it_can() -> None:
+    # 0.9 ** 29 is 0.047, so 28 right of 28 prove nothing; of 58 runs there are two starts, with half of 5 % each.
+    assert threshold_for_precision([i / 100 for i in range(28)], [True] * 28, 0.9) is None
+    assert threshold_for_precision([i / 100 for i in range(29)], [True] * 29, 0.9) == 0.0
+    assert next(certified_cuts([1 - i / 100 for i in range(72)], [True] * 72, 0.9)).called == 36
+
+
+def test_certificate_ends_at_first_failure() -> None:
+    # Of 400 runs there are four starts, at 42, 84, 168 and 336, with 1.25 % each. 42 of 42 pass, 60 of 61 fail (1.26 %);
+    # 64 of 84 and 148 of 168 fail; 316 of 336 pass (0.6 %), and so does all that follows.
+    truths = [True] * 60 + [False] * 20 + [True] * 320
+    called = [cut.called for cut in certified_cuts([1 - i / 1000 for i in range(400)], truths, 0.9)]
+    assert called == [*range(42, 61), *range(336, 401)]
+
+
+@pytest.mark.parametrize("method", ["isotonic", "platt"])
+def test_threshold_calls_what_was_certified(method: Method) -> None:
+    dice = random.Random(8)
+    scores = [dice.random() for _ in range(500)]
+    truths = [dice.random() < 0.6 + 0.4 * score for score in scores]
+    curve = fit_map(method, scores, truths)
+    threshold = threshold_for_precision(scores, truths, 0.85, curve)
+    assert threshold is not None
+    called = sum(round(curve(score), 6) >= threshold for score in scores)
+    assert called in {cut.called for cut in certified_cuts(scores, truths, 0.85)}
+
+
+def test_auto_takes_the_better_method() -> None:
+    dice = random.Random(2)
+    stairs, curves = [], []
+    for _ in range(400):
+        score = dice.random()
+        stairs.append((score, dice.random() < (0.9 if score > 0.45 else 0.1)))
+        curves.append((score, dice.random() < sigmoid(2 * logit(score) + 1)))
+    for rows, method in ((stairs, "isotonic"), (curves, "platt")):
+        verdicts = [Verdict(id=str(i), success=s >= 0.5, score=s, evaluator=INFO) for i, (s, _) in enumerate(rows)]
+        made = calibrate(pair(verdicts, [LabelRecord(id=str(i), success=t) for i, (_, t) in enumerate(rows)])).calibration
+        briers = {name: float(value) for name, value in re.findall(r"(platt|isotonic) (0\.\d+)", made.method_rule)}
+        assert made.map.method == method
+        assert briers["isotonic"] < briers["platt"] or method == "platt"
+        assert made.after.brier == pytest.approx(briers[method], abs=1e-4)
+
+
+def test_calibration_without_new_keys_reads(tmp_path: Path) -> None:
+    record = msgspec.to_builtins(calibrated().calibration)
+    del record["method_rule"], record["truth"]
+    (tmp_path / "old.json").write_bytes(msgspec.json.encode(record))
+    assert read_calibration(tmp_path / "old.json").truth == "majority"
+
+
 def test_threshold_figures_are_counts() -> None:
     point = operating([0.9, 0.5, 0.5, 0.1], [True, False, True, True], 0.5)
     assert (point.called, point.right) == (3, 2)
@@ -194,7 +266,7 @@ def test_target_precision_is_reached() -> None:
 
 
 def test_unreachable_precision_names_best() -> None:
-    with pytest.raises(UsageError, match=r"no threshold .* 0\.99 .* the most that is sure is 0\.[6-9]"):
+    with pytest.raises(UsageError, match=r"no threshold .* 0\.99 .* the nearest .* 28 of 28 right; .* 299 runs"):
         calibrated("platt", Goal(precision=0.99))
 
 

@@ -298,7 +298,7 @@ def recorded() -> Callable[[], tuple[list[Trajectory], dict[str, bool | None]]]:
         folder = base / "arb_webjudge"
         if not folder.is_dir():
             pytest.skip(f"no recordings in {folder}; PRILL_DATA says where they are")
-        _, gold = gold_labels([label for label in load_labels(folder) if not isinstance(label, BadLine)], "human")
+        _, gold = gold_labels([label for label in load_labels(folder) if not isinstance(label, BadLine)], "human", "first")
         return [run for run in load(folder) if not isinstance(run, BadLine)], gold
 
     return find

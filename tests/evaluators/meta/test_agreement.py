@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from itertools import count
 
@@ -10,7 +11,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import Agreement, Figure, agreement
-from prill.evaluators.metrics import bootstrap, wilson
+from prill.evaluators.metrics import FEW_CLUSTERS, T_QUANTILES, bootstrap, intervals, jackknife, wilson
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
@@ -84,10 +85,62 @@ def test_unmatched_records_are_counted() -> None:
     assert (result.judged, result.verdicts_without_label, result.labels_without_verdict, result.undecided) == (1, 1, 1, 1)
 
 
-def test_first_decided_annotator_counts() -> None:
-    opinions = [None, False, True]
-    labels = [LabelRecord(id="a", success=opinion, annotator=str(i)) for i, opinion in enumerate(opinions)]
-    assert agreement([verdict("a", False)], labels).confusion.tn == 1
+def test_rule_decides_between_annotators() -> None:
+    opinions = {"a": [None, False, True, False], "b": [True, False]}
+    labels = [LabelRecord(id=id, success=s, annotator=f"P{i}") for id, said in opinions.items() for i, s in enumerate(said)]
+    verdicts = [verdict("a", False), verdict("b", False)]
+    result = agreement(verdicts, labels)
+    assert (result.confusion.tn, result.judged, result.undecided_by, result.truth) == (1, 1, {"tie": 1}, "majority")
+    assert agreement(verdicts, labels, truth="first").confusion.fn == 1
+    assert agreement(verdicts, labels, truth="P2").undecided_by == {"labelled by others only": 1}
+    with pytest.raises(UsageError, match=r"all 2 labels .* undecided \(2 not unanimous\)"):
+        agreement(verdicts, labels, truth="unanimous")
+
+
+def test_order_of_label_lines_is_nothing() -> None:
+    dice = random.Random(5)
+    verdicts = [verdict(str(i), dice.random() < 0.5) for i in range(40)]
+    # As a record in which the first line decides: one of two says success, the other failure, in either order.
+    labels = [
+        LabelRecord(id=str(i), success=dice.random() < 0.6, annotator=name) for i in range(45) for name in "ABC"[: 1 + i % 3]
+    ]
+    results = []
+    for _ in range(5):
+        dice.shuffle(labels)
+        results.append(agreement(verdicts, labels, tasks={str(i): str(i // 2) for i in range(45)}))
+    assert all(result == results[0] for result in results)
+    assert results[0].undecided_by["tie"] > 3
+
+
+def test_labels_without_verdict_are_wrong() -> None:
+    labels = [LabelRecord(id=i, success=i != "e" or None) for i in "abcde"]
+    judged = [verdict("a", True), verdict("b", None, "parse")]
+    result = agreement(judged, labels)
+    assert (result.judged, result.missing, result.labels_without_verdict) == (1, 2, 3)
+    assert (values(result)["accuracy"], values(result)["accuracy, unscored as wrong"]) == (1.0, 0.25)
+    # With the file of what was to be judged, labels of other trajectories do not count: c is there, d is not.
+    inside = agreement(judged, labels, tasks={"a": "t", "b": "u", "c": "v"})
+    assert (inside.missing, values(inside)["accuracy, unscored as wrong"]) == (1, round(1 / 3, 4))
+
+
+def test_missing_move_one_figure_alone() -> None:
+    labels = [LabelRecord(id=str(i), success=i % 2 == 0) for i in range(60)]
+    judged = [verdict(str(i), i % 3 == 0) for i in range(40)]
+    everything, present = agreement(judged, labels), agreement(judged, labels[:40])
+    assert everything.figures[:-1] == present.figures[:-1]
+    assert everything.figures[-1].value == pytest.approx(present.figures[-1].value * 40 / 60)
+
+
+def test_brier_and_calibration_error() -> None:
+    said, truths = [0.8, 0.5, 0.4, None], [True, True, False, False]
+    verdicts = [Verdict(id=str(i), success=s is not None and s >= 0.5, score=s, evaluator=JUDGE) for i, s in enumerate(said)]
+    labels = [LabelRecord(id=str(i), success=truth) for i, truth in enumerate(truths)]
+    brier, error = agreement(verdicts, labels).scores
+    # (0.2² + 0.5² + 0.4² + 0²) / 4; the distances in four bins of one run each: (0.2 + 0.5 + 0.4 + 0) / 4
+    assert (brier.value, error.value) == (pytest.approx(0.45 / 4), pytest.approx(1.1 / 4))
+    assert brier.low is not None and brier.high is not None and brier.low < brier.value < brier.high
+    assert error.interval is None
+    assert table(20, 5, 15, 10).scores == ()
 
 
 def test_last_verdict_of_an_id_counts() -> None:
@@ -129,6 +182,48 @@ def test_perfect_judge_gets_wilson() -> None:
     accuracy = by_name(table(10, 0, 10, 0).figures)["accuracy"]
     assert accuracy.interval == "wilson"
     assert (accuracy.low, accuracy.high) == (pytest.approx(0.8389, abs=1e-4), pytest.approx(1.0))
+
+
+def test_shares_of_0_and_1_get_wilson() -> None:
+    figures = by_name(table(30, 0, 0, 10).figures)
+    # Precision 30 of 30, recall 30 of 40; a share counts the clusters that it is about.
+    assert (figures["precision"].interval, figures["recall"].interval) == ("wilson", "bootstrap")
+    assert (figures["precision"].low, figures["precision"].high) == tuple(map(pytest.approx, wilson(1.0, 30)))
+    assert (figures["NPV"].low, figures["NPV"].high) == tuple(map(pytest.approx, wilson(0.0, 10)))
+
+
+def test_few_tasks_give_wider_t_intervals() -> None:
+    # Shares of 2, 4, 6 and 8 of 10: mean 0.5, standard error 0.1291, t with 3 degrees of freedom 3.182.
+    clusters = np.array([[right, 10 - right, 0, 0, 0] for right in (2, 4, 6, 8)])
+    low, high = intervals(clusters)
+    odds = 3.182 * (0.05 / 0.75) ** 0.5 / 2 / 0.25  # the standard deviation over sqrt(4), on the scale of log odds
+    assert (low[0], high[0]) == (pytest.approx(1 / (1 + np.exp(odds))), pytest.approx(1 / (1 + np.exp(-odds))))
+    lower, upper = bootstrap(clusters)
+    assert high[0] - low[0] > upper[0] - lower[0]
+
+
+def test_t_intervals_of_8_tasks_cover_95() -> None:
+    generator = np.random.default_rng(4)
+    trials, truth, covered = 400, 0.8, [0, 0]
+    for _ in range(trials):
+        # Tasks differ in how hard they are: correlation 0.3 within a task of ten runs.
+        right = generator.binomial(10, generator.beta(truth * 7 / 3, (1 - truth) * 7 / 3, size=8))
+        clusters = np.stack([right, 10 - right, 0 * right, 0 * right, 0 * right], axis=1)
+        for i, (low, high) in enumerate((intervals(clusters), bootstrap(clusters))):
+            covered[i] += low[0] <= truth <= high[0]
+    assert 0.925 <= covered[0] / trials <= 0.985
+    assert covered[1] / trials < 0.91
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 19])
+def test_single_and_equal_tasks_have_no_t(clusters: int) -> None:
+    equal = np.array([[7, 3, 0, 0, 0]] * clusters)
+    assert np.isnan(jackknife(equal)[0][0])
+
+
+def test_t_quantiles_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert list(T_QUANTILES) == pytest.approx([stats.t.ppf(0.975, df) for df in range(1, FEW_CLUSTERS - 1)], abs=6e-4)
 
 
 def test_wilson_is_the_textbook_one() -> None:

@@ -54,14 +54,12 @@ def test_only_what_both_judged_is_compared() -> None:
 def test_interval_widens_with_clusters() -> None:
     first, second = judged("a", "1" * 80 + "0" * 20), judged("b", "1" * 60 + "0" * 40)
     alone = compare(first, second)
-    together = compare(first, second, {str(i): str(i // 10) for i in range(100)})
+    together = compare(first, second, {str(i): str(i // 4) for i in range(100)})
     assert alone.interval is not None
     assert together.interval is not None
     assert alone.interval[0] < alone.difference == 0.2 < alone.interval[1]
-    # One of two tasks in ten differs throughout: the spread of a share over 10 is sqrt(10) times that over 100.
-    assert (together.interval[1] - together.interval[0]) / (alone.interval[1] - alone.interval[0]) == pytest.approx(
-        3.16, abs=0.5
-    )
+    # Five of 25 tasks differ throughout: the spread of a share over 25 is sqrt(4) times that over 100.
+    assert (together.interval[1] - together.interval[0]) / (alone.interval[1] - alone.interval[0]) == pytest.approx(2, abs=0.4)
 
 
 def test_equal_judges_differ_by_nothing() -> None:

@@ -79,7 +79,7 @@ def test_disagreements_surest_first() -> None:
     verdicts.append(Verdict(id="f", evaluator=JUDGE, unscored="timeout", reason="slow"))
     labels = [LabelRecord(id=i, success=i in "cde", annotator="A") for i in "abcdef"]
     labels.append(LabelRecord(id="b", success=True, annotator="B", note="bought"))
-    records = disagreements(pair(verdicts, labels), {"b": "Buy tea"})
+    records = disagreements(pair(verdicts, labels, truth="first"), {"b": "Buy tea"})
     assert [(d.kind, d.id) for d in records] == [
         ("false positive", "b"),
         ("false positive", "a"),

@@ -1,0 +1,1 @@
+"""Labels of several people as one truth."""

@@ -1,0 +1,99 @@
+"""What counts as the truth about a trajectory that several people labelled: one source, and a rule for those who differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prill.errors import UsageError
+from prill.types import LabelRecord
+
+# `majority`: of the annotators who decided; a tie is undecided. `unanimous`: all who decided say the same. `first`: the first
+# decided line of the file, so it depends on the order of the lines. Any other rule is the name of an annotator.
+RULES = ("majority", "unanimous", "first")
+_MOST_NAMES = 20
+
+
+def gold_labels(
+    labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
+) -> tuple[str, dict[str, bool | None]]:
+    """The source, and for each id the success that counts by the rule `truth`; None where that is undecided.
+
+    `truth` is one of `RULES`, or the name of an annotator, whose labels alone then count. Raises UsageError when there are
+    several sources and none is chosen (people and oracles never share a figure), and when nobody has that name.
+    """
+    source, by_id = labels_of(labels, source, truth)
+    return source, {id: truth_of(records, truth) for id, records in by_id.items()}
+
+
+def labels_of(
+    labels: Iterable[LabelRecord], source: str | None = None, truth: str = "majority"
+) -> tuple[str, dict[str, list[LabelRecord]]]:
+    """The source, and for each id all its labels of that source, in order. Raises UsageError like `gold_labels`."""
+    records = list(labels)
+    sources = sorted({record.source for record in records})
+    if source is None:
+        if len(sources) > 1:
+            raise UsageError(
+                f"the labels come from several sources ({', '.join(sources)}); choose one source", parameters=("source",)
+            )
+        source = sources[0] if sources else ""
+    elif source not in sources:
+        raise UsageError(f"no label has source {source!r}; there are: {', '.join(sources) or 'no labels'}")
+    by_id: dict[str, list[LabelRecord]] = {}
+    for record in records:
+        if record.source == source:
+            by_id.setdefault(record.id, []).append(record)
+    if truth not in RULES:
+        _refuse_stranger(truth, source, by_id)
+    return source, by_id
+
+
+def truth_of(records: Iterable[LabelRecord], truth: str = "majority") -> bool | None:
+    """The success that counts by that rule, of the labels of one trajectory; None where it is undecided."""
+    records = list(records)
+    if truth == "first":
+        return next((record.success for record in records if record.success is not None), None)
+    votes = votes_of(records)
+    if truth not in RULES:
+        return votes.get(truth)
+    successes = sum(votes.values())
+    failures = len(votes) - successes
+    if successes == failures or (truth == "unanimous" and successes and failures):
+        return None
+    return successes > failures
+
+
+def why_undecided(records: Sequence[LabelRecord], truth: str = "majority") -> str:
+    """Why `truth_of` gives None, in a word or two: tie, not unanimous, or the reason of an annotator who did not decide."""
+    if truth not in RULES:
+        records = [record for record in records if record.annotator == truth]
+        if not records:
+            return "labelled by others only"
+    elif votes_of(records):
+        return "tie" if truth == "majority" else "not unanimous"
+    # By name, so that the order of the lines does not matter.
+    return min((record.undecided for record in records if record.undecided), default="no reason given")
+
+
+def votes_of(records: Iterable[LabelRecord]) -> dict[str, bool]:
+    """What each annotator of a trajectory decided. Labels without a name are of different annotators.
+
+    An annotator who said both success and failure decided nothing.
+    """
+    votes: dict[str, set[bool]] = {}
+    for i, record in enumerate(records):
+        if record.success is not None:
+            # A name cannot hold a null character in a file, so a made-up name meets none that was given.
+            votes.setdefault(record.annotator or f"\0{i}", set()).add(record.success)
+    return {name: True in successes for name, successes in votes.items() if len(successes) == 1}
+
+
+def _refuse_stranger(name: str, source: str, by_id: dict[str, list[LabelRecord]]) -> None:
+    names = sorted({record.annotator for records in by_id.values() for record in records if record.annotator})
+    if name not in names:
+        more = "" if len(names) <= _MOST_NAMES else f" and {len(names) - _MOST_NAMES} more"
+        raise UsageError(
+            f"truth {name!r} is no rule ({', '.join(RULES)}) and no annotator of the labels of source {source!r}; "
+            f"there are: {', '.join(names[:_MOST_NAMES]) or 'none with a name'}{more}",
+            parameters=("truth",),
+        )
