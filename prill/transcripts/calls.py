@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -46,8 +46,8 @@ class Call:
     """One request and the answer to it, as the model gave it. `reply` is None where there was none; `error` then says why.
 
     `reasoning` is what the endpoint gave of the model's thoughts. `attempts` counts the requests sent until one was answered,
-    and `seconds` is the time of all of them, without the time spent waiting for a turn. `cached`: the reply was kept from an
-    equal call, and nothing was sent.
+    and `seconds` is the time of all of them, without the time spent waiting for a turn. `cached`: the reply is that to an
+    equal call, and nothing was sent: no attempt, no tokens, no time.
     """
 
     model: str
@@ -99,7 +99,7 @@ def note(call: Call) -> None:
         calls.append(call)
 
 
-def turns_of(messages: Sequence[Message], images: dict[str, ImageFile]) -> tuple[Turn, ...]:
+def turns_of(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
     """The messages with every picture as a reference, those of `images` by path; a code that is still open is marked."""
     return tuple(
         Turn(

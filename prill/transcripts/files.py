@@ -114,8 +114,8 @@ class TranscriptLog:
 
     def _begin_part(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        numbers = (int(number) for part in _parts(self.folder) if (number := part.name[6:].partition(".")[0]).isdecimal())
-        for number in count(max(numbers, default=0) + 1):
+        names = (part.name.removeprefix("calls-").partition(".")[0] for part in _parts(self.folder))
+        for number in count(max((int(name) for name in names if name.isdecimal()), default=0) + 1):
             with suppress(FileExistsError):
                 path = self.folder / f"calls-{number:04}.jsonl.gz"
                 self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
