@@ -108,7 +108,10 @@ class TranscriptLog:
         except OSError:
             # What comes later would be packed by what is missing here: it goes into another file.
             with suppress(OSError):
-                os.ftruncate(self._file, end) if end else self._part.unlink()
+                if end:
+                    os.ftruncate(self._file, end)
+                else:
+                    self._part.unlink()
             self._end_part()
             raise
 
