@@ -130,7 +130,8 @@ async def _complete(model: LanguageModel, messages: Sequence[Message], form: For
 
     async def noted(**answer: Any) -> None:
         if not calls:
-            turns = turns_of(messages, await asyncio.to_thread(image_files, messages))
+            pictures = any(isinstance(part, Image) for message in messages for part in message.parts)
+            turns = turns_of(messages, await asyncio.to_thread(image_files, messages) if pictures else {})
             calls.append(Call(model=model.name, messages=turns, seconds=round(time.perf_counter() - start, 4), **answer))
 
     start = time.perf_counter()
