@@ -51,10 +51,17 @@ class Logprobs:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """What the model said. Some endpoints give a refusal a field of its own."""
+    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its own (one of two names)."""
 
     content: str | None = None
     refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def thoughts(self) -> str | None:
+        """The model's thoughts; None where the endpoint gives none, or none as a text."""
+        return next((text for text in (self.reasoning_content, self.reasoning) if isinstance(text, str) and text), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +155,12 @@ def _read_loosely(data: bytes) -> Completion | None:
         return Completion((), error=record["error"]) if record.get("error") else None
     reason = first.get("finish_reason")
     choice = Choice(
-        ChatMessage(_text(message.get("content")), _text(message.get("refusal"))),
+        ChatMessage(
+            _text(message.get("content")),
+            _text(message.get("refusal")),
+            message.get("reasoning_content"),
+            message.get("reasoning"),
+        ),
         reason if isinstance(reason, str) else None,
         _logprobs(first.get("logprobs")),
         first.get("error"),
@@ -185,12 +197,10 @@ def _counts(record: object) -> TokenCounts | None:
     return TokenCounts(*numbers) if len(numbers) == len(counts) else None
 
 
-def chat_messages(
-    messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str, code: str = ""
-) -> list[dict[str, Any]]:
-    """The `messages` of a request. `ending` follows the first text: what all requests share comes first, so that servers
+def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
+    """The messages as they are sent. `ending` follows the first text: what all requests share comes first, so that servers
     need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`."""
-    rows: list[dict[str, Any]] = []
+    whole = []
     for message in messages:
         parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
         if ending and message is messages[0]:
@@ -199,30 +209,37 @@ def chat_messages(
                 parts.insert(0, ending)
             else:
                 parts[place] = f"{parts[place]}\n\n{ending}"
-        if any(isinstance(part, Image) for part in parts):
+        whole.append(Message(message.role, tuple(parts)))
+    return tuple(whole)
+
+
+def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> list[dict[str, Any]]:
+    """The `messages` of a request."""
+    rows: list[dict[str, Any]] = []
+    for message in messages:
+        if any(isinstance(part, Image) for part in message.parts):
             content: Any = [
                 {"type": "image_url", "image_url": {"url": _literal(images[part.path].url)}}
                 if isinstance(part, Image)
                 else {"type": "text", "text": part}
-                for part in parts
+                for part in message.parts
             ]
         else:
-            content = "\n\n".join(part for part in parts if isinstance(part, str))
+            content = "\n\n".join(part for part in message.parts if isinstance(part, str))
         rows.append({"role": message.role, "content": content})
     return rows
 
 
-def without_system(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows for a chat template that knows no system role: its text goes before the user's."""
-    system = "\n\n".join(row["content"] for row in rows if row["role"] == "system")
-    others = [dict(row) for row in rows if row["role"] != "system"]
-    if not system or not others:
-        return list(rows)
-    content = others[0]["content"]
-    others[0]["content"] = (
-        f"{system}\n\n{content}" if isinstance(content, str) else [{"type": "text", "text": system}, *content]
-    )
-    return others
+def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages for a chat template that knows no system role: its text goes before the user's."""
+    first = tuple(part for message in messages if message.role == "system" for part in message.parts)
+    others = [message for message in messages if message.role != "system"]
+    if not first or not others:
+        return tuple(messages)
+    start, *parts = others[0].parts
+    texts = [part for part in (*first, start) if isinstance(part, str)]
+    images = [part for part in (*first, start) if not isinstance(part, str)]
+    return Message(others[0].role, ("\n\n".join(texts), *images, *parts)), *others[1:]
 
 
 def _literal(url: bytes) -> msgspec.Raw:
