@@ -1,4 +1,4 @@
-"""What calls cost: prices, the running total of a model, the money limit, and the share of each piece of work, queueing apart."""
+"""What calls cost: prices, a running total, the money limit, and each piece of work's share, with its time in the queue."""
 
 from __future__ import annotations
 
