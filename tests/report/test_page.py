@@ -14,6 +14,7 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
 from prill.evaluators.meta.agreement import agreement
 from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
+from prill.report.headline import headline
 from prill.report.markup import Markup, el
 from prill.report.page import write_report
 from prill.report.plots import Rule, curve_plot, reliability_plot
@@ -300,3 +301,53 @@ def test_plots_without_data_say_so() -> None:
     assert "gave no scores" in reliability_plot(([], []))
     assert "only 0 and 1" in reliability_plot(([0.0, 1.0], [False, True]))
     assert "<path" not in curve_plot(([], []), [], None, None)
+
+
+def compared(tp: int, fp: int, tn: int, fn: int, unscored: int = 0) -> str:
+    """The sentence on a judge with so many of each, every trajectory a task of its own."""
+    kinds = (
+        [(True, True)] * tp + [(True, False)] * fp + [(False, False)] * tn + [(False, True)] * fn + [(None, True)] * unscored
+    )
+    said = {f"t{i}": verdict(f"t{i}", success) for i, (success, _) in enumerate(kinds)}
+    truth = [LabelRecord(id=f"t{i}", success=label) for i, (_, label) in enumerate(kinds)]
+    return headline("vlm", agreement(said.values(), truth), {})
+
+
+def test_headline_names_all_four_figures() -> None:
+    # By hand: accuracy 160 / 200, chance 0.5, so kappa 0.6; the constant answer is right on 100 of 200.
+    sentence = compared(70, 10, 90, 30, unscored=4)
+    assert re.fullmatch(
+        r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, better than the best "
+        r"constant \(always failure, 50% right\); it misses 3 of 10 successes \(30 of 100\) and takes 1 of 10 failures \(10 of 100\) for success; "
+        r"4 are unscored\.",
+        sentence,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (
+            (6, 4, 6, 4),
+            "not distinguishable from the best constant (always failure, 50% right)",
+        ),  # 0.6, and its interval holds 0.5
+        ((10, 30, 50, 10), "worse than the best constant (always failure, 80% right)"),  # 0.6 [0.5, 0.7]
+        (
+            (60, 40, 0, 0),
+            "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant (always success, 60% right)",
+        ),
+        ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
+        ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),
+        ((98, 1, 99, 2), "it misses fewer than 1 of 10 successes (2 of 100)"),
+        ((2, 0, 0, 0), "takes none of no failures for success"),
+    ],
+)
+def test_headline_words_follow_figures(cells: tuple[int, int, int, int], words: str) -> None:
+    assert words in compared(*cells)
+
+
+def test_headline_without_labels_counts(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges())
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "says success 3 times and failure 2 times; 1 is unscored." in text
+    assert headline("vlm", None, {}) == "vlm has no verdict on these trajectories."
