@@ -33,7 +33,7 @@ class Judge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One trajectory in the list. `truth` and `outcomes` (one for each judge) are "" where there is no label or verdict.
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are "" without a label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
     `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
@@ -48,6 +48,7 @@ class Row:
     steps: int = 0
     truth: Outcome = ""
     outcomes: tuple[Outcome, ...] = ()
+    scores: tuple[float | None, ...] = ()
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
 
@@ -92,7 +93,9 @@ def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
 ) -> Row:
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
-    outcomes = tuple(_verdict_outcome(judge.verdicts.get(item.id)) for judge in judges)
+    verdicts = [judge.verdicts.get(item.id) for judge in judges]
+    outcomes = tuple(map(_verdict_outcome, verdicts))
+    scores = tuple(None if verdict is None or verdict.score is None else round(verdict.score, 3) for verdict in verdicts)
     truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
@@ -101,6 +104,7 @@ def row(
             goal="(this line could not be read)",
             truth=truth_outcome,
             outcomes=outcomes,
+            scores=scores,
             parts=unknown,
             broken=item.message,
         )
@@ -114,6 +118,7 @@ def row(
         steps=len(item.steps),
         truth=truth_outcome,
         outcomes=outcomes,
+        scores=scores,
         parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 

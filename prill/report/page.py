@@ -38,7 +38,18 @@ _FILTER_KEYS = (
     "platform",
     "truncated",
 )  # what the list can always be filtered by, where trajectories differ in it
-_SCRIPTS = ("dom.js", "filmstrip.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
+_SCRIPTS = (
+    "dom.js",
+    "picture.js",
+    "steps.js",
+    "verdicts.js",
+    "timeline.js",
+    "detail.js",
+    "filters.js",
+    "list.js",
+    "address.js",
+    "main.js",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +163,7 @@ def _json(record: object) -> bytes:
 
 def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
     """What stands before the trajectories, and what stands behind them."""
-    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
     code = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     script = f'(() => {{\n"use strict";\n{code}}})();\n'
     policy = (

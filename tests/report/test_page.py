@@ -74,6 +74,7 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "steps": 0,
         "truth": "",
         "outcomes": ["", ""],
+        "scores": [None, None],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
     }
@@ -317,9 +318,9 @@ def test_headline_names_all_four_figures() -> None:
     # By hand: accuracy 160 / 200, chance 0.5, so kappa 0.6; the constant answer is right on 100 of 200.
     sentence = compared(70, 10, 90, 30, unscored=4)
     assert re.fullmatch(
-        r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, better than the best "
-        r"constant \(always failure, 50% right\); it misses 3 of 10 successes \(30 of 100\) and takes 1 of 10 failures \(10 of 100\) for success; "
-        r"4 are unscored\.",
+        r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
+        r"better than the best constant \(always failure, 50% right\); it misses 3 of 10 successes \(30 of 100\) "
+        r"and takes 1 of 10 failures \(10 of 100\) for success; 4 are unscored\.",
         sentence,
     )
 

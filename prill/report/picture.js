@@ -1,19 +1,4 @@
-// The filmstrip: each state with what the agent then did drawn on it, and one of them enlarged.
-
-const folds = { thoughts: false, captions: false, texts: false };
-
-function stateCount(trajectory) {
-  return trajectory.steps.length + (trajectory.final ? 1 : 0);
-}
-
-function stateAt(trajectory, index) {
-  const step = trajectory.steps[index];
-  return step ? step.observation : trajectory.final;
-}
-
-function stateName(trajectory, index) {
-  return index < trajectory.steps.length ? `Step ${index + 1}` : "Final state";
-}
+// A picture of a state with what the agent then did drawn on it, and what an action says in words.
 
 function actionWords(action) {
   return action.text || [action.kind, action.target, action.value && `"${action.value}"`].filter(Boolean).join(" ");
@@ -64,6 +49,19 @@ function tag(action, width, height, unit) {
     svg("text", { x: left + 0.38 * size, y: top + 1.2 * size, "font-size": size }, text));
 }
 
+function stateCount(trajectory) {
+  return trajectory.steps.length + (trajectory.final ? 1 : 0);
+}
+
+function stateAt(trajectory, index) {
+  const step = trajectory.steps[index];
+  return step ? step.observation : trajectory.final;
+}
+
+function stateName(trajectory, index) {
+  return index < trajectory.steps.length ? `Step ${index + 1}` : "Final state";
+}
+
 function alternative(trajectory, index) {
   const step = trajectory.steps[index];
   const did = step ? `, before: ${actionWords(step.action)}` : "";
@@ -94,78 +92,8 @@ function absent(name) {
   return el("div", { class: "frame absent" }, el("span", {}, "Screenshot missing"), el("code", {}, name));
 }
 
-function card(shown, index) {
-  const { trajectory, pictures } = shown;
-  const step = trajectory.steps[index];
-  const state = stateAt(trajectory, index);
-  const picture = pictures[index];
-  const shape = picture && picture.height > picture.width ? "tall" : "";
-  const inside = frame(trajectory, pictures, index);
-  const opens = inside.querySelector("img")
-    ? el("button", { type: "button", class: "enlarge", "aria-label": `Enlarge: ${alternative(trajectory, index)}`, click: () => enlarge(shown, index) }, inside)
-    : inside;
-  return el("li", { class: `card ${shape}`, id: `card-${index}`, tabindex: "-1" },
-    el("div", { class: "card-head" }, el("strong", {}, stateName(trajectory, index)), step ? el("span", { class: "kind" }, step.action.kind) : null),
-    opens,
-    step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
-    stepOpinions(shown, index),
-    step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,
-    state.caption && picture ? folded("Caption", folds.captions, plain(state.caption)) : null,
-    state.text && (picture || state.caption) ? folded("Page text", folds.texts, el("pre", { tabindex: "0" }, state.text)) : null,
-    state.url ? el("p", { class: "url", title: state.url }, state.url) : null);
-}
-
 function where(action) {
   const show = (point) => `(${point.map((c) => c.toFixed(2)).join(", ")})`;
   if (!action.point || actionWords(action).includes(show(action.point))) return null;
   return el("span", { class: "where" }, ` ${show(action.point)}${action.end_point ? ` → ${show(action.end_point)}` : ""}`);
-}
-
-function filmstrip(shown) {
-  const cards = [];
-  for (let index = 0; index < stateCount(shown.trajectory); index++) cards.push(card(shown, index));
-  return el("ol", { class: "film", tabindex: "0", "aria-label": "Steps" }, cards);
-}
-
-function goToCard(index) {
-  const node = byId(`card-${index}`);
-  if (!node) return;
-  node.scrollIntoView({ block: "nearest", inline: "center" });
-  node.focus({ preventScroll: true });
-}
-
-let enlarged = null;
-
-function enlarge(shown, index) {
-  enlarged = { shown, index };
-  drawViewer();
-  if (!byId("viewer").open) byId("viewer").showModal();
-}
-
-function drawViewer() {
-  const { shown, index } = enlarged;
-  const { trajectory, pictures } = shown;
-  const step = trajectory.steps[index];
-  const inside = frame(trajectory, pictures, index);
-  if (inside.querySelector("img")) {
-    // As large as the window allows, but small pictures only to twice their size. The frame keeps the picture's shape.
-    const { width, height } = pictures[index];
-    const scale = Math.min(2, (0.93 * window.innerWidth - 30) / width, (0.94 * window.innerHeight - 90) / height);
-    inside.style.width = `${Math.floor(width * scale)}px`;
-  }
-  byId("viewer").replaceChildren(
-    el("div", { class: "viewer-head" },
-      el("strong", {}, `${stateName(trajectory, index)}${step ? ` of ${trajectory.steps.length}` : ""}`),
-      el("span", { class: "action" }, step ? actionWords(step.action) : ""),
-      el("button", { type: "button", "aria-label": "Previous state", disabled: index === 0, click: () => turn(-1) }, "←"),
-      el("button", { type: "button", "aria-label": "Next state", disabled: index + 1 >= stateCount(trajectory), click: () => turn(1) }, "→"),
-      el("button", { type: "button", click: () => byId("viewer").close() }, "Close")),
-    el("div", { class: "viewer-picture" }, inside));
-}
-
-function turn(by) {
-  const index = enlarged.index + by;
-  if (index < 0 || index >= stateCount(enlarged.shown.trajectory)) return;
-  enlarged.index = index;
-  drawViewer();
 }
