@@ -2,7 +2,7 @@
 
 Run:   .venv/bin/python benchmarks/throughput.py [--seconds 10] [--memory] [--out FILE.json]
 Shows: verdicts a second, client CPU a verdict and peak memory; text only, and with a 1280x720 screenshot each; for prill,
-       a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker processes (how the original
+       the same with transcripts, a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker processes (how the original
        code did it). The server has one core and the client another. `ideal` is concurrency / latency.
        --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes more).
 Every row is measured in a process of its own, all in one run; on a busy machine only the ratios mean anything.
@@ -90,12 +90,14 @@ def requests(path: Path, images: bool) -> list[dict[str, object]]:
     return rows
 
 
-def with_prill(base_url: str, path: Path, concurrency: int, images: bool) -> None:
+def with_prill(base_url: str, path: Path, concurrency: int, images: bool, *, transcripts: bool = False) -> None:
     from prill.scoring import score_files
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)
-        tally = asyncio.run(score_files([path], evaluator, Path(out) / "v.jsonl", concurrency=concurrency))
+        folder = Path(out) / "v.transcripts" if transcripts else None
+        run = score_files([path], evaluator, Path(out) / "v.jsonl", concurrency=concurrency, transcripts=folder)
+        tally = asyncio.run(run)
         assert not tally.unscored, tally.unscored
 
 
@@ -142,10 +144,11 @@ def measure(args: argparse.Namespace) -> None:
     import openai  # noqa: F401 (loaded outside the measured time, for all ways alike)
 
     path = Path(args.input)
-    rows = [] if args.way == "prill" else requests(path, args.images)
+    rows = [] if args.way in ("prill", "transcripts") else requests(path, args.images)
     count = len(rows) or sum(1 for _ in path.open())
     ways = {
         "prill": lambda: with_prill(args.base_url, path, args.concurrency, args.images),
+        "transcripts": lambda: with_prill(args.base_url, path, args.concurrency, args.images, transcripts=True),
         "bare SDK": lambda: with_bare_sdk(args.base_url, rows, args.concurrency),
         "plain loop": lambda: with_plain_loop(args.base_url, rows),
         "pool of 10": lambda: with_pool(args.base_url, rows),
@@ -205,6 +208,8 @@ def main() -> None:
             ("prill", 16),
             ("prill", 64),
             ("prill", 256),
+            ("transcripts", 64),
+            ("transcripts", 256),
         ]:
             rows.append(row(way, concurrency, images, round(args.seconds * concurrency / LATENCY)))
             print(table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).splitlines()[1], flush=True)

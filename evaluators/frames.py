@@ -22,7 +22,7 @@ from prill.models.calls import ROOM, ask, filled, planned, together
 from prill.models.images import file_hash
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Image, Message, RecordedCaptioner, Reply
-from prill.types import Observation, Trajectory, Usage
+from prill.types import Findings, FrameGrade, Observation, Trajectory, Usage
 
 C = TypeVar("C")
 _CAPTION_CHARS = 4000  # for plans, where captions are not made: a dense 1280x720 page read by OCR
@@ -179,6 +179,12 @@ class Rating:
     scores: tuple[int, ...]
 
 
+def _grade(frame: Frame, rating: Rating | Unparsable) -> FrameGrade:
+    if isinstance(rating, Unparsable):
+        return FrameGrade(frame.states)
+    return FrameGrade(frame.states, rating.scores, rating.description)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FrameSpec:
     """Settings of judges that rate every frame."""
@@ -240,7 +246,12 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
             return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room)
 
         judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
-        return replace(judgement, reason=judgement.reason + remarks(len(failures), len(frames), rooms))
+        grades = tuple(_grade(frame, rating) for frame, rating in zip(frames, ratings, strict=True))
+        return replace(
+            judgement,
+            reason=judgement.reason + remarks(len(failures), len(frames), rooms),
+            findings=replace(judgement.findings or Findings(), frames=grades),
+        )
 
     async def _rate(self, trajectory: Trajectory, criteria: C, frame: Frame) -> Rating | Unparsable:
         """The rating; the error where the reply cannot be read."""

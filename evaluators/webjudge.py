@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, ClassVar
 
@@ -16,7 +16,7 @@ from prill.models.calls import PerGoal, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Form, Message, Reply
-from prill.types import Trajectory
+from prill.types import Findings, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WebJudgeSpec(FrameSpec):
 
 
 @dataclass(frozen=True, eq=False)
-class WebJudge(WebJudgeSpec, FrameJudge[str]):
+class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
     """Judges by the frames that tell most about the key points of the goal, and always by the last.
 
     Without `answer` the agent's messages lose their words in the history, too.
@@ -63,28 +63,30 @@ class WebJudge(WebJudgeSpec, FrameJudge[str]):
     def _key_points(self) -> PerGoal[KeyPoints]:
         return PerGoal(KEY_POINTS, self.goal_cache)
 
-    async def _criteria(self, trajectory: Trajectory) -> str:
+    async def _criteria(self, trajectory: Trajectory) -> tuple[str, ...]:
         goal, prompt = trajectory.task.goal, self.prompts["webjudge_key_points"]
         key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), goal)
         record = await self._key_points.get(
             key, lambda: ask(self.model, lambda _: self._point_messages(goal), KEY_POINTS, prompt, self.max_tokens)
         )
-        points = [" ".join(point.split()) for point in record.key_points if point.strip()] or [" ".join(goal.split())]
-        return "\n".join(f"{i}. {point}" for i, point in enumerate(points, 1))
+        points = (" ".join(point.split()) for point in record.key_points if point.strip())
+        return tuple(points) or (" ".join(goal.split()),)
 
-    def _planned_criteria(self, trajectory: Trajectory) -> tuple[str, list[tuple[Message, ...]]]:
-        return "x" * 500, [self._point_messages(trajectory.task.goal)]
+    def _planned_criteria(self, trajectory: Trajectory) -> tuple[tuple[str, ...], list[tuple[Message, ...]]]:
+        return ("x" * 497,), [self._point_messages(trajectory.task.goal)]
 
     def _point_messages(self, goal: str) -> tuple[Message, ...]:
         return filled(self.prompts["webjudge_key_points"], (), goal=quoted("request", goal))
 
-    def _block(self, criteria: str, room: int) -> dict[str, str]:
-        return {"points": quoted("key-points", shorten(criteria, room))}
+    def _block(self, criteria: tuple[str, ...], room: int) -> dict[str, str]:
+        lines = "\n".join(f"{i}. {point}" for i, point in enumerate(criteria, 1))
+        return {"points": quoted("key-points", shorten(lines, room))}
 
-    def _rating_of(self, criteria: str, reply: Reply) -> Rating:
+    def _rating_of(self, criteria: tuple[str, ...], reply: Reply) -> Rating:
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(
-        self, criteria: str, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: tuple[str, ...], messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
-        return await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)
+        judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)
+        return replace(judgement, findings=Findings(key_points=criteria))

@@ -11,6 +11,7 @@ from prill.errors import PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
+    "show": "one verdict with what models were asked and answered",
     "judges": "the judges there are, their options and prompts",
     "agree": "compare verdicts with labels",
     "report": "one HTML page with screenshots, verdicts and labels",

@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, aclosing, closing
+from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -21,6 +21,8 @@ from prill.errors import InputError
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
+from prill.transcripts.calls import Transcript, transcribed
+from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog
 
@@ -30,7 +32,10 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(slots=True)
 class Tally:
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file."""
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file.
+
+    `untranscribed` counts the verdicts whose transcript could not be written.
+    """
 
     read: int = 0
     skipped: int = 0
@@ -41,6 +46,7 @@ class Tally:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     stopped: bool = False
+    untranscribed: int = 0
 
     def add(self, verdict: Verdict) -> None:
         """Counts a verdict; the first reasons for being unscored are kept for showing."""
@@ -77,13 +83,17 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
 
 
 def score(
-    trajectories: Iterable[Item] | str | os.PathLike[str], judge: Evaluator, *, concurrency: int | None = None
+    trajectories: Iterable[Item] | str | os.PathLike[str],
+    judge: Evaluator,
+    *,
+    concurrency: int | None = None,
+    transcripts: str | os.PathLike[str] | None = None,
 ) -> Verdicts:
     """Verdicts in the order of the trajectories (or of the lines of a file): the one synchronous door, for scripts.
 
-    `concurrency` is how many trajectories are judged at a time; None: as many as the judge's model takes calls. Broken lines
-    become verdicts unscored with `input`. Works also where an event loop is running already, in a notebook say. Raises
-    EndpointError and UsageError.
+    `concurrency` is how many trajectories are judged at a time; None: as many as the judge's model takes calls.
+    `transcripts` is a folder to keep what models were asked and answered. Broken lines become verdicts unscored with `input`.
+    Works also where an event loop is running already, in a notebook say. Raises EndpointError and UsageError.
     """
 
     async def run() -> Verdicts:
@@ -91,7 +101,8 @@ def score(
             trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
         )
         at_once = concurrency or _concurrency(judge)
-        verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once)}
+        with _log(transcripts) as log:
+            verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once, log)}
         return Verdicts(verdicts[place] for place in sorted(verdicts))
 
     try:
@@ -105,13 +116,19 @@ def score(
 
 
 async def score_stream(
-    trajectories: Iterable[Item], judge: Evaluator, *, concurrency: int | None = None
+    trajectories: Iterable[Item],
+    judge: Evaluator,
+    *,
+    concurrency: int | None = None,
+    transcripts: str | os.PathLike[str] | None = None,
 ) -> AsyncGenerator[Verdict]:
     """Verdicts as they finish, at most `concurrency` trajectories at a time (see `score`); the input is read only as far as
     needed."""
-    async with aclosing(_stream(judge, enumerate(trajectories), concurrency or _concurrency(judge))) as verdicts:
-        async for _, verdict in verdicts:
-            yield verdict
+    at_once = concurrency or _concurrency(judge)
+    with _log(transcripts) as log:
+        async with aclosing(_stream(judge, enumerate(trajectories), at_once, log)) as verdicts:
+            async for _, verdict in verdicts:
+                yield verdict
 
 
 async def score_files(
@@ -123,12 +140,14 @@ async def score_files(
     limit: int | None = None,
     resume: bool = True,
     retry_unscored: bool = False,
+    transcripts: str | os.PathLike[str] | None = None,
     stop: asyncio.Event | None = None,
     progress: Callable[[Tally], None] = lambda tally: None,
 ) -> Tally:
     """Judges trajectory files into a verdict file, skipping what it already holds.
 
-    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only. After `stop` is set
+    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only. `transcripts` is a
+    folder for what models were asked and answered, by default none; what it cannot take costs no verdict. After `stop` is set
     no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
     prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read.
     """
@@ -138,7 +157,10 @@ async def score_files(
     with closing(Intake(paths, limit)) as intake:
         items = iter(intake)
         first = next(items)  # before the output is touched: raises when there is nothing to judge
-        with VerdictLog(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log:
+        with (
+            VerdictLog(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log,
+            _log(transcripts, resume=resume) as calls,
+        ):
 
             def is_done(place: str, id: str, key: str) -> bool:
                 if id != place:
@@ -158,8 +180,9 @@ async def score_files(
 
             try:
                 source = chain([first], items)
-                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done)
+                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done, calls)
             finally:
+                tally.untranscribed = calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
     return tally
@@ -169,6 +192,10 @@ def _concurrency(judge: Evaluator) -> int:
     return concurrency_of(judge) or CONCURRENCY
 
 
+def _log(folder: str | os.PathLike[str] | None, *, resume: bool = True) -> AbstractContextManager[TranscriptLog | None]:
+    return nullcontext() if folder is None else TranscriptLog(folder, resume=resume)
+
+
 async def _judge(
     evaluator: Evaluator,
     source: Iterable[tuple[Any, Item]],
@@ -176,8 +203,11 @@ async def _judge(
     stop: asyncio.Event,
     record: Callable[[Any, Verdict], None],
     is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
+    log: TranscriptLog | None = None,
 ) -> None:
     """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
+
+    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript.
 
     Items that are done, by place, id and key, are passed over. After a first error, or when `stop` is set, no item is begun;
     those under way are finished, then the error is raised.
@@ -198,7 +228,7 @@ async def _judge(
                 if is_done(place, item.id, key):
                     await asyncio.sleep(0)
                 else:
-                    record(place, replace(await evaluator(item), key=key))
+                    record(place, await _verdict(evaluator, item, key, log))
             on_failure.pop_all()
 
     for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
@@ -206,15 +236,28 @@ async def _judge(
             raise result
 
 
+async def _verdict(evaluator: Evaluator, item: Trajectory, key: str, log: TranscriptLog | None) -> Verdict:
+    if log is None:
+        return replace(await evaluator(item), key=key)
+    with transcribed() as calls:
+        verdict = replace(await evaluator(item), key=key)
+    if calls:
+        log.append(Transcript(item.id, key, tuple(calls)))
+    return verdict
+
+
 async def _stream(
-    evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int
+    evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int, log: TranscriptLog | None
 ) -> AsyncGenerator[tuple[int, Verdict]]:
     ready: asyncio.Queue[tuple[int, Verdict] | None] = asyncio.Queue()
     stop = asyncio.Event()
 
+    def record(place: int, verdict: Verdict) -> None:
+        ready.put_nowait((place, verdict))
+
     async def run() -> None:
         try:
-            await _judge(evaluator, source, concurrency, stop, lambda place, verdict: ready.put_nowait((place, verdict)))
+            await _judge(evaluator, source, concurrency, stop, record, log=log)
         finally:
             ready.put_nowait(None)
 

@@ -201,18 +201,33 @@ class Criterion:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FrameGrade:
+    """What a frame shows and how much it tells, from 1 to 5, of what the goal asks for: one score, or one a criterion.
+
+    `states` are the states that looked like this, from 0, rising. No scores: the model's reply could not be read.
+    """
+
+    states: tuple[int, ...]
+    scores: tuple[int, ...] = ()
+    description: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What a judge found besides the outcome.
 
     `process` is the share of the criteria's weight that is met, in [0, 1]; `not_executable` says why nobody could have done
-    the task (a captcha, a login wall, an impossible wish); `side_effects` are changes that nobody asked for.
+    the task (a captcha, a login wall, an impossible wish); `side_effects` are changes that nobody asked for. `key_points` are
+    what must hold for the goal to be reached, and `frames` the grades of all frames, by the last state of each.
     """
 
     criteria: tuple[Criterion, ...] = ()
     process: float | None = None
     not_executable: str | None = None
     side_effects: tuple[str, ...] = ()
+    key_points: tuple[str, ...] = ()
+    frames: tuple[FrameGrade, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
@@ -22,6 +23,7 @@ from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, lasting_keys, plan_files, score_files
 from prill.store import read_verdicts
+from prill.transcripts import transcript_folder
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
@@ -55,6 +57,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
+    transcripts = parser.add_mutually_exclusive_group()
+    transcripts.add_argument(
+        "--transcripts", metavar="DIR", help="keep what models were asked and answered there (default: beside VERDICTS)"
+    )
+    transcripts.add_argument("--no-transcripts", action="store_true", help="keep none")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     add_judge_options(parser)
 
@@ -93,9 +100,15 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             limit=args.limit,
             resume=not args.no_resume,
             retry_unscored=args.retry_unscored,
+            transcripts=_transcripts(args),
             stop=stop,
             progress=show,
         )
+
+
+def _transcripts(args: argparse.Namespace) -> str | Path | None:
+    """The folder for transcripts; None: keep none."""
+    return None if args.no_transcripts else args.transcripts or transcript_folder(args.output)
 
 
 @contextlib.contextmanager
@@ -183,6 +196,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             "stopped": tally.stopped,
             "evaluator": msgspec.to_builtins(evaluator.info),
             "output": args.output,
+            "untranscribed": tally.untranscribed,
         }
         print(json.dumps(summary))
     say = partial(print, file=sys.stderr)
@@ -199,6 +213,8 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
                 say(f"{reason}: {hint}")
     if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
         say(_savings_line(args.output))
+    if tally.untranscribed:
+        say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
     for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")
     if tally.stopped:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import ContextTooLong, Unscored
+from prill.errors import BudgetSpent, ContextTooLong, Unscored
 from prill.models.images import image_size
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Image, LanguageModel, Message, Reply
+from prill.transcripts.calls import Call, image_files, is_transcribed, transcribed, turns_of
 from prill.types import Usage
 
 _T = TypeVar("_T")
@@ -114,8 +116,32 @@ async def ask(
     sent once more with a sixth of it."""
     request = messages(room)
     try:
-        return await model.complete(request, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+        return await _complete(model, request, form, max_tokens, prompt.hash)
     except ContextTooLong:
         if (shorter := messages(room // _SMALL_SHARE)) == request:
             raise
-        return await model.complete(shorter, form=form, max_tokens=max_tokens, prompt=prompt.hash)
+        return await _complete(model, shorter, form, max_tokens, prompt.hash)
+
+
+async def _complete(model: LanguageModel, messages: Sequence[Message], form: Form, max_tokens: int, prompt: str) -> Reply:
+    """One answer; the call is noted here where the model does not note its own."""
+    if not is_transcribed():
+        return await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
+
+    async def noted(**answer: Any) -> None:
+        if not calls:
+            turns = turns_of(messages, await asyncio.to_thread(image_files, messages))
+            calls.append(Call(model=model.name, messages=turns, seconds=round(time.perf_counter() - start, 4), **answer))
+
+    start = time.perf_counter()
+    with transcribed() as calls:
+        try:
+            reply = await model.complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
+        except BudgetSpent:
+            raise  # nothing was asked
+        except Unscored as error:
+            await noted(error=str(error))
+            raise
+        usage = reply.usage
+        await noted(reply=reply.text, prompt_tokens=usage.prompt_tokens, completion_tokens=usage.completion_tokens)
+    return reply

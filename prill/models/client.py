@@ -13,15 +13,16 @@ import msgspec
 from msgspec import Meta
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import EndpointError, Refusal, TransportFailure, Truncated, Unparsable
+from prill.errors import EndpointError, PrillError, Refusal, TransportFailure, Truncated, Unparsable
 from prill.models.dialect import GREEDY, Dialect, Sampling
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import excerpt
-from prill.models.transport import Endpoint, Rejected
-from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, lacks_vision, rejection
+from prill.models.transport import Effort, Endpoint, Rejected
+from prill.models.wire import Completion, TokenCounts, chat_messages, encode_body, lacks_vision, rejection, worded
 from prill.protocols import Form, Image, Message, Reply
+from prill.transcripts.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
 from prill.types import Usage
 
 # A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.
@@ -96,15 +97,21 @@ class OpenAIModel:
         if cache is None:
             return await self._answer(messages, images, form, max_tokens)
         key = self._key(messages, images, form, max_tokens, prompt)
-        if (data := cache.get(key)) is not None:
-            return msgspec.json.decode(data, type=Reply)
+        asked = False
 
         async def ask() -> Reply:
+            nonlocal asked
+            asked = True
             reply = await self._answer(messages, images, form, max_tokens)
             cache.put(key, msgspec.json.encode(replace(reply, usage=Usage())))
             return reply
 
-        return await self._in_flight.once(key, ask)
+        data = cache.get(key)
+        reply = await self._in_flight.once(key, ask) if data is None else msgspec.json.decode(data, type=Reply)
+        if not asked and is_transcribed():
+            request, _ = self._request(messages, form, max_tokens, UNKNOWN_CODE)
+            note(Call(model=self.name, messages=_turns(request, images), reply=reply.text, attempts=0, cached=True))
+        return reply
 
     async def _answer(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
@@ -130,26 +137,10 @@ class OpenAIModel:
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
         usage, doubled = Usage(), False
-        code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
-        fields: dict[str, Any] = {}
-
-        def body() -> bytes:
-            nonlocal fields
-            fields = self.dialect.fields(form, max_tokens, self._sampling)
-            ending = form.instructions(as_json="response_format" in fields) if form else ""
-            return encode_body({"model": self.model, "messages": chat_messages(messages, images, ending, code), **fields})
-
         while True:
-            try:
-                completion = await self.endpoint.send(body, self.ledger)
-            except Rejected as refusal:
-                if not self._another_form(refusal, fields, bool(images)):
-                    raise rejection(refusal.status, refusal.message, bool(images)) from None
-                continue
+            completion = await self._send(messages, images, form, max_tokens)
             self._has_seen = self._has_seen or bool(images)
-            choice = completion.choices[0]
-            words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
-            counts = completion.usage or TokenCounts(estimate_tokens(words), estimate_tokens(choice.message.content or ""))
+            choice, counts = completion.choices[0], _counts(completion, messages)
             usage += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
             if choice.message.refusal or choice.finish_reason == "content_filter":
                 raise Refusal(f"the model declined: {excerpt(choice.message.refusal or choice.message.content or '')}")
@@ -158,6 +149,58 @@ class OpenAIModel:
             if doubled:
                 raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
             max_tokens, doubled = 2 * max_tokens, True
+
+    async def _send(
+        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
+    ) -> Completion:
+        """The answer to a request, in a form that the endpoint takes; noted for the transcript, and so is a failure."""
+        code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
+        request, fields = tuple(messages), dict[str, Any]()
+        effort = Effort()
+
+        def body() -> bytes:
+            nonlocal request, fields
+            request, fields = self._request(messages, form, max_tokens, code)
+            return encode_body({"model": self.model, "messages": chat_messages(request, images), **fields})
+
+        try:
+            while True:
+                try:
+                    completion = await self.endpoint.send(body, self.ledger, effort)
+                    break
+                except Rejected as refusal:
+                    if not self._another_form(refusal, fields, bool(images)):
+                        raise rejection(refusal.status, refusal.message, bool(images)) from None
+        except PrillError as error:
+            if effort.attempts:
+                self._note(request, images, effort, error=str(error))
+            raise
+        choice, counts = completion.choices[0], _counts(completion, messages)
+        self._note(
+            request,
+            images,
+            effort,
+            reply=choice.message.content,
+            reasoning=choice.message.thoughts,
+            finish_reason=choice.finish_reason,
+            prompt_tokens=counts.prompt_tokens,
+            completion_tokens=counts.completion_tokens,
+            error=choice.message.refusal,
+        )
+        return completion
+
+    def _request(
+        self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str
+    ) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """The messages in the words that are sent now, and the other fields of the request."""
+        fields = self.dialect.fields(form, max_tokens, self._sampling)
+        ending = form.instructions(as_json="response_format" in fields) if form else ""
+        return worded(messages, ending, code), fields
+
+    def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], effort: Effort, **answer: Any) -> None:
+        if is_transcribed():
+            took = {"seconds": round(effort.seconds, 4), "attempts": effort.attempts}
+            note(Call(model=self.name, messages=_turns(request, images), **took, **answer))
 
     def _another_form(self, refusal: Rejected, fields: dict[str, Any], has_images: bool) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
@@ -194,3 +237,15 @@ class OpenAIModel:
         ]
         settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)
+
+
+def _counts(completion: Completion, messages: Sequence[Message]) -> TokenCounts:
+    """What the endpoint counted; an estimate by the words where it does not count."""
+    if completion.usage is not None:
+        return completion.usage
+    words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
+    return TokenCounts(estimate_tokens(words), estimate_tokens(completion.choices[0].message.content or ""))
+
+
+def _turns(request: Sequence[Message], images: Mapping[str, EncodedImage]) -> tuple[Turn, ...]:
+    return turns_of(request, {path: ImageFile(path, image.sha256, image.size) for path, image in images.items()})

@@ -26,11 +26,16 @@ _CACHE_BYTES = 32_000_000
 
 @dataclass(frozen=True, slots=True)
 class EncodedImage:
-    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes (all ASCII); its size is in pixels."""
+    """A picture as it is sent: `url` is a data URL with the MIME type of its bytes (all ASCII); width and height in pixels.
+
+    `sha256` and `size`, in bytes, are those of the file that it was made from.
+    """
 
     url: bytes
     width: int
     height: int
+    sha256: str
+    size: int
 
 
 def read_image(path: str) -> bytes:
@@ -63,17 +68,18 @@ def encode_image(data: bytes, path: str, max_pixels: int) -> EncodedImage:
     """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are."""
     image = _opened(data, path)
     width, height = image.size
+    source = hashlib.sha256(data).hexdigest(), len(data)
     mime = _MIME.get(image.format or "")
     if mime and width * height <= max_pixels and not getattr(image, "is_animated", False):
         if not _ends_well(data, image.format or ""):
             _decoded(image, path)
-        return EncodedImage(_data_url(mime, data), width, height)
+        return EncodedImage(_data_url(mime, data), width, height, *source)
     picture = _decoded(image, path)
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
     size = max(1, int(width * scale)), max(1, int(height * scale))
     out = BytesIO()
     (picture.resize(size) if scale < 1 else picture).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
-    return EncodedImage(_data_url("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size)
+    return EncodedImage(_data_url("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
 
 
 class ImageEncoder:

@@ -28,9 +28,11 @@ from prill.models.client import PIXEL_BUDGET
 from prill.models.dialect import GREEDY, Sampling
 from prill.models.images import ImageEncoder
 from prill.models.ledger import Ledger, Price, queued
-from prill.models.prompts import NONCE, call_code
+from prill.models.prompts import call_code
 from prill.models.replies import excerpt
+from prill.models.wire import worded
 from prill.protocols import Form, Image, Message, Reply
+from prill.transcripts.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.types import Usage
 
 if TYPE_CHECKING:
@@ -42,12 +44,13 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What one call generated: the text, tokens read and written, and whether it ended by itself."""
+    """What one call generated: the text, tokens read and written, whether it ended by itself, and the seconds it took."""
 
     text: str
     prompt_tokens: int
     completion_tokens: int
     finished: bool
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,8 @@ class Weights:
     ) -> Generation:
         """One answer. Raises ContextTooLong, CallTimeout, EndpointError."""
         torch = importlib.import_module("torch")
-        deadline = time.monotonic() + timeout
+        start = time.monotonic()
+        deadline = start + timeout
 
         def should_stop(ids: Any, scores: Any, **rest: Any) -> Any:
             over = stop.is_set() or time.monotonic() > deadline
@@ -90,7 +94,8 @@ class Weights:
         if not finished and room < max_tokens:
             raise ContextTooLong(f"after {prompt_tokens} tokens the model's window has no more room for the answer than {room}")
         tokenizer = getattr(self.reader, "tokenizer", self.reader)
-        return Generation(tokenizer.decode(tokens, skip_special_tokens=True), prompt_tokens, len(tokens), finished)
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        return Generation(text, prompt_tokens, len(tokens), finished, round(time.monotonic() - start, 4))
 
     def _room(self, prompt_tokens: int, max_tokens: int) -> int:
         """Tokens that the answer may have in the model's window."""
@@ -230,9 +235,10 @@ class LocalModel:
         """One answer; see `prill.protocols.LanguageModel`. An answer that is cut is asked for once more at twice the length."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         ending = form.instructions(as_json=not form.tagged) if form else ""
-        usage = Usage()
+        request, usage = worded(messages, ending, code), Usage()
         for limit in (max_tokens, 2 * max_tokens):
-            generation, images = await self._in_thread(partial(self._generate, messages, code, ending, limit))
+            generation, images = await self._in_thread(partial(self._generate, request, limit))
+            await self._note(request, generation)
             usage += self.ledger.record(generation.prompt_tokens, generation.completion_tokens, images)
             if generation.finished:
                 break
@@ -252,28 +258,37 @@ class LocalModel:
         finally:
             stop.set()
 
-    def _generate(
-        self, messages: Sequence[Message], code: str, ending: str, max_tokens: int, stop: threading.Event
-    ) -> tuple[Generation, int]:
+    async def _note(self, request: Sequence[Message], generation: Generation) -> None:
+        if is_transcribed():
+            call = Call(
+                model=self.name,
+                messages=turns_of(request, await asyncio.to_thread(image_files, request)),
+                reply=generation.text,
+                finish_reason="stop" if generation.finished else "length",
+                prompt_tokens=generation.prompt_tokens,
+                completion_tokens=generation.completion_tokens,
+                seconds=generation.seconds,
+            )
+            note(call)
+
+    def _generate(self, request: Sequence[Message], max_tokens: int, stop: threading.Event) -> tuple[Generation, int]:
         if not self._weights:
             self._weights.append(load(self.path, self._device, self._dtype))
-        turns, pictures = self._turns(messages, code, ending)
+        turns, pictures = self._turns(request)
         generation = self._weights[0].generate(turns, max_tokens, self._sampling, self.top_k, self.timeout, stop)
         return generation, pictures
 
-    def _turns(self, messages: Sequence[Message], code: str, ending: str) -> tuple[list[dict[str, Any]], int]:
+    def _turns(self, request: Sequence[Message]) -> tuple[list[dict[str, Any]], int]:
         """The messages in the form of chat templates, and how many pictures are in them."""
         rows, pictures = [], 0
-        for number, message in enumerate(messages):
+        for message in request:
             parts: list[dict[str, Any]] = []
             for part in message.parts:
                 if isinstance(part, Image):
                     parts.append({"type": "image", "image": self._picture(part.path)})
                     pictures += 1
                 else:
-                    parts.append({"type": "text", "text": part.replace(NONCE, code)})
-            if ending and number == 0:
-                parts.append({"type": "text", "text": f"\n\n{ending}"})
+                    parts.append({"type": "text", "text": part})
             rows.append({"role": message.role, "content": parts})
         return rows, pictures
 

@@ -131,6 +131,14 @@ class _Connection:
     closing: AsyncGenerator[None, None]
 
 
+@dataclass(slots=True)
+class Effort:
+    """What an answer took: requests sent, and the seconds of them all, without the waiting in between."""
+
+    attempts: int = 0
+    seconds: float = 0.0
+
+
 # Kept for as long as the loop lives, whoever made them: a model that is dropped early leaves no socket open.
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
 
@@ -162,9 +170,9 @@ class Endpoint:
         parts = urlsplit(self.base_url)
         return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1]).geturl()
 
-    async def send(self, body: Callable[[], bytes], ledger: Ledger) -> Completion:
-        """The answer to one request, after retries. `body` is asked for when an attempt's turn has come: by then it may be
-        known that the endpoint wants it in another form.
+    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+        """The answer to one request, after retries, which add to `effort`. `body` is asked for when an attempt's turn has
+        come: by then it may be known that the endpoint wants it in another form.
 
         Raises Rejected for what retries cannot mend, TransportFailure or CallTimeout when they are used up, BudgetSpent
         before a call that the budget does not cover, EndpointError when no request can succeed.
@@ -178,9 +186,12 @@ class Endpoint:
                     async with connection.limiter:
                         begin()
                         ledger.begin()
+                        start = loop.time()
+                        effort.attempts += 1
                         try:
                             completion = await self._attempt(connection, body())
                         finally:
+                            effort.seconds += loop.time() - start
                             ledger.end()
                 connection.limiter.succeeded()
                 return completion

@@ -50,10 +50,17 @@ class Logprobs:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """What the model said. Some endpoints give a refusal a field of its own."""
+    """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its own (one of two names)."""
 
     content: str | None = None
     refusal: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+    @property
+    def thoughts(self) -> str | None:
+        """The model's thoughts; None where the endpoint gives none, or none as a text."""
+        return next((text for text in (self.reasoning_content, self.reasoning) if isinstance(text, str) and text), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +109,10 @@ def decode_completion(data: bytes) -> Completion | None:
     return completion if completion.choices else None
 
 
-def chat_messages(
-    messages: Sequence[Message], images: Mapping[str, EncodedImage], ending: str, code: str = ""
-) -> list[dict[str, Any]]:
-    """The `messages` of a request. `ending` follows the first text: what all requests share comes first, so that servers
+def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
+    """The messages as they are sent. `ending` follows the first text: what all requests share comes first, so that servers
     need to read it only once. `code` takes the places of `prill.models.prompts.NONCE`."""
-    rows: list[dict[str, Any]] = []
+    whole = []
     for message in messages:
         parts = [part.replace(NONCE, code) if isinstance(part, str) else part for part in message.parts]
         if ending and message is messages[0]:
@@ -116,15 +121,23 @@ def chat_messages(
                 parts.insert(0, ending)
             else:
                 parts[place] = f"{parts[place]}\n\n{ending}"
-        if any(isinstance(part, Image) for part in parts):
+        whole.append(Message(message.role, tuple(parts)))
+    return tuple(whole)
+
+
+def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> list[dict[str, Any]]:
+    """The `messages` of a request."""
+    rows: list[dict[str, Any]] = []
+    for message in messages:
+        if any(isinstance(part, Image) for part in message.parts):
             content: Any = [
                 {"type": "image_url", "image_url": {"url": _literal(images[part.path].url)}}
                 if isinstance(part, Image)
                 else {"type": "text", "text": part}
-                for part in parts
+                for part in message.parts
             ]
         else:
-            content = "\n\n".join(part for part in parts if isinstance(part, str))
+            content = "\n\n".join(part for part in message.parts if isinstance(part, str))
         rows.append({"role": message.role, "content": content})
     return rows
 

@@ -1,0 +1,127 @@
+"""The calls of one piece of work: models note each as it is made, and whoever wants to know collects them.
+
+Messages are kept as they were sent, with the code of that call in the quotations; pictures are kept by reference. Headers and
+keys are no part of a message and never come here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+from prill.models.prompts import NONCE
+from prill.protocols import Image, Message
+
+# Stands in a quotation for a code that nobody here knows: the reply was kept from before, or the model drew the code itself.
+UNKNOWN_CODE = "(code)"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """A picture in a message, by reference: its file, and the SHA-256 and the length in bytes of what was in the file then.
+
+    Both are None where the file could not be read. A model may have been sent a smaller copy.
+    """
+
+    path: str
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of a request: who speaks, and texts and pictures in order."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[str | ImageFile, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request and the answer to it, as the model gave it. `reply` is None where there was none; `error` then says why.
+
+    `reasoning` is what the endpoint gave of the model's thoughts. `attempts` counts the requests sent until one was answered,
+    and `seconds` is the time of all of them, without the time spent waiting for a turn. `cached`: the reply is that to an
+    equal call, and nothing was sent: no attempt, no tokens, no time.
+    """
+
+    model: str
+    messages: tuple[Turn, ...]
+    reply: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    attempts: int = 1
+    cached: bool = False
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """The calls behind one verdict, in the order in which they ended. `id` is the trajectory's, `key` that of the verdict."""
+
+    id: str
+    key: str
+    calls: tuple[Call, ...]
+
+
+_calls: ContextVar[list[Call] | None] = ContextVar("prill_calls", default=None)
+
+
+@contextmanager
+def transcribed() -> Iterator[list[Call]]:
+    """Collects every call made inside, in tasks started inside too, also those that fail."""
+    outer, calls = _calls.get(), list[Call]()
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
+        if outer is not None:
+            outer += calls
+
+
+def is_transcribed() -> bool:
+    """Whether anybody collects calls here; else a model need not note any."""
+    return _calls.get() is not None
+
+
+def note(call: Call) -> None:
+    """Hands a call to whoever collects them."""
+    if (calls := _calls.get()) is not None:
+        calls.append(call)
+
+
+def turns_of(messages: Sequence[Message], images: Mapping[str, ImageFile]) -> tuple[Turn, ...]:
+    """The messages with every picture as a reference, those of `images` by path; a code that is still open is marked."""
+    return tuple(
+        Turn(
+            message.role,
+            tuple(
+                images.get(part.path) or ImageFile(part.path) if isinstance(part, Image) else part.replace(NONCE, UNKNOWN_CODE)
+                for part in message.parts
+            ),
+        )
+        for message in messages
+    )
+
+
+def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
+    """The pictures of some messages by path; reads and hashes each file."""
+    paths = {part.path for message in messages for part in message.parts if isinstance(part, Image)}
+    return {path: _image_file(path) for path in paths}
+
+
+def _image_file(path: str) -> ImageFile:
+    try:
+        with open(path, "rb") as file:
+            return ImageFile(path, hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
+    except OSError:
+        return ImageFile(path)

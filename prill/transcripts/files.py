@@ -1,0 +1,166 @@
+"""A folder of transcripts: one file of gzip-packed JSON lines for each run into it, readable up to the moment a run ends.
+
+Every record is flushed as it is written, so a run that is killed loses nothing of what was recorded; the next one begins a
+file of its own, and nothing has to be mended.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.store import encode, read_lines
+from prill.transcripts.calls import Call, ImageFile, Transcript, Turn
+from prill.types import Verdict
+
+_PARTS = "calls-*.jsonl.gz"
+# Most of a request repeats the one before it: more effort makes the file hardly smaller.
+_LEVEL = 2
+_decoder = msgspec.json.Decoder(Transcript)
+
+
+def transcript_folder(verdicts: str | os.PathLike[str]) -> Path:
+    """Where the transcripts of a verdict file are by default: beside it, `v.transcripts` for `v.jsonl`."""
+    path = Path(verdicts)
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".jsonl") + ".transcripts")
+
+
+def read_transcripts(folder: str | os.PathLike[str]) -> Iterator[Transcript]:
+    """Every transcript of a folder, oldest first, with the paths of pictures made absolute; none where there is no folder.
+
+    A trajectory that was judged again comes again: the last one counts. What a killed run left of its last record is passed
+    over; so is, with a warning, the rest of a file that is damaged.
+    """
+    yield from _read(Path(folder))
+
+
+def transcript_of(folder: str | os.PathLike[str], verdict: Verdict) -> Transcript | None:
+    """The transcript of a verdict, found by its id and key; None where the folder has none."""
+    beginning = encode(Transcript(verdict.id, verdict.key, ())).removesuffix(b"]}\n")
+    latest = None
+    for latest in _read(Path(folder), beginning):  # noqa: B007 - the last one counts
+        pass
+    return latest
+
+
+class TranscriptLog:
+    """Transcripts being written: the folder and the file appear with the first. What cannot be written is counted in `lost`.
+
+    Without `resume` what other runs have left in the folder gets the ending `.bak`. Raises UsageError when there is something
+    else in the folder's place.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, resume: bool = True) -> None:
+        self.folder = Path(folder)
+        self.lost = 0
+        self._file = -1
+        self._packer = zlib.compressobj()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise UsageError(f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",))
+        if not resume:
+            for part in self.folder.glob(_PARTS):
+                part.replace(part.with_name(part.name + ".bak"))
+
+    def append(self, transcript: Transcript) -> None:
+        """Writes a transcript; it survives the process from here on. A failure is said once, and costs no verdict."""
+        try:
+            line = encode(_with_paths(transcript, lambda path: os.path.relpath(path, self.folder)))
+            self._write(line)
+        except (OSError, UnicodeEncodeError) as error:
+            if not self.lost:
+                print(f"prill: {self.folder}: a transcript cannot be written: {error}; judging goes on", file=sys.stderr)
+            self.lost += 1
+
+    def close(self) -> None:
+        """Ends the file."""
+        if self._file < 0:
+            return
+        with suppress(OSError):  # all records are there; what is missing is the end mark, which nobody needs
+            os.write(self._file, self._packer.flush())
+            os.fsync(self._file)
+        self._end_part()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _write(self, line: bytes) -> None:
+        if self._file < 0:
+            self._begin_part()
+        end = os.lseek(self._file, 0, os.SEEK_CUR)
+        data = memoryview(self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH))
+        try:
+            while data:
+                data = data[os.write(self._file, data) :]
+        except OSError:
+            # What comes later would be packed by what is missing here: it goes into another file.
+            with suppress(OSError):
+                os.ftruncate(self._file, end)
+            self._end_part()
+            raise
+
+    def _begin_part(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        names = (part.name.removeprefix("calls-").partition(".")[0] for part in _parts(self.folder))
+        for number in count(max((int(name) for name in names if name.isdecimal()), default=0) + 1):
+            with suppress(FileExistsError):
+                path = self.folder / f"calls-{number:04}.jsonl.gz"
+                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                break
+        self._packer = zlib.compressobj(_LEVEL, wbits=31)
+
+    def _end_part(self) -> None:
+        os.close(self._file)
+        self._file = -1
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob(_PARTS), key=lambda part: (len(part.name), part.name))
+
+
+def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
+    root = os.path.abspath(folder)
+    for part in _parts(folder):
+        try:
+            for line in read_lines(part):
+                if line.complete and line.data.startswith(beginning):
+                    yield _with_paths(_decoded(line.data, f"{part}:{line.number}"), lambda path: _absolute(root, path))
+        except InputError as error:
+            if not isinstance(error.__cause__, EOFError):  # that one is a run that was killed: its records are all read
+                print(f"prill: {error}", file=sys.stderr)
+
+
+def _decoded(data: bytes, place: str) -> Transcript:
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InputError(f"{place}: no transcript ({error}); the rest of the file is passed over") from None
+
+
+def _absolute(root: str, path: str) -> str:
+    return os.path.normpath(os.path.join(root, path))
+
+
+def _with_paths(transcript: Transcript, change: Callable[[str], str]) -> Transcript:
+    def moved(call: Call) -> Call:
+        if all(isinstance(part, str) for turn in call.messages for part in turn.parts):
+            return call
+        return replace(call, messages=tuple(Turn(turn.role, tuple(map(placed, turn.parts))) for turn in call.messages))
+
+    def placed(part: str | ImageFile) -> str | ImageFile:
+        return part if isinstance(part, str) else replace(part, path=change(part.path))
+
+    return replace(transcript, calls=tuple(map(moved, transcript.calls)))
