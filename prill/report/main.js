@@ -66,6 +66,7 @@ function onKey(event) {
     if (event.key in TURNS) turn(TURNS[event.key]);
     return;
   }
+  if (byId("calls").open) return;
   if (byId("help").open) {
     if (event.key === "?") byId("help").close();
     return;
@@ -109,7 +110,7 @@ byId("show-browse").addEventListener("click", () => { show("browse"); showPane("
 byId("show-help").addEventListener("click", () => byId("help").showModal());
 byId("summary").addEventListener("click", onJump);
 byId("list").addEventListener("scroll", () => requestAnimationFrame(drawList));
-byId("viewer").addEventListener("click", (event) => { if (event.target === byId("viewer")) byId("viewer").close(); });
+for (const id of ["viewer", "calls"]) byId(id).addEventListener("click", (event) => { if (event.target === byId(id)) byId(id).close(); });
 byId("viewer").addEventListener("close", () => goToCard(at));
 window.addEventListener("resize", drawList);
 window.addEventListener("hashchange", fromAddress);

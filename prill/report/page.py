@@ -24,6 +24,7 @@ from typing import BinaryIO
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.labels import gold_labels
+from prill.report.calls import packed_calls
 from prill.report.entries import Judge, Row, detail, row
 from prill.report.markup import Markup
 from prill.report.pictures import Pictures
@@ -44,6 +45,7 @@ _SCRIPTS = (
     "steps.js",
     "verdicts.js",
     "timeline.js",
+    "calls.js",
     "detail.js",
     "filters.js",
     "list.js",
@@ -107,6 +109,7 @@ def write_report(
                 entry = detail(item, judges, own_labels, pictures)  # its pictures come before it
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
+            _write_calls(spool, judges, rows)
             if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
                 raise UsageError(
                     f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata", parameters=("by",)
@@ -131,6 +134,14 @@ def write_report(
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
     return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+
+
+def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[Row]) -> None:
+    for number, judge in enumerate(judges):
+        calls = packed_calls(judge)
+        for place, line in enumerate(rows):
+            if line.id in calls:
+                spool.write(_block(f"c{place}-{number}", "text/plain", calls[line.id]))
 
 
 @contextmanager

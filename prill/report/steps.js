@@ -101,6 +101,7 @@ function card(index) {
       step ? el("p", { class: "action" }, actionWords(step.action), where(step.action), claims(step.action) && actionWords(step.action) !== step.action.kind ? el("small", {}, " (a claim)") : null) : el("p", { class: "action" }, "what the agent left behind"),
       step ? actionParts(step.action) : null,
       stepOpinions(entry, index),
+      frameGrades(entry, index),
       step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,
       state.caption && picture ? folded("Caption", folds.captions, plain(state.caption)) : null,
       state.text && (picture || state.caption) ? folded("Page text", folds.texts, el("pre", { tabindex: "0" }, state.text)) : null,

@@ -61,3 +61,12 @@ function stepOpinions(shown, index) {
     label.flagged ? el("small", {}, ": stands in, the reply held no label") : null,
     label.reason ? el("div", { class: "plain" }, label.reason) : null)));
 }
+
+// What judges that grade frames saw in this state.
+function frameGrades(shown, index) {
+  const lines = shown.verdicts.flatMap((verdict, i) => (verdict?.findings?.frames ?? [])
+    .filter((graded) => graded.states.includes(index))
+    .map((graded) => el("li", {}, el("small", {}, `${overview.judges[i]}: `), graded.scores.length ? `${graded.scores.join(", ")} of 5` : "no grade",
+      graded.description ? el("div", { class: "plain" }, graded.description) : null)));
+  return lines.length ? folded("Grades of this frame", false, el("ul", { class: "bare step-labels" }, lines)) : null;
+}

@@ -60,7 +60,8 @@ function judgeCard(shown, row, name, i, many) {
       el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict))),
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, verdict.reason) : null,
     findingsOf(shown, verdict, many),
-    opinionsOf(verdict));
+    opinionsOf(verdict),
+    callsButton(name, i));
 }
 
 function spent({ usage, seconds }) {
@@ -85,7 +86,9 @@ function findingsOf(shown, verdict, many) {
     criterion.step === null ? null : stepLink(shown, criterion.step),
     criterion.reason ? el("div", { class: "plain" }, criterion.reason) : null));
   const weight = found.process === null ? "" : `${(100 * found.process).toFixed(0)} % of the weight`;
+  const points = found.key_points.length ? folded(`${found.key_points.length} key points`, false, el("ol", { class: "points-of-goal" }, found.key_points.map((point) => el("li", {}, point)))) : null;
   return el("div", { class: "findings" },
+    points,
     found.process === null || lines.length ? null : el("p", {}, `Process: ${weight}`),
     found.not_executable ? el("p", { class: "warning" }, `Not executable: ${found.not_executable}`) : null,
     found.side_effects.length ? el("div", { class: "warning" }, "Side effects", el("ul", {}, found.side_effects.map((text) => el("li", {}, text)))) : null,

@@ -16,6 +16,7 @@ from prill.errors import UsageError
 from prill.report.entries import Judge
 from prill.report.page import write_report
 from prill.store import BadLine
+from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
     Criterion,
@@ -521,13 +522,21 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         opinions=(Opinion(judge=text, success=True, reason=text),),
     )
     label = LabelRecord(id=text, success=False, source=text, annotator=text, note=text, steps=(StepLabel(0, "away"),))
-    judge = Judge(text, hostile.evaluator, {text: hostile})
+    turns = (Turn("system", (text,)), Turn("user", (text, ImageFile(text))))
+    with TranscriptLog(tmp_path / "calls") as log:
+        call = Call(model=text, messages=turns, reply=text, reasoning=text, error=text)
+        log.append(Transcript(text, "", (call,)))
+    judge = Judge(text, hostile.evaluator, {text: hostile}, tmp_path / "calls")
     write_report(tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text)
     browser = await reader.opens(tmp_path / "r.html", "")
     await browser.keyboard.press("t")
     assert await browser.locator("#detail h2").inner_text() == text
     assert await browser.locator(".answer blockquote").inner_text() == text
     assert await browser.title() == text
+    await browser.locator(".asked").click()
+    await reader.sees("document.querySelectorAll('#calls pre').length == 4")
+    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [text, text]
+    await browser.keyboard.press("Escape")
     await browser.keyboard.press("ArrowRight")
     assert text in await browser.locator("#card-1 .parts").inner_text()
     await browser.keyboard.press("Enter")

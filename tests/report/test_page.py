@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
 from prill.evaluators.meta.agreement import agreement
+from prill.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
 from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
 from prill.report.headline import headline
 from prill.report.markup import Markup, el
@@ -20,6 +23,7 @@ from prill.report.page import write_report
 from prill.report.plots import Rule, curve_plot, reliability_plot
 from prill.report.summary import judge_pairs
 from prill.store import BadLine, encode
+from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
     Criterion,
@@ -138,6 +142,33 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
     item = trajectory("a", [Step(Observation(text=long), Action("click"))], error=long, task=Task(goal=long, earlier=(turn,)))
     write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": long_verdict})])
     assert (tmp_path / "r.html").stat().st_size < 200_000
+
+
+def kept_calls(folder: Path, page: Path, *calls: Call, key: str = "k") -> dict[str, str]:
+    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged anew."""
+    with TranscriptLog(folder) as log:
+        log.append(Transcript("a", "k", (Call(model="old", messages=(), reply="before"),)))
+        log.append(Transcript("a", "k", calls))
+    write_report(page, [trajectory("a")], [Judge("first", FIRST, {"a": replace(verdict("a", True), key=key)}, folder)])
+    return {id: text for id, text in blocks(page).items() if id.startswith("c")}
+
+
+def test_last_calls_of_a_verdict_are_kept(tmp_path: Path) -> None:
+    turns = (Turn("user", ("Judge this", ImageFile(str(tmp_path / "shot.png")))),)
+    packed = kept_calls(tmp_path / "v", tmp_path / "r.html", Call(model="m", messages=turns, reply="success"))
+    held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
+    assert [call["reply"] for call in held["calls"]] == ["success"]
+    assert held["calls"][0]["messages"] == [{"role": "user", "text": "Judge this\n\n[picture shot.png]"}]
+    assert kept_calls(tmp_path / "w", tmp_path / "s.html", Call(model="m", messages=()), key="another") == {}
+
+
+def test_calls_make_no_page_long(tmp_path: Path) -> None:
+    call = Call(model="m", messages=(Turn("user", ("x" * 1_000_000,)),), reply="y" * 1_000_000)
+    packed = kept_calls(tmp_path / "v", tmp_path / "r.html", *[call] * 50)
+    held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
+    assert len(held["calls"]) + held["left_out"] == 50
+    assert len(held["calls"]) == MOST_CALLS_TEXT // (2 * MOST_CALL_TEXT + 200)
+    assert "more characters are not in this page" in held["calls"][0]["reply"]
 
 
 def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
