@@ -175,7 +175,9 @@ def _json(record: object) -> bytes:
 def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
     """What stands before the trajectories, and what stands behind them."""
     style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
-    code = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.js", *(_HERE / name for name in _SCRIPTS))
+    )
     script = f'(() => {{\n"use strict";\n{code}}})();\n'
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
