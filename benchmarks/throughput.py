@@ -2,8 +2,9 @@
 
 Run:   .venv/bin/python benchmarks/throughput.py [--seconds 10] [--memory] [--out FILE.json]
 Shows: verdicts a second, client CPU a verdict and peak memory; text only, and with a 1280x720 screenshot each; for prill,
-       the same with transcripts, a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker processes (how the original
-       code did it). The server has one core and the client another. `ideal` is concurrency / latency.
+       prill that keeps transcripts, a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker
+       processes (how the original code did it). The server has one core and the client another.
+       `ideal` is concurrency / latency.
        --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes more).
 Every row is measured in a process of its own, all in one run; on a busy machine only the ratios mean anything.
 """

@@ -40,6 +40,7 @@ FACES = (
     "prill.models",
     "prill.policies",
     "prill.testing",
+    "prill.transcripts",
 )
 MOST_LINES, MOST_NOT_RUN = 150, 6
 _BLOCK = re.compile(

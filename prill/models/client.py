@@ -199,8 +199,8 @@ class OpenAIModel:
 
     def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], effort: Effort, **answer: Any) -> None:
         if is_transcribed():
-            took = {"seconds": round(effort.seconds, 4), "attempts": effort.attempts}
-            note(Call(model=self.name, messages=_turns(request, images), **took, **answer))
+            turns, seconds = _turns(request, images), round(effort.seconds, 4)
+            note(Call(model=self.name, messages=turns, seconds=seconds, attempts=effort.attempts, **answer))
 
     def _another_form(self, refusal: Rejected, fields: dict[str, Any], has_images: bool) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""

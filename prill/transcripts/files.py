@@ -64,7 +64,7 @@ class TranscriptLog:
     def __init__(self, folder: str | os.PathLike[str], *, resume: bool = True) -> None:
         self.folder = Path(folder)
         self.lost = 0
-        self._file = -1
+        self._file, self._part = -1, self.folder
         self._packer = zlib.compressobj()
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",))
@@ -108,7 +108,10 @@ class TranscriptLog:
         except OSError:
             # What comes later would be packed by what is missing here: it goes into another file.
             with suppress(OSError):
-                os.ftruncate(self._file, end)
+                if end:
+                    os.ftruncate(self._file, end)
+                else:
+                    self._part.unlink()
             self._end_part()
             raise
 
@@ -117,8 +120,8 @@ class TranscriptLog:
         names = (part.name.removeprefix("calls-").partition(".")[0] for part in _parts(self.folder))
         for number in count(max((int(name) for name in names if name.isdecimal()), default=0) + 1):
             with suppress(FileExistsError):
-                path = self.folder / f"calls-{number:04}.jsonl.gz"
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                self._part = self.folder / f"calls-{number:04}.jsonl.gz"
+                self._file = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
                 break
         self._packer = zlib.compressobj(_LEVEL, wbits=31)
 

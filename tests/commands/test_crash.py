@@ -10,6 +10,7 @@ import pytest
 
 from prill.store import read_verdicts
 from prill.testing import MockServer
+from prill.transcripts import read_transcripts
 
 from .conftest import Prill, environment, write_trajectories
 
@@ -52,6 +53,7 @@ def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
     assert out.read_bytes().count(b"\n") == len(verdicts) == COUNT
     assert all(verdicts[f"t{i}"] == (i % 3 == 0) for i in range(COUNT))
     assert stats.requests - COUNT <= 10 * CONCURRENCY
+    assert {transcript.id for transcript in read_transcripts(tmp_path / "v.transcripts")} == verdicts.keys()
 
 
 def counted(server: MockServer) -> int:

@@ -10,12 +10,12 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeout, ContextTooLong, Refusal, UsageError
+from prill.errors import CallTimeout, ContextTooLong, Refusal, Unparsable, UsageError
 from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, read_rubrics
 from prill.models.client import OpenAIModel
 from prill.protocols import Image, Message
 from prill.testing import MockServer, ScriptedModel
-from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import Action, FrameGrade, Observation, Step, Task, Trajectory, Usage, Verdict
 
 RUBRIC = Rubric((RubricCriterion("The kettle is blue", 3.0), RubricCriterion("It is in the cart", 1.0)))
 GIVEN = {"t": RUBRIC}
@@ -118,6 +118,13 @@ async def test_state_not_shown_proves_nothing() -> None:
     assert (first.met, first.step) == ("insufficient_evidence", None)
     assert "said met by state 0, which was not shown" in first.reason
     assert verdict.success is False
+
+
+async def test_findings_have_grades_of_frames() -> None:
+    verdict = await judged(Model(assessed(("met", 1), ("met", 2)), {"screen 0": [1, 5], "screen 1": Unparsable("no")}))
+    assert verdict.findings is not None
+    seen = FrameGrade((0,), (1, 5), "a sight"), FrameGrade((1,)), FrameGrade((2,), (3, 3), "a sight")
+    assert verdict.findings.frames == seen
 
 
 async def test_lower_threshold_passes_a_share() -> None:

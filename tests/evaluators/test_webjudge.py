@@ -11,12 +11,12 @@ from PIL import Image as Picture
 
 from prill.cache import DiskCache
 from prill.captioner.recorded import GivenCaption
-from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncated, UsageError
+from prill.errors import CallTimeout, ContextTooLong, TransportFailure, Truncated, Unparsable, UsageError
 from prill.evaluators.webjudge import WebJudge
 from prill.models.client import OpenAIModel
 from prill.protocols import Image, Message
 from prill.testing import MockServer, ScriptedModel
-from prill.types import Action, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.types import Action, FrameGrade, Observation, Step, Task, Trajectory, Usage, Verdict
 
 POINTS = json.dumps({"key_points": ["the kettle is blue", "it is in the cart"]})
 SUCCESS = "Thoughts: all there\nStatus: success"
@@ -88,6 +88,15 @@ async def test_points_ratings_verdict_in_order(tmp_path: Path) -> None:
     for words in ("Buy a blue kettle", "2. it is in the cart", "2: deed 2", "saw 01", "Image 2: State 2 (after the last"):
         assert words in shown
     assert "surely" not in shown
+
+
+async def test_findings_have_points_and_grades(tmp_path: Path) -> None:
+    broken = Unparsable("no score")
+    verdict = await WebJudge(Model({"01": broken, "02": 4}), top_k=1)(attempt(pictures(tmp_path, (1, 2, 3, 1))))
+    assert verdict.findings is not None
+    assert verdict.findings.key_points == ("the kettle is blue", "it is in the cart")
+    graded = (FrameGrade((1,)), FrameGrade((2,), (4,), "saw 02"), FrameGrade((0, 3), (3,), "saw 03"))
+    assert verdict.findings.frames == graded
 
 
 async def test_answer_only_shown_on_request() -> None:
