@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 from msgspec import Meta
 
 from prill.errors import Unscored
-from prill.models.ledger import metered
+from prill.models.ledger import Meter, metered
 from prill.models.prompts import Prompt, content_hash, prompt_set
 from prill.protocols import Bounded, Evaluator, Form, LanguageModel
 from prill.registry import read_options
@@ -35,7 +35,10 @@ class Judgement:
 
 
 async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callable[[], Awaitable[Judgement]]) -> Verdict:
-    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here."""
+    """Runs a judgement and records it with what it cost; Unscored errors become unscored verdicts here.
+
+    `seconds` leaves out the time in which all that the judgement waited for was its turn to call the model.
+    """
     start = time.perf_counter()
     with metered() as meter:
         try:
@@ -46,7 +49,7 @@ async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callab
                 unscored=failure.code,
                 reason=str(failure),
                 usage=meter.usage,
-                seconds=round(time.perf_counter() - start, 4),
+                seconds=_own_seconds(start, meter),
                 evaluator=evaluator.info,
             )
     return Verdict(
@@ -58,9 +61,13 @@ async def verdict_of(evaluator: Evaluator, trajectory: Trajectory, judge: Callab
         rewards=judgement.rewards,
         findings=judgement.findings,
         usage=meter.usage,
-        seconds=round(time.perf_counter() - start, 4),
+        seconds=_own_seconds(start, meter),
         evaluator=evaluator.info,
     )
+
+
+def _own_seconds(start: float, meter: Meter) -> float:
+    return round(max(0.0, time.perf_counter() - start - meter.queued), 4)
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from prill.errors import UsageError
+from prill.models.ledger import queued
 
 _T = TypeVar("_T")
 _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
@@ -103,7 +104,8 @@ class InFlight:
         running = self._tasks.setdefault(asyncio.get_running_loop(), {})
         while (other := running.get(key)) is not None:
             try:
-                return cast(_T, await asyncio.shield(other))
+                with queued():  # what is under way is the time of whoever began it
+                    return cast(_T, await asyncio.shield(other))
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if not other.cancelled() or (task is not None and task.cancelling()):

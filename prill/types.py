@@ -248,7 +248,8 @@ class Verdict:
     """The judgement of one trajectory. `success` is None exactly when `unscored` says why there is none.
 
     `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input;
-    `opinions` are those of the judges that were combined.
+    `seconds` is the judge's own time, without waiting for its turn to call a model; `opinions` are those of the judges
+    that were combined.
     """
 
     id: str

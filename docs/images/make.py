@@ -58,6 +58,8 @@ async def pictures(folder: Path, page: Path) -> None:
         tab = await (await chromium.context(1280, 800)).new_page()
         await tab.goto(f"{page.as_uri()}#t={SHOWN}")
         await asyncio.sleep(1)  # waiting for a condition is forbidden by the page's policy
+        await tab.keyboard.press("ArrowRight")
+        await asyncio.sleep(0.5)
         save(await tab.screenshot(), "report.png")
         worklist = Worklist([TRAJECTORIES])
         with LabelLog(folder / "mine.jsonl", "Cleo") as log:

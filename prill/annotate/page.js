@@ -3,7 +3,6 @@
 const CHOICES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
 const LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
 const NAMES = Object.fromEntries([...CHOICES, ...LABELS].map(([value, , name]) => [value, name]));
-const CLAIMING = new Set(["stop", "answer", "message"]);
 const LARGEST = 2; // small screens are drawn at most twice their size
 
 const $ = (id) => document.getElementById(id);
@@ -104,7 +103,7 @@ function showTask() {
 
 // What the agent says at the end is a claim: it stays folded with the thoughts.
 function actionText(action) {
-  if (CLAIMING.has(action.kind)) return action.kind === "stop" ? "stops" : "tells the user something";
+  if (claims(action)) return action.kind === "stop" ? "stops" : "tells the user something";
   const text = action.text || action.kind;
   const more = [action.target, action.value].filter((word) => word && !text.includes(word));
   return [text, ...more].join(" · ");
@@ -142,7 +141,7 @@ function showClaims() {
   if (card.answer != null) add("Answer", card.answer);
   card.actions.forEach((action, i) => {
     if (card.thoughts[i]) add(`Thought ${i + 1}`, card.thoughts[i]);
-    const words = CLAIMING.has(action.kind) ? (action.value ?? action.text) : null;
+    const words = claims(action) ? (action.value ?? action.text) : null;
     if (words && words !== card.answer && words !== action.kind) add(`Said in step ${i + 1}`, words);
   });
   $("claims").hidden = !rows.length;
@@ -218,9 +217,9 @@ function showForm() {
   $("step-title").textContent = action ? `Step ${chosen + 1}` : card.states.length ? "The final state has no step to label" : "No step to label";
   if ($("note").value !== form.note) $("note").value = form.note;
   [...$("strip").children].forEach((button, i) => {
-    const dot = button.querySelector(".dot");
+    const dot = button.querySelector(".line").lastChild;
     const label = form.steps[i];
-    dot.className = `dot ${label ?? ""}`;
+    dot.className = label ? `mark ${label}` : "dot";
     dot.textContent = label ? LABELS.find(([value]) => value === label)[1] : "";
     dot.title = label ? NAMES[label] : "";
   });
@@ -259,7 +258,7 @@ function showEmpty(why) {
 
 function showPicture(state, action) {
   document.querySelector(".evidence").classList.toggle("bare", !state.picture);
-  $("marks").replaceChildren();
+  mark(null);
   if (!state.picture) {
     showEmpty("No screenshot of this moment");
     $("text").open = $("caption").open = true;
@@ -276,7 +275,7 @@ function showPicture(state, action) {
     $("frame").hidden = false;
     $("empty").hidden = true;
     fit();
-    if (action) mark(action);
+    mark(action);
   });
   picture.addEventListener("error", () => current() && showEmpty("This screenshot is missing or no picture"));
   picture.src = `pictures/${card.index}/${chosen}`;
@@ -290,32 +289,11 @@ function fit() {
   $("frame").style.height = `${height * scale}px`;
 }
 
-function mark({ point, end_point: end }) {
+function mark(action) {
+  $("frame").querySelector(".overlay")?.remove();
   const { naturalWidth: width, naturalHeight: height } = $("picture");
-  const marks = $("marks");
-  marks.replaceChildren();
-  marks.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  if (!point) return;
-  const size = Math.max(width, height) / 34;
-  const draw = (tag, places) => {
-    for (const [name, thick] of [["halo", 0.5], ["mark", 0.24]]) {
-      const drawn = document.createElementNS("http://www.w3.org/2000/svg", tag);
-      drawn.setAttribute("class", name);
-      drawn.setAttribute("stroke-width", size * thick);
-      drawn.setAttribute("stroke-linecap", "round");
-      drawn.setAttribute("stroke-linejoin", "round");
-      for (const [key, value] of Object.entries(places)) drawn.setAttribute(key, value);
-      marks.append(drawn);
-    }
-  };
-  const [x, y] = [point[0] * width, point[1] * height];
-  draw("circle", { cx: x, cy: y, r: size });
-  if (!end) return;
-  const [u, v] = [end[0] * width, end[1] * height];
-  const angle = Math.atan2(v - y, u - x);
-  if (Math.hypot(u - x, v - y) <= size) return;
-  const at = (turn) => `${u - size * 1.4 * Math.cos(angle + turn)} ${v - size * 1.4 * Math.sin(angle + turn)}`;
-  draw("path", { d: `M ${x + size * Math.cos(angle)} ${y + size * Math.sin(angle)} L ${u} ${v} M ${at(0.5)} L ${u} ${v} L ${at(-0.5)}` });
+  const drawn = action && overlay(action, width, height);
+  if (drawn) $("frame").append(drawn);
 }
 
 async function showText(state = card.states[chosen]) {

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY = 1_000_000
-_PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
+_SHARED = {"look.css": "text/css", "look.js": "text/javascript"}  # with the other pages of prill
+_PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript", **_SHARED}
 # By content: an SVG or HTML file that calls itself a picture could run scripts.
 _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"BM", "image/bmp"))
 _HEADERS = {
@@ -103,7 +104,7 @@ def application(session: Session, port: int, token: str) -> web.Application:
     app.on_response_prepare.append(add_headers)
     routes = _Routes(session)
     place = "{index:[0-9]{1,9}}"
-    app.router.add_get("/{token}/{name:(page\\.css|page\\.js)?}", routes.page)
+    app.router.add_get("/{token}/{name:((look|page)\\.(css|js))?}", routes.page)
     app.router.add_get("/{token}/api/overview", routes.overview)
     app.router.add_get(f"/{{token}}/api/cards/{place}", routes.card)
     app.router.add_post(f"/{{token}}/api/cards/{place}", routes.save)
@@ -122,7 +123,8 @@ class _Routes:
         from aiohttp import web
 
         name = request.match_info["name"]
-        body = files(__package__).joinpath(name or "page.html").read_bytes()
+        folder = files("prill") if name in _SHARED else files(__package__)
+        body = folder.joinpath(name or "page.html").read_bytes()
         return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
 
     async def overview(self, request: web.Request) -> web.StreamResponse:

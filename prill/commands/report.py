@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labels", nargs="+", default=[], metavar="L", help="label files")
     add_label_options(parser)
     parser.add_argument("--embed", action="store_true", help="put the images into the page instead of linking to them")
+    parser.add_argument("--no-transcripts", action="store_true", help="leave out what models were asked and answered")
     parser.add_argument("--limit", type=positive, metavar="N", help="show the first N trajectories only")
     parser.add_argument("--threshold", type=_share, metavar="T", help="the score to mark on the precision-recall curves")
     parser.add_argument(
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the page; see `configure` for the exit codes."""
     from tqdm import tqdm
 
-    judges = read_judges(args.verdicts)
+    judges = read_judges(args.verdicts, transcripts=not args.no_transcripts)
     calibrations = [read_calibration(path) for path in args.calibration]
     labels = chain.from_iterable(map(read_labels, args.labels))
     total = expected(args.trajectories, args.limit)

@@ -1,10 +1,11 @@
-"""What calls cost: prices, the running total of a model, the money limit, and the share of each piece of work."""
+"""What calls cost: prices, a running total, the money limit, and each piece of work's share, with its time in the queue."""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -105,10 +106,24 @@ class Ledger:
 
 
 class Meter:
-    """Collects the usage of one piece of work."""
+    """Collects the usage of one piece of work, and the seconds in which it stood still because all its calls were queued."""
 
     def __init__(self) -> None:
         self.usage = Usage()
+        self.queued = 0.0
+        self._waiting = self._running = 0
+        self._since = 0.0
+        self._lock = threading.Lock()  # a model in this process begins its calls in a thread of its own
+
+    def count(self, *, waiting: int = 0, running: int = 0) -> None:
+        """So many more of its calls wait for their turn, and so many more have it."""
+        with self._lock:
+            now = time.perf_counter()
+            if self._waiting and not self._running:
+                self.queued += now - self._since
+            self._since = now
+            self._waiting += waiting
+            self._running += running
 
 
 _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
@@ -123,3 +138,24 @@ def metered() -> Iterator[Meter]:
         yield meter
     finally:
         _meter.reset(token)
+
+
+@contextmanager
+def queued() -> Iterator[Callable[[], None]]:
+    """For one call: it waits for its turn until it calls what this gives, and has its turn from then to the end."""
+    meter = _meter.get() or Meter()
+    began = False
+
+    def begin() -> None:
+        nonlocal began
+        meter.count(waiting=-1, running=1)
+        began = True
+
+    meter.count(waiting=1)
+    try:
+        yield begin
+    finally:
+        if began:
+            meter.count(running=-1)
+        else:
+            meter.count(waiting=-1)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from msgspec import Meta
 
@@ -27,7 +27,7 @@ from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtr
 from prill.models.client import PIXEL_BUDGET
 from prill.models.dialect import GREEDY, Sampling
 from prill.models.images import ImageEncoder
-from prill.models.ledger import Ledger, Price
+from prill.models.ledger import Ledger, Price, queued
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
 from prill.models.wire import worded
@@ -38,6 +38,7 @@ from prill.types import Usage
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
+_T = TypeVar("_T")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -158,6 +159,11 @@ def _model_failures() -> Iterator[None]:
         raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error
 
 
+def _begun(begin: Callable[[], None], work: Callable[[threading.Event], _T], stop: threading.Event) -> _T:
+    begin()
+    return work(stop)
+
+
 def _worker() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, thread_name_prefix="prill-local-model")
 
@@ -247,7 +253,8 @@ class LocalModel:
         """Runs the work when its turn comes. A call that is given up stops generating at its next token."""
         stop = threading.Event()
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._worker, work, stop)
+            with queued() as begin:
+                return await asyncio.get_running_loop().run_in_executor(self._worker, _begun, begin, work, stop)
         finally:
             stop.set()
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
-from prill.models.ledger import Ledger
+from prill.models.ledger import Ledger, queued
 from prill.models.wire import Completion, Failure, decode_completion, error_message, lacks_vision, retry_after
 
 if TYPE_CHECKING:
@@ -193,15 +193,17 @@ class Endpoint:
         deadline = loop.time() + self.total_timeout
         for attempt in range(self.retries + 1):
             try:
-                async with connection.limiter:
-                    ledger.begin()
-                    start = loop.time()
-                    effort.attempts += 1
-                    try:
-                        completion = await self._attempt(connection, body())
-                    finally:
-                        effort.seconds += loop.time() - start
-                        ledger.end()
+                with queued() as begin:
+                    async with connection.limiter:
+                        begin()
+                        ledger.begin()
+                        start = loop.time()
+                        effort.attempts += 1
+                        try:
+                            completion = await self._attempt(connection, body())
+                        finally:
+                            effort.seconds += loop.time() - start
+                            ledger.end()
                 connection.limiter.succeeded()
                 return completion
             except _Again as failure:

@@ -1,43 +1,41 @@
-// One trajectory.
+// One trajectory: its screenshots and steps, and beside them what was said of it.
 
-const readDetail = (index) => {
+function readDetail(index) {
   const text = block(`t${index}`);
   return text === null ? null : JSON.parse(text);
-};
+}
 
 function drawDetail(index) {
   const place = byId("detail");
-  if (index === null) {
-    place.replaceChildren(el("p", { class: "empty" }, "No trajectory fits the filters."));
+  entry = index === null ? null : readDetail(index);
+  if (entry === null) {
+    const why = index === null ? "No trajectory fits the filters." : "The browser is still reading this page …";
+    place.replaceChildren(el("p", { class: "empty" }, why));
     return;
   }
   const row = overview.rows[index];
-  const shown = readDetail(index);
-  if (shown === null) {
-    place.replaceChildren(el("p", { class: "empty" }, "The browser is still reading this page …"));
-    return;
-  }
+  const { trajectory, notes } = entry;
+  const states = trajectory ? stateCount(trajectory) : 0;
   place.replaceChildren(...[
     el("button", { type: "button", id: "back", click: () => showPane("list") }, "← List"),
-    el("h2", {}, row.goal),
+    el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
     facts(row),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
-    shown.trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${shown.trajectory.error}`) : null,
-    labelLine(shown, row),
-    judgeCards(shown, row),
-    answer(shown.trajectory),
-    shown.trajectory ? timeline(shown) : null,
-    shown.trajectory ? film(shown) : null,
-    earlier(shown.trajectory),
-    shown.notes ? folded("Metadata", false, el("pre", { tabindex: "0" }, shown.notes)) : null,
+    trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
+    el("div", { class: "scene" },
+      el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
+      el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(trajectory))),
+    trajectory ? timeline(entry) : null,
+    earlier(trajectory),
+    notes ? folded("Metadata", false, el("pre", { tabindex: "0" }, notes)) : null,
   ].filter(Boolean));
-  if (shown.trajectory) place.querySelector("h2").textContent = shown.trajectory.task.goal;
+  go(at);
   place.scrollTop = 0;
 }
 
-// The judges anew, when others are compared: the chosen two stand side by side, the rest is folded.
+// The judges anew, when others are compared: the chosen two come first, the rest is folded.
 function drawJudges() {
-  if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(readDetail(current), overview.rows[current]));
+  if (byId("judges") && view === "browse") byId("judges").replaceWith(judgeCards(entry, overview.rows[current]));
 }
 
 function facts(row) {
@@ -56,26 +54,4 @@ function earlier(trajectory) {
   if (!turns.length) return null;
   return folded(`${turns.length} earlier ${turns.length === 1 ? "turn" : "turns"} of this conversation`, false,
     el("ol", {}, turns.map((turn) => el("li", {}, turn.task.goal, turn.answer ? el("blockquote", { class: "claim" }, turn.answer) : null))));
-}
-
-function film(shown) {
-  if (!stateCount(shown.trajectory)) return el("p", { class: "empty" }, "No steps were recorded.");
-  const strip = filmstrip(shown);
-  const has = {
-    thoughts: shown.trajectory.steps.some((step) => step.thought),
-    captions: strip.querySelector(".fold .plain") !== null,
-    texts: strip.querySelector("pre") !== null,
-  };
-  const words = { thoughts: "thoughts", captions: "captions", texts: "page text" };
-  const switches = Object.keys(folds).filter((key) => has[key]).map((key) => el("label", {},
-    el("input", { type: "checkbox", checked: folds[key], change: (event) => { folds[key] = event.target.checked; redrawFilm(shown); } }), ` ${words[key]}`));
-  return el("section", { id: "film" },
-    el("div", { class: "film-head" }, el("h3", {}, "Steps"), switches.length ? el("div", { class: "switches" }, "Open all: ", switches) : null), strip);
-}
-
-function redrawFilm(shown) {
-  const left = byId("film").querySelector(".film").scrollLeft;
-  const fresh = filmstrip(shown);
-  byId("film").querySelector(".film").replaceWith(fresh);
-  fresh.scrollLeft = left;
 }

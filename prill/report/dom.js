@@ -1,6 +1,5 @@
-// Elements. Whatever text the page shows goes in as text, never as markup.
+// What the parts of the page are made of.
 
-const SVG = "http://www.w3.org/2000/svg";
 const WORDS = {
   success: ["✓", "Success"], failure: ["✗", "Failure"], unscored: ["–", "Unscored"],
   undecided: ["?", "Undecided"], "": ["·", "None"],
@@ -10,24 +9,6 @@ const STEP_WORDS = {
 };
 
 const byId = (id) => document.getElementById(id);
-
-function el(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
-}
-
-function svg(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
-}
-
-function filled(node, attributes, children) {
-  for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") node.addEventListener(key, value);
-    else if (value === true) node.setAttribute(key, "");
-    else if (value !== false && value !== null && value !== undefined) node.setAttribute(key, value);
-  }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return node;
-}
 
 function outcomeOf(record, otherwise) {
   if (!record) return "";

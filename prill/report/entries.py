@@ -14,6 +14,7 @@ from prill.evaluators.labels import task_of
 from prill.evaluators.meta.comparison import slice_value
 from prill.report.pictures import Picture
 from prill.store import BadLine, encode, read_verdicts
+from prill.transcripts import transcript_folder
 from prill.types import Action, EvaluatorInfo, Findings, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
 
 MOST_TEXT = 4000  # characters of a state's text, a thought, an answer or a reason that the page keeps
@@ -24,16 +25,20 @@ _NO_EVALUATOR = EvaluatorInfo("", "")
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts. `name` is unique in a report."""
+    """What one evaluator said, by trajectory id; of several verdicts of an id the last counts. `name` is unique in a report.
+
+    `transcripts` is the folder of what models were asked and answered; None: there is none, or the page is to do without.
+    """
 
     name: str
     info: EvaluatorInfo
     verdicts: dict[str, Verdict]
+    transcripts: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One trajectory in the list. `truth` and `outcomes` (one for each judge) are "" where there is no label or verdict.
+    """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are "" without a label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
     `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
@@ -48,6 +53,7 @@ class Row:
     steps: int = 0
     truth: Outcome = ""
     outcomes: tuple[Outcome, ...] = ()
+    scores: tuple[float | None, ...] = ()
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
 
@@ -63,8 +69,11 @@ class Detail:
     labels: tuple[LabelRecord, ...]
 
 
-def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
-    """The judges of some verdict files, in order. Raises UsageError or InputError when a file cannot be read."""
+def read_judges(paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = True) -> list[Judge]:
+    """The judges of some verdict files, in order, with the `transcripts` beside the files unless they are not wanted.
+
+    Raises UsageError or InputError when a file cannot be read.
+    """
     columns: dict[tuple[str, bytes], tuple[EvaluatorInfo, dict[str, Verdict]]] = {}
     for path in dict.fromkeys(os.fspath(path) for path in paths):
         for verdict in read_verdicts(path):
@@ -72,7 +81,10 @@ def read_judges(paths: Sequence[str | os.PathLike[str]]) -> list[Judge]:
             info, verdicts = columns.setdefault((path, encode(verdict.evaluator)), (verdict.evaluator, {}))
             verdicts[verdict.id] = replace(verdict, evaluator=info)
     names = _names([(path, info) for (path, _), (info, _) in columns.items()])
-    return [Judge(name, info, verdicts) for name, (info, verdicts) in zip(names, columns.values(), strict=True)]
+    return [
+        Judge(name, info, verdicts, transcript_folder(path) if transcripts else None)
+        for name, ((path, _), (info, verdicts)) in zip(names, columns.items(), strict=True)
+    ]
 
 
 def _names(columns: list[tuple[str, EvaluatorInfo]]) -> list[str]:
@@ -92,7 +104,9 @@ def row(
     item: Trajectory | BadLine, judges: Sequence[Judge], labelled: bool, truth: bool | None, keys: Sequence[str] = ()
 ) -> Row:
     """The row of a trajectory, its `parts` by `keys`. `truth` counts when it is `labelled`; None is then undecided."""
-    outcomes = tuple(_verdict_outcome(judge.verdicts.get(item.id)) for judge in judges)
+    verdicts = [judge.verdicts.get(item.id) for judge in judges]
+    outcomes = tuple(map(_verdict_outcome, verdicts))
+    scores = tuple(None if verdict is None or verdict.score is None else round(verdict.score, 3) for verdict in verdicts)
     truth_outcome = _outcome(truth, "undecided") if labelled else ""
     if isinstance(item, BadLine):
         unknown = (None,) * len(keys)
@@ -101,6 +115,7 @@ def row(
             goal="(this line could not be read)",
             truth=truth_outcome,
             outcomes=outcomes,
+            scores=scores,
             parts=unknown,
             broken=item.message,
         )
@@ -114,6 +129,7 @@ def row(
         steps=len(item.steps),
         truth=truth_outcome,
         outcomes=outcomes,
+        scores=scores,
         parts=tuple(part and cut(part, _MOST_WORDS) for part in (slice_value(item, key) for key in keys)),
     )
 
@@ -209,6 +225,8 @@ def _short_findings(findings: Findings) -> Findings:
         ),
         not_executable=findings.not_executable and cut(findings.not_executable, MOST_TEXT),
         side_effects=tuple(cut(effect, MOST_TEXT) for effect in findings.side_effects),
+        key_points=tuple(cut(point, MOST_TEXT) for point in findings.key_points),
+        frames=tuple(replace(frame, description=cut(frame.description, MOST_TEXT)) for frame in findings.frames),
     )
 
 

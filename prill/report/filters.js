@@ -29,7 +29,7 @@ function standsAgainst(kind) {
 }
 
 function choice(key, title, options) {
-  const select = el("select", { id: `filter-${key}`, change: (event) => { filters[key] = event.target.value; refilter(); if (key === "judge" || key === "among") drawJudges(); } },
+  const select = el("select", { id: `filter-${key}`, change: (event) => { filters[key] = event.target.value; refilter(); if (key === "judge" || key === "among") drawJudges(); addAddress(); } },
     options.map(([value, words]) => el("option", { value }, words)));
   return el("label", {}, el("span", {}, title), select);
 }
@@ -58,19 +58,22 @@ function drawFilters() {
   ].filter(Boolean));
   byId("filters").hidden = !byId("choices").children.length;
   byId("filters").open = window.innerWidth > 820 && (byId("choices").children.length <= 4 || window.innerHeight >= 900);
-  byId("search").addEventListener("input", (event) => { filters.search = event.target.value.trim().toLowerCase(); refilter(); });
-  byId("clear").addEventListener("click", () => { setFilters({}); byId("search").focus(); });
+  byId("search").addEventListener("input", (event) => { filters.search = event.target.value.trim().toLowerCase(); refilter(); keepAddress(); });
+  byId("clear").addEventListener("click", () => { setFilters({}); addAddress(); byId("search").focus(); });
 }
 
-// Sets these filters and clears the others.
-function setFilters(wanted) {
+// Sets these filters and clears the others; what a choice does not offer is no filter.
+function setFilters(wanted, draw = true) {
   for (const key of Object.keys(filters)) {
-    filters[key] = wanted[key] ?? (key === "judge" ? filters.judge : "");
     const node = key === "search" ? byId("search") : byId(`filter-${key}`);
-    if (node) node.value = filters[key];
+    filters[key] = (node && wanted[key]) ?? (key === "judge" ? filters.judge : "");
+    if (!node) continue;
+    node.value = filters[key];
+    if (key === "search") filters.search = filters.search.trim().toLowerCase();
+    else filters[key] = node.value || (key === "judge" ? "0" : "");
   }
   refilter();
-  drawJudges();
+  if (draw) drawJudges();
 }
 
 function activeFilters() {

@@ -1,12 +1,15 @@
 // The list of trajectories. Only the lines in sight exist, so that thousands scroll as lightly as ten.
 
-const LINE = 74; // pixels, as in the style
+const LINE = 66; // pixels, as in the style
+const RANKS = { success: 0, failure: 1, unscored: 2, undecided: 2, "": 3 };
+const order = { by: "", falls: false }; // "" is the order of the files
 let found = [];
 let current = null; // a place in overview.rows
 
 function refilter() {
   found = [];
   overview.rows.forEach((row, i) => { if (fits(row, i)) found.push(i); });
+  if (order.by) found.sort((a, b) => (order.falls ? -1 : 1) * compare(overview.rows[a], overview.rows[b]) || a - b);
   const all = overview.rows.length;
   byId("found").textContent = found.length === all ? `${all.toLocaleString("en")} trajectories` : `${found.length.toLocaleString("en")} of ${all.toLocaleString("en")}`;
   const active = activeFilters();
@@ -14,8 +17,43 @@ function refilter() {
   byId("active").textContent = String(active);
   byId("clear").hidden = !active && !filters.search;
   if (!found.includes(current)) select(found.length ? found[0] : null, false);
+  drawHeads();
   drawList();
   if (current !== null) reveal();
+}
+
+// By outcome, and within one by score, the highest first; a judge is named by its number.
+function compare(one, other) {
+  if (order.by === "goal") return one.goal.localeCompare(other.goal);
+  if (order.by === "label") return RANKS[one.truth] - RANKS[other.truth];
+  const judge = Number(order.by);
+  return RANKS[one.outcomes[judge]] - RANKS[other.outcomes[judge]] || (other.scores[judge] ?? 0) - (one.scores[judge] ?? 0);
+}
+
+function setOrder(by, falls) {
+  const judge = /^\d+$/.test(by) && Number(by) < overview.judges.length;
+  order.by = judge || by === "goal" || (by === "label" && overview.source) ? by : "";
+  order.falls = Boolean(order.by) && falls;
+}
+
+// Rising, falling, and as in the files again.
+function sortBy(by) {
+  if (order.by !== by) setOrder(by, false);
+  else setOrder(order.falls ? "" : by, true);
+  refilter();
+  addAddress();
+  byId("heads").querySelector(`[data-by="${by}"]`).focus();
+}
+
+function drawHeads() {
+  const arrow = (by) => (order.by === by ? (order.falls ? "▼" : "▲") : "");
+  const head = (by, words, title) => el("button", {
+    type: "button", class: "quiet", title: `Sort by ${title}`, "aria-label": `Sort by ${title}`, "aria-pressed": String(order.by === by), "data-by": by, click: () => sortBy(by),
+  }, words, el("span", { class: "arrow", "aria-hidden": "true" }, arrow(by)));
+  byId("heads").replaceChildren(head("goal", "Goal", "goal"), ...[
+    overview.source ? head("label", "Label", `label (${overview.source})`) : null,
+    ...overview.judges.map((name, i) => head(String(i), String(i + 1), name)),
+  ].filter(Boolean));
 }
 
 function drawList() {
@@ -33,18 +71,19 @@ function drawList() {
 function line(place) {
   const index = found[place];
   const row = overview.rows[index];
+  const cell = (outcome, words, kind, score) => el("span", { class: "cell", title: words },
+    el("span", { class: `dot ${outcome || "none"} ${kind}`, role: "img", "aria-label": words }, WORDS[outcome][0]),
+    score === null ? null : el("span", { class: "cell-score", "aria-hidden": "true" }, score.toFixed(2).replace(/^0/, "")));
   const said = row.outcomes.map((outcome, i) => {
     const kind = against(row.truth, outcome);
-    const words = `${overview.judges[i]}: ${WORDS[outcome][1]}${KINDS[kind] ? `, ${KINDS[kind].toLowerCase()}` : ""}`;
-    return el("span", { class: `dot ${outcome || "none"} ${kind[0] === "F" ? "differs" : ""}`, title: words, role: "img", "aria-label": words }, WORDS[outcome][0]);
+    return cell(outcome, `${overview.judges[i]}: ${WORDS[outcome][1]}${KINDS[kind] ? `, ${KINDS[kind].toLowerCase()}` : ""}`, kind[0] === "F" ? "differs" : "", row.scores[i]);
   });
-  const truth = overview.source ? el("span", { class: `dot truth ${row.truth || "none"}`, title: `Label: ${WORDS[row.truth][1]}`, role: "img", "aria-label": `Label: ${WORDS[row.truth][1]}` }, WORDS[row.truth][0]) : null;
   const node = el("div", {
     class: "line", role: "option", id: `row-${index}`, "data-id": row.id, "aria-selected": String(index === current),
-    "aria-setsize": found.length, "aria-posinset": place + 1, click: () => { select(index); showPane("detail"); },
+    "aria-setsize": found.length, "aria-posinset": place + 1, click: () => { select(index); addAddress(); showPane("detail"); },
   },
-  el("div", { class: "line-goal" }, row.goal),
-  el("div", { class: `line-foot ${said.length > 6 ? "many" : ""}` }, el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id)), truth, truth && said.length ? el("span", { class: "bar", "aria-hidden": "true" }) : null, said));
+  el("div", { class: "line-goal" }, el("div", { class: "line-words" }, row.goal), el("span", { class: "line-id", title: row.id }, el("bdi", {}, row.id))),
+  overview.source ? cell(row.truth, `Label: ${WORDS[row.truth][1]}`, "truth", null) : null, said);
   node.style.top = `${place * LINE}px`;
   return node;
 }
@@ -60,10 +99,8 @@ function reveal() {
 
 function select(index, draw = true) {
   current = index;
-  if (view === "browse") {
-    drawDetail(index);
-    if (index !== null) window.location.replace(`#t=${encodeURIComponent(overview.rows[index].id)}`);
-  }
+  at = 0;
+  if (view === "browse") drawDetail(index);
   if (draw) { reveal(); drawList(); }
 }
 
@@ -73,6 +110,7 @@ function move(by, wanted) {
   while (place >= 0 && place < found.length && !wanted(overview.rows[found[place]])) place += by;
   if (place >= 0 && place < found.length) {
     select(found[place]);
+    keepAddress();
     showPane("detail");
     return;
   }

@@ -3,15 +3,23 @@
 let view = "summary";
 let saying = 0;
 
-function show(name) {
+function setView(name) {
   view = name;
   byId("summary").hidden = name !== "summary";
   byId("browse").hidden = name !== "browse";
   byId("show-summary").setAttribute("aria-pressed", String(name === "summary"));
   byId("show-browse").setAttribute("aria-pressed", String(name === "browse"));
-  if (name === "summary") window.location.replace("#summary");
-  else select(current);
+  if (name === "browse") {
+    drawDetail(current);
+    reveal();
+    drawList();
+  }
   read(name === "summary" ? "summary" : "detail");
+}
+
+function show(name) {
+  if (view !== name) setView(name);
+  addAddress();
 }
 
 // What has the focus is what the keys for scrolling scroll.
@@ -34,6 +42,7 @@ function say(text) {
   saying = setTimeout(() => place.classList.remove("on"), 1600);
 }
 
+const TURNS = { ArrowRight: 1, ArrowLeft: -1 };
 const KEYS = {
   j: () => step(1), k: () => step(-1), n: () => step(1, disagreement), p: () => step(-1, disagreement),
   s: () => show("summary"), t: () => show("browse"),
@@ -54,10 +63,10 @@ function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const viewer = byId("viewer");
   if (viewer.open) {
-    if (event.key === "ArrowRight") turn(1);
-    else if (event.key === "ArrowLeft") turn(-1);
+    if (event.key in TURNS) turn(TURNS[event.key]);
     return;
   }
+  if (byId("calls").open) return;
   if (byId("help").open) {
     if (event.key === "?") byId("help").close();
     return;
@@ -67,6 +76,11 @@ function onKey(event) {
     if (event.key === "Escape" || (event.key === "Enter" && typing.id === "search")) { typing.blur(); event.preventDefault(); }
     return;
   }
+  if (view === "browse" && event.key in TURNS) {
+    event.preventDefault();
+    turn(TURNS[event.key]);
+    return;
+  }
   if (event.target.id === "list" && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
     event.preventDefault();
     move(event.key === "ArrowDown" ? 1 : -1, () => true);
@@ -74,7 +88,8 @@ function onKey(event) {
   }
   if (event.key === "Enter" && !event.target.closest("button, a, summary, label, input")) {
     event.preventDefault(); // else it would press the first button of what opens
-    (byId("detail").querySelector(".card:focus .enlarge") ?? byId("detail").querySelector(".enlarge"))?.click();
+    if (event.target.matches(".card")) go(Number(event.target.id.slice("card-".length)));
+    if (view === "browse") byId("stage")?.querySelector(".enlarge")?.click();
     return;
   }
   const act = KEYS[event.key];
@@ -84,19 +99,9 @@ function onKey(event) {
 function onJump(event) {
   const button = event.target.closest("button[data-judge]");
   if (!button) return;
-  show("browse");
+  setView("browse");
   setFilters({ ...button.dataset });
-}
-
-function fromAddress() {
-  const match = /^#t=(.*)$/.exec(window.location.hash);
-  if (!match) return;
-  const index = overview.rows.findIndex((row) => encodeURIComponent(row.id) === match[1]);
-  if (index < 0 || (view === "browse" && index === current)) return;
-  current = index;
-  if (!found.includes(index)) setFilters({});
-  byId("browse").dataset.pane = "detail";
-  show("browse");
+  addAddress();
 }
 
 byId("total").textContent = overview.rows.length.toLocaleString("en");
@@ -105,14 +110,14 @@ byId("show-browse").addEventListener("click", () => { show("browse"); showPane("
 byId("show-help").addEventListener("click", () => byId("help").showModal());
 byId("summary").addEventListener("click", onJump);
 byId("list").addEventListener("scroll", () => requestAnimationFrame(drawList));
-byId("viewer").addEventListener("click", (event) => { if (event.target === byId("viewer")) byId("viewer").close(); });
-byId("viewer").addEventListener("close", () => { if (enlarged) goToCard(enlarged.index); });
+for (const id of ["viewer", "calls"]) byId(id).addEventListener("click", (event) => { if (event.target === byId(id)) byId(id).close(); });
+byId("viewer").addEventListener("close", () => goToCard(at));
 window.addEventListener("resize", drawList);
 window.addEventListener("hashchange", fromAddress);
 // Trajectories stand behind this script: one that was not there yet is drawn when all are.
 document.addEventListener("DOMContentLoaded", () => { if (view === "browse") drawDetail(current); });
 document.addEventListener("keydown", onKey);
+byId("browse").style.setProperty("--cells", overview.judges.length + (overview.source ? 1 : 0));
 drawFilters();
 refilter();
-read("summary");
 fromAddress();

@@ -24,6 +24,7 @@ from typing import BinaryIO
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.labels import gold_labels
+from prill.report.calls import packed_calls
 from prill.report.entries import Judge, Row, detail, row
 from prill.report.markup import Markup
 from prill.report.pictures import Pictures
@@ -38,7 +39,19 @@ _FILTER_KEYS = (
     "platform",
     "truncated",
 )  # what the list can always be filtered by, where trajectories differ in it
-_SCRIPTS = ("dom.js", "filmstrip.js", "verdicts.js", "detail.js", "filters.js", "list.js", "main.js")
+_SCRIPTS = (
+    "dom.js",
+    "picture.js",
+    "steps.js",
+    "verdicts.js",
+    "timeline.js",
+    "calls.js",
+    "detail.js",
+    "filters.js",
+    "list.js",
+    "address.js",
+    "main.js",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +110,7 @@ def write_report(
                 entry = detail(item, judges, own_labels, pictures)  # its pictures come before it
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
+            _write_calls(spool, judges, rows)
             if unknown := [key for key in by if all(row.parts[keys.index(key)] is None for row in rows)]:
                 raise UsageError(
                     f"no trajectory has a value for {unknown[0]!r}; give task, or a key of the metadata", parameters=("by",)
@@ -122,6 +136,14 @@ def write_report(
         raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
     return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+
+
+def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[Row]) -> None:
+    for number, judge in enumerate(judges):
+        calls = packed_calls(judge)
+        for place, line in enumerate(rows):
+            if line.id in calls:
+                spool.write(_block(f"c{place}-{number}", "text/plain", calls[line.id]))
 
 
 @contextmanager
@@ -154,8 +176,10 @@ def _json(record: object) -> bytes:
 
 def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
     """What stands before the trajectories, and what stands behind them."""
-    style = (_HERE / "page.css").read_text(encoding="utf-8")
-    code = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.js", *(_HERE / name for name in _SCRIPTS))
+    )
     script = f'(() => {{\n"use strict";\n{code}}})();\n'
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "

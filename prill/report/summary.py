@@ -15,6 +15,7 @@ from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.report.entries import Judge, Outcome, Row
+from prill.report.headline import headline
 from prill.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
 from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
 from prill.types import LabelRecord, Verdict
@@ -80,6 +81,7 @@ def summary(contents: Contents) -> Markup:
     tasks = {row.id: row.task for row in contents.rows if row.broken is None}
     columns = [_Column.of(judge, n, contents, ids, tasks) for n, judge in enumerate(contents.judges)]
     return joined(
+        _headlines(columns) if columns else None,
         _facts(contents, columns),
         el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _no_judges_notice(),
         _agreement(contents, columns, tasks) if columns and contents.labels else None,
@@ -89,6 +91,13 @@ def summary(contents: Contents) -> Markup:
         if columns
         else None,
     )
+
+
+def _headlines(columns: Sequence[_Column]) -> Markup:
+    sentences = (
+        headline(c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts) for c in columns
+    )
+    return el("ul", *(el("li", sentence) for sentence in sentences), class_="headlines")
 
 
 def _facts(contents: Contents, columns: Sequence[_Column]) -> Markup:

@@ -199,19 +199,19 @@ async def test_action_is_drawn_where_it_was_done(browser: Chromium, tmp_path: Pa
     ]
     path = write(tmp_path / "t.jsonl", {"id": "a", "task": {"goal": "g"}, "steps": steps, "final": {"screenshot": "s.png"}})
     async with opened(browser, path, tmp_path / "l.jsonl") as page:
-        await page.wait_for_selector("#marks .mark")
+        await page.wait_for_selector(".overlay .swipe")
         picture = await page.locator("#picture").bounding_box()
-        ring = await page.locator("#marks circle.mark").bounding_box()
+        ring = await page.locator(".overlay circle.start").bounding_box()
         assert picture is not None and ring is not None
         assert ring["x"] + ring["width"] / 2 == pytest.approx(picture["x"] + picture["width"] / 4, abs=2)
         assert ring["y"] + ring["height"] / 2 == pytest.approx(picture["y"] + picture["height"] / 2, abs=2)
-        assert await page.locator("#marks path.mark").count() == 1
+        assert await page.locator(".overlay path.swipe").count() == 1
         await press(page, "ArrowRight")
         await page.wait_for_selector("#empty:not([hidden])")
         assert "missing" in await page.inner_text("#empty")
         await press(page, "ArrowRight")
         await page.wait_for_selector("#frame:not([hidden])")
-        assert await page.locator("#marks *").count() == 0, "nothing was done in the final state"
+        assert await page.locator(".overlay").count() == 0, "nothing was done in the final state"
 
 
 async def test_unwritten_label_stays_on_the_page(browser: Chromium, tmp_path: Path) -> None:

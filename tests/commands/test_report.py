@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from prill.store import encode, read_labels, read_trajectories, read_verdicts
+from prill.transcripts import Call, Transcript, TranscriptLog, transcript_folder
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 
 from .conftest import Prill, environment, write_trajectories
@@ -53,6 +54,17 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
     agreed = prill("agree", verdicts, SAMPLES / "labels.jsonl", "--trajectories", SAMPLES / "trajectories.jsonl").stdout
     accuracy = next(line.split()[1] for line in agreed.splitlines() if line.startswith("accuracy "))
     assert f'<th scope="row">accuracy</th><td>{accuracy} ' in (tmp_path / "r.html").read_text("utf-8")
+
+
+def test_calls_beside_verdicts_are_shown(prill: Prill, tmp_path: Path, verdicts: Path) -> None:
+    with TranscriptLog(transcript_folder(verdicts)) as log:
+        for verdict in read_verdicts(verdicts):
+            log.append(Transcript(verdict.id, verdict.key, (Call(model="m", messages=(), reply="success"),)))
+    counts = []
+    for more in ((), ("--no-transcripts",)):
+        prill("report", SAMPLES / "trajectories.jsonl", "-o", "r.html", "--verdicts", verdicts, *more)
+        counts.append((tmp_path / "r.html").read_text("utf-8").count('<script type="text/plain" id="c'))
+    assert counts == [82, 0]
 
 
 def test_figures_equal_agree_in_any_order(prill: Prill, tmp_path: Path, verdicts: Path) -> None:

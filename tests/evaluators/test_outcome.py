@@ -1,18 +1,23 @@
 """The two evaluators of the paper, with a scripted model and with the mock endpoint."""
 
+import asyncio
+import time
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from statistics import median
 
 import pytest
 from PIL import Image as Picture
 
 from prill.errors import ContextTooLong, UsageError
+from prill.evaluators.judgement import Judgement, verdict_of
 from prill.evaluators.meta import reference_action, reference_verdict
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.models.client import OpenAIModel
 from prill.models.prompts import Prompt, load_prompt
 from prill.protocols import Image, Message
+from prill.scoring import score_stream
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -239,3 +244,27 @@ ORIGINAL_WORDS = [
 @pytest.mark.parametrize(("recorded", "words"), ORIGINAL_WORDS)
 def test_original_wording_of_actions(recorded: str, words: str | None) -> None:
     assert reference_action(recorded) == words
+
+
+async def test_seconds_leave_out_the_queue() -> None:
+    waiting = [replace(trajectory(caption="The cart holds 1 item"), id=f"t{i}") for i in range(10)]
+    with MockServer(latency=0.2) as server:
+        judge = CaptionJudge(OpenAIModel("mock", base_url=server.base_url, concurrency=2), Given())
+        await judge(waiting[0])  # the connection is open now
+        start = time.perf_counter()
+        seconds = [verdict.seconds async for verdict in score_stream(waiting, judge, concurrency=10)]
+        elapsed = time.perf_counter() - start
+    # Five rounds of two calls: with its time in the queue, half of them would have taken three rounds or more.
+    assert elapsed > 1
+    assert 0.2 <= median(seconds) < 0.4 * elapsed
+
+
+async def test_calls_side_by_side_are_own_time() -> None:
+    async def four_calls() -> Judgement:
+        await asyncio.gather(*(model.complete((Message("user", (str(i),)),)) for i in range(4)))
+        return Judgement(True, 1.0, "")
+
+    with MockServer(latency=0.1) as server:
+        model = OpenAIModel("mock", base_url=server.base_url, concurrency=2)
+        verdict = await verdict_of(CaptionJudge(model, Given()), trajectory(), four_calls)
+    assert verdict.seconds >= 0.2  # while two wait, the others run

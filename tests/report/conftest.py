@@ -49,7 +49,7 @@ def picture(folder: Path, name: str, size: tuple[int, int] = (640, 360)) -> str:
 
 
 def blocks(page: Path) -> dict[str, str]:
-    scripts = re.findall(r'<script type="[a-z/]+" id="(\w+)">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    scripts = re.findall(r'<script type="[a-z/]+" id="([\w-]+)">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     return dict(scripts)
 
 

@@ -16,6 +16,7 @@ from prill.errors import UsageError
 from prill.report.entries import Judge
 from prill.report.page import write_report
 from prill.store import BadLine
+from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
     Criterion,
@@ -162,6 +163,111 @@ async def test_keys_walk_rows_and_disagreements(reader: Reader, page: Path) -> N
 
 
 @browsed
+async def test_arrows_walk_the_steps(reader: Reader, tmp_path: Path) -> None:
+    items = [trajectory(id, states(tmp_path / "i", 3)) for id in "ab"]
+    write_report(tmp_path / "r.html", items)
+    browser = await reader.opens(tmp_path / "r.html")
+    places = []
+    for key in ("ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft"):
+        await browser.keyboard.press(key)
+        places.append(await browser.locator("#stage strong").inner_text())
+    assert places == ["Step 2 of 3", "Step 3 of 3", "Step 3 of 3", "Step 2 of 3"]
+    assert browser.url.endswith("#t=a&step=2")
+    assert await browser.locator(".card[aria-current=true]").get_attribute("id") == "card-1"
+    await browser.reload()
+    assert await browser.locator("#stage strong").inner_text() == "Step 2 of 3"
+    await browser.keyboard.press("j")
+    assert (browser.url.endswith("#t=b"), await browser.locator("#stage strong").inner_text()) == (True, "Step 1 of 3")
+    await browser.locator("#card-2").click(position={"x": 300, "y": 12})
+    assert await browser.locator("#stage strong").inner_text() == "Step 3 of 3"
+
+
+@browsed
+async def test_step_tells_all_that_was_done(reader: Reader, tmp_path: Path) -> None:
+    action = Action("type", text="types", target="box 'Name'", value="Ann")
+    state = Observation(screenshot=picture(tmp_path / "i", "s.png"), text="Your name?", url="http://shop/name")
+    steps = (StepVerdict(0, "away", -0.5, "the wrong box"),)
+    own = [Judge("first", FIRST, {"a": verdict("a", True, steps=steps)})]
+    write_report(tmp_path / "r.html", [trajectory("a", [Step(state, action, "I write my name")])], own)
+    browser = await reader.opens(tmp_path / "r.html")
+    text = await browser.locator("#card-0").inner_text()
+    for words in ("types", "target box 'Name'", "value Ann", "I write my name", "http://shop/name", "away first, reward −0.5"):
+        assert words in text, words
+    assert ("the wrong box" in text, "Your name?" in text) == (True, False)
+    await browser.locator("#card-0 summary", has_text="Page text").click()
+    assert "Your name?" in await browser.locator("#card-0").inner_text()
+
+
+@browsed
+async def test_link_reproduces_the_view(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    await browser.locator("#filters > summary").click()
+    await browser.locator("#filter-judge").select_option("1")
+    await browser.locator("#filter-verdict").select_option("success")
+    await browser.locator("#search").fill("the")
+    await browser.locator('#heads [data-by="1"]').click()
+    await browser.locator('#heads [data-by="goal"]').click()
+    await browser.locator('#heads [data-by="goal"]').click()
+    await browser.locator('[data-id="e"]').click()
+    link = browser.url
+    await browser.goto("about:blank")
+    await browser.goto(link)
+    assert (await reader.listed(), await reader.shown_id()) == (["f", "e", "a"], "e")
+    assert await browser.locator("#filter-verdict").input_value() == "success"
+    assert await browser.locator("#search").input_value() == "the"
+    assert reader.complaints == []
+
+
+@browsed
+async def test_back_leads_to_the_view_before(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page, "")
+    await browser.locator('.confusion button[data-judge="0"][data-verdict="success"][data-truth="failure"]').click()
+    await browser.locator("#clear").click()
+    await browser.locator('[data-id="d"]').click()
+    await browser.go_back()
+    assert (await reader.shown_id(), len(await reader.listed())) == ("b", len(TRUTH))
+    await browser.go_back()
+    assert await reader.listed() == ["b"]
+    await browser.go_back()
+    assert await browser.locator("#summary").is_visible()
+    await browser.go_forward()
+    assert await reader.listed() == ["b"]
+
+
+@browsed
+async def test_column_heads_sort_the_list(reader: Reader, page: Path) -> None:
+    browser = await reader.opens(page)
+    orders = []
+    for by in ("label", "0", "0", "0"):
+        await browser.locator(f'#heads [data-by="{by}"]').click()
+        orders.append("".join(await reader.listed()))
+    # Labels: success a, c, e; failure b, d; undecided f. The first judge: success a, b, f; failure c, d; unscored e.
+    assert orders == ["acebdf", "abfcde", "ecdabf", "abcdef"]
+    assert await browser.locator('[data-id="e"] .cell').all_inner_texts() == ["✓", "–", "✓\n.90"]
+
+
+@browsed
+async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path) -> None:
+    reason = "The last screenshot shows what was asked for. " * 20
+    infos = [EvaluatorInfo(f"judge {i}", "1") for i in range(5)]
+    own = [Judge(info.name, info, {"a": Verdict(id="a", success=True, reason=reason, evaluator=info)}) for info in infos]
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 3), answer="Done")], own, labels())
+    context = await chromium.context(1440, 900)
+    browser = await context.new_page()
+    await browser.goto(f"{(tmp_path / 'r.html').as_uri()}#t=a")
+    image = await browser.locator("#stage img").bounding_box()
+    cards = [await card.bounding_box() for card in await browser.locator(".judge").all()]
+    await context.close()
+    assert image is not None
+    assert image["width"] > 500
+    assert len(cards) == 5
+    for box in cards:
+        assert box is not None
+        assert box["x"] >= image["x"] + image["width"]
+        assert box["y"] + box["height"] <= 900
+
+
+@browsed
 async def test_two_of_three_judges_compared(reader: Reader, tmp_path: Path) -> None:
     info = EvaluatorInfo("third", "1")
     third = {id: Verdict(id=id, success=True, score=1.0, evaluator=info) for id in TRUTH}
@@ -236,9 +342,9 @@ async def test_moved_page_finds_its_pictures(reader: Reader, tmp_path: Path) -> 
     browser = await reader.opens(tmp_path / "se cond?#%41" / "my report #1%.html", "")
     await browser.keyboard.press("t")
     await browser.keyboard.press("j")
-    await browser.evaluate("document.querySelectorAll('#detail img').forEach((image) => { image.loading = 'eager'; })")
+    await browser.evaluate("document.querySelectorAll('.film img').forEach((image) => { image.loading = 'eager'; })")
     await reader.sees(
-        f"[...document.querySelectorAll('#detail img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
+        f"[...document.querySelectorAll('.film img')].filter((i) => i.naturalWidth == 640).length == {len(names)}"
     )
     await browser.reload()
     assert await reader.shown_id() == item.id
@@ -328,7 +434,7 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
     assert ring["y"] + ring["height"] / 2 == pytest.approx(image["y"] + 0.22 * image["height"], abs=1)
     assert (await browser.locator("#card-1 path.swipe").get_attribute("d") or "").startswith("M270 960L270 240")
     assert await browser.locator("#card-2 .tag text").text_content() == "milk & honey"
-    await browser.locator("#card-0 .enlarge").click()
+    await browser.locator("#stage .enlarge").click()
     await reader.sees("document.querySelector('#viewer img').naturalWidth > 0")
     image = await browser.locator("#viewer img").bounding_box()
     ring = await browser.locator("#viewer circle.tap").bounding_box()
@@ -375,9 +481,10 @@ async def test_missing_screenshot_shows_its_name(reader: Reader, tmp_path: Path)
     write_report(tmp_path / "r.html", [trajectory("a", steps)])
     (tmp_path / "i" / "s00.png").unlink()  # one was gone before the page was made, one goes afterwards
     browser = await reader.opens(tmp_path / "r.html")
-    await reader.sees("document.querySelectorAll('.frame.absent').length == 2")
+    await reader.sees("document.querySelectorAll('.film .frame.absent').length == 2")
     assert "s00.png" in await browser.locator("#card-0").inner_text()
     assert "s01.png" in await browser.locator("#card-1").inner_text()
+    await reader.sees("document.querySelector('#stage .frame.absent code').textContent == 's00.png'")
 
 
 HOSTILE = (
@@ -393,11 +500,12 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
     state = Observation(text=text, caption=text, url=text, screenshot=picture(tmp_path / "i", "x.png"))
     step = Step(state, Action("type", text=text, target=text, value=text, point=(0.5, 0.5)), thought=text)
     criteria = (Criterion(text=text, met="met", step=0, reason=text),)
+    apart = Step(state, Action("type", text="types", target=text, value=text), thought=text)
     item = Trajectory(
         id=text,
         task=Task(id=text, goal=text, site=text, earlier=(trajectory("e", answer=text),)),
         agent=text,
-        steps=(step,),
+        steps=(step, apart),
         final=state,
         answer=text,
         metadata={text: text},
@@ -414,16 +522,29 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
         opinions=(Opinion(judge=text, success=True, reason=text),),
     )
     label = LabelRecord(id=text, success=False, source=text, annotator=text, note=text, steps=(StepLabel(0, "away"),))
-    judge = Judge(text, hostile.evaluator, {text: hostile})
+    turns = (Turn("system", (text,)), Turn("user", (text, ImageFile(text))))
+    with TranscriptLog(tmp_path / "calls") as log:
+        call = Call(model=text, messages=turns, reply=text, reasoning=text, error=text)
+        log.append(Transcript(text, "", (call,)))
+    judge = Judge(text, hostile.evaluator, {text: hostile}, tmp_path / "calls")
     write_report(tmp_path / "r.html", [item, BadLine(text, text, text, b"")], [judge], [label], title=text)
     browser = await reader.opens(tmp_path / "r.html", "")
     await browser.keyboard.press("t")
     assert await browser.locator("#detail h2").inner_text() == text
     assert await browser.locator(".answer blockquote").inner_text() == text
     assert await browser.title() == text
+    await browser.locator(".asked").click()
+    await reader.sees("document.querySelectorAll('#calls pre').length == 4")
+    assert [await part.inner_text() for part in await browser.locator("#calls pre").all()][::3] == [text, text]
+    await browser.keyboard.press("Escape")
+    await browser.keyboard.press("ArrowRight")
+    assert text in await browser.locator("#card-1 .parts").inner_text()
     await browser.keyboard.press("Enter")
     await browser.keyboard.press("Escape")
     await browser.keyboard.press("j")
+    for key in ("t", "step", "search", "sort", "judge", "by-site", "constructor"):
+        await browser.evaluate("([key, text]) => { location.hash = new URLSearchParams({ t: '', [key]: text }); }", [key, text])
+        await reader.sees("!document.getElementById('browse').hidden")
     assert reader.complaints == []
     assert not [url for url in reader.requests if "attacker" in url]
     assert await browser.locator("img[onerror], svg[onload]").count() == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +15,15 @@ import pytest
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, CalibrationMap, Quality
 from prill.evaluators.meta.agreement import agreement
+from prill.report.calls import MOST_CALL_TEXT, MOST_CALLS_TEXT
 from prill.report.entries import MOST_TEXT, Judge, Outcome, Row, read_judges
+from prill.report.headline import headline
 from prill.report.markup import Markup, el
 from prill.report.page import write_report
 from prill.report.plots import Rule, curve_plot, reliability_plot
 from prill.report.summary import judge_pairs
 from prill.store import BadLine, encode
+from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
 from prill.types import (
     Action,
     Criterion,
@@ -73,6 +78,7 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "steps": 0,
         "truth": "",
         "outcomes": ["", ""],
+        "scores": [None, None],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
     }
@@ -136,6 +142,33 @@ def test_no_field_makes_the_page_long(tmp_path: Path) -> None:
     item = trajectory("a", [Step(Observation(text=long), Action("click"))], error=long, task=Task(goal=long, earlier=(turn,)))
     write_report(tmp_path / "r.html", [item], [Judge("first", FIRST, {"a": long_verdict})])
     assert (tmp_path / "r.html").stat().st_size < 200_000
+
+
+def kept_calls(folder: Path, page: Path, *calls: Call, key: str = "k") -> dict[str, str]:
+    """The packed calls in a page on one verdict, whose transcripts are a run's that was judged anew."""
+    with TranscriptLog(folder) as log:
+        log.append(Transcript("a", "k", (Call(model="old", messages=(), reply="before"),)))
+        log.append(Transcript("a", "k", calls))
+    write_report(page, [trajectory("a")], [Judge("first", FIRST, {"a": replace(verdict("a", True), key=key)}, folder)])
+    return {id: text for id, text in blocks(page).items() if id.startswith("c")}
+
+
+def test_last_calls_of_a_verdict_are_kept(tmp_path: Path) -> None:
+    turns = (Turn("user", ("Judge this", ImageFile(str(tmp_path / "shot.png")))),)
+    packed = kept_calls(tmp_path / "v", tmp_path / "r.html", Call(model="m", messages=turns, reply="success"))
+    held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
+    assert [call["reply"] for call in held["calls"]] == ["success"]
+    assert held["calls"][0]["messages"] == [{"role": "user", "text": "Judge this\n\n[picture shot.png]"}]
+    assert kept_calls(tmp_path / "w", tmp_path / "s.html", Call(model="m", messages=()), key="another") == {}
+
+
+def test_calls_make_no_page_long(tmp_path: Path) -> None:
+    call = Call(model="m", messages=(Turn("user", ("x" * 1_000_000,)),), reply="y" * 1_000_000)
+    packed = kept_calls(tmp_path / "v", tmp_path / "r.html", *[call] * 50)
+    held = json.loads(zlib.decompress(base64.b64decode(packed["c0-0"])))
+    assert len(held["calls"]) + held["left_out"] == 50
+    assert len(held["calls"]) == MOST_CALLS_TEXT // (2 * MOST_CALL_TEXT + 200)
+    assert "more characters are not in this page" in held["calls"][0]["reply"]
 
 
 def test_list_filters_by_metadata_key(tmp_path: Path) -> None:
@@ -300,3 +333,53 @@ def test_plots_without_data_say_so() -> None:
     assert "gave no scores" in reliability_plot(([], []))
     assert "only 0 and 1" in reliability_plot(([0.0, 1.0], [False, True]))
     assert "<path" not in curve_plot(([], []), [], None, None)
+
+
+def compared(tp: int, fp: int, tn: int, fn: int, unscored: int = 0) -> str:
+    """The sentence on a judge with so many of each, every trajectory a task of its own."""
+    kinds = (
+        [(True, True)] * tp + [(True, False)] * fp + [(False, False)] * tn + [(False, True)] * fn + [(None, True)] * unscored
+    )
+    said = {f"t{i}": verdict(f"t{i}", success) for i, (success, _) in enumerate(kinds)}
+    truth = [LabelRecord(id=f"t{i}", success=label) for i, (_, label) in enumerate(kinds)]
+    return headline("vlm", agreement(said.values(), truth), {})
+
+
+def test_headline_names_all_four_figures() -> None:
+    # By hand: accuracy 160 / 200, chance 0.5, so kappa 0.6; the constant answer is right on 100 of 200.
+    sentence = compared(70, 10, 90, 30, unscored=4)
+    assert re.fullmatch(
+        r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
+        r"better than the best constant \(always failure, 50% right\); it misses 3 of 10 successes \(30 of 100\) "
+        r"and takes 1 of 10 failures \(10 of 100\) for success; 4 are unscored\.",
+        sentence,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (
+            (6, 4, 6, 4),
+            "not distinguishable from the best constant (always failure, 50% right)",
+        ),  # 0.6, and its interval holds 0.5
+        ((10, 30, 50, 10), "worse than the best constant (always failure, 80% right)"),  # 0.6 [0.5, 0.7]
+        (
+            (60, 40, 0, 0),
+            "at kappa 0.00 on 100 trajectories, not distinguishable from the best constant (always success, 60% right)",
+        ),
+        ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
+        ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),
+        ((98, 1, 99, 2), "it misses fewer than 1 of 10 successes (2 of 100)"),
+        ((2, 0, 0, 0), "takes none of no failures for success"),
+    ],
+)
+def test_headline_words_follow_figures(cells: tuple[int, int, int, int], words: str) -> None:
+    assert words in compared(*cells)
+
+
+def test_headline_without_labels_counts(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", map(trajectory, TRUTH), judges())
+    text = (tmp_path / "r.html").read_text("utf-8")
+    assert "says success 3 times and failure 2 times; 1 is unscored." in text
+    assert headline("vlm", None, {}) == "vlm has no verdict on these trajectories."

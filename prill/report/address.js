@@ -1,0 +1,42 @@
+// What is on the screen stands in the address, so that a link opens the same view and Back goes to the one before.
+
+function address() {
+  if (view === "summary") return "#summary";
+  const words = new URLSearchParams({ t: current === null ? "" : overview.rows[current].id });
+  if (at > 0) words.set("step", at + 1);
+  for (const [key, value] of Object.entries(filters)) {
+    if (value && !(key === "judge" && value === "0")) words.set(key, value);
+  }
+  if (order.by) words.set("sort", `${order.falls ? "-" : ""}${order.by}`);
+  return `#${words}`;
+}
+
+// The view changes in place: from step to step, from one trajectory to the next.
+function keepAddress() {
+  window.history.replaceState(null, "", address());
+}
+
+// Another view, which Back leaves again.
+function addAddress() {
+  if (address() !== window.location.hash) window.history.pushState(null, "", address());
+}
+
+function fromAddress() {
+  const words = new URLSearchParams(window.location.hash.slice(1));
+  if (!words.has("t")) {
+    setView("summary");
+    return;
+  }
+  const index = overview.rows.findIndex((row) => row.id === words.get("t"));
+  const sort = words.get("sort") ?? "";
+  setOrder(sort.replace(/^-/, ""), sort.startsWith("-"));
+  at = Math.max(0, Number.parseInt(words.get("step") ?? "1", 10) - 1 || 0);
+  if (index >= 0) current = index;
+  setFilters({ judge: "0", ...Object.fromEntries(words) }, false);
+  if (index >= 0 && !found.includes(index)) {
+    current = index;
+    setFilters({}, false);
+  }
+  byId("browse").dataset.pane = "detail";
+  setView("browse");
+}

@@ -1,0 +1,40 @@
+// What a model was asked and what it answered: packed in the page, unpacked when it is wanted.
+
+function callsButton(name, i) {
+  const id = `c${current}-${i}`;
+  return byId(id) ? el("button", { type: "button", class: "jump asked", "aria-haspopup": "dialog", click: () => openCalls(name, id) }, "Asked and answered") : null;
+}
+
+async function openCalls(name, id) {
+  const place = byId("calls");
+  const head = el("div", { class: "viewer-head" }, el("h2", {}, `Asked and answered: ${name}`), el("button", { type: "button", click: () => place.close() }, "Close"));
+  place.replaceChildren(head, el("p", { class: "hint" }, "Unpacking …"));
+  place.showModal();
+  let record;
+  try {
+    record = await unpacked(id);
+  } catch {
+    place.lastChild.textContent = "This browser cannot unpack it; prill show tells the same.";
+    return;
+  }
+  place.replaceChildren(head,
+    el("p", { class: "hint" }, "Messages quote pages and agents: what stands there is nobody's instruction."),
+    ...record.calls.map((call, i) => callFold(call, i, record.calls.length)),
+    record.left_out ? el("p", { class: "notice" }, `${record.left_out} more ${record.left_out === 1 ? "call is" : "calls are"} not in this page; prill show has them.`) : "");
+}
+
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob(block(id)), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
+}
+
+function callFold(call, i, count) {
+  const facts = [`Call ${i + 1} of ${count}`, call.model, call.cached ? "kept from before" : `${call.seconds.toFixed(1)} s`,
+    call.prompt_tokens ? `${(call.prompt_tokens + call.completion_tokens).toLocaleString("en")} tokens` : null, call.attempts > 1 ? `${call.attempts} attempts` : null];
+  const part = (title, text) => [el("h3", {}, title), el("pre", { tabindex: "0" }, text)];
+  return el("details", { class: "fold call", open: i === 0 }, el("summary", {}, facts.filter(Boolean).join(" · ")),
+    ...call.messages.flatMap((message) => part(message.role, message.text)),
+    ...(call.reasoning ? part("reasoning of the model", call.reasoning) : []),
+    ...(call.reply === null ? [] : part("answer", call.reply)),
+    call.error ? el("p", { class: "notice" }, call.error) : "");
+}

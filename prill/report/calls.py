@@ -1,0 +1,91 @@
+"""What models were asked and answered for a verdict, small enough to stand in the page: cut, packed, and opened on demand."""
+
+from __future__ import annotations
+
+import base64
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prill.report.entries import Judge, cut
+from prill.store import encode
+from prill.transcripts import Call, ImageFile, Transcript, read_transcripts
+
+MOST_CALL_TEXT = 8000  # characters of one message or reply
+MOST_CALLS_TEXT = 80_000  # characters of all calls of a verdict: what comes after them is left out
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One message: who speaks, and what. Pictures are named."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One call as the page shows it; see `prill.transcripts.Call`."""
+
+    model: str
+    messages: tuple[Line, ...]
+    reply: str | None
+    reasoning: str | None
+    error: str | None
+    prompt_tokens: int
+    completion_tokens: int
+    seconds: float
+    attempts: int
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """The calls of one verdict, and how many more there were that the page leaves out."""
+
+    calls: tuple[Exchange, ...]
+    left_out: int
+
+
+def packed_calls(judge: Judge) -> Mapping[str, bytes]:
+    """By trajectory id, what the calls behind the judge's verdict say: deflated JSON in base64; empty without transcripts."""
+    calls: dict[str, bytes] = {}
+    for transcript in read_transcripts(judge.transcripts) if judge.transcripts is not None else ():
+        verdict = judge.verdicts.get(transcript.id)
+        if verdict is not None and verdict.key == transcript.key and transcript.calls:
+            calls[transcript.id] = base64.b64encode(zlib.compress(encode(exchanges(transcript))))
+    return calls
+
+
+def exchanges(transcript: Transcript) -> Exchanges:
+    """The calls with long texts cut, as many as a page has room for."""
+    calls: list[Exchange] = []
+    room = MOST_CALLS_TEXT
+    for call in transcript.calls:
+        exchange = _exchange(call)
+        texts = (exchange.reply, exchange.reasoning, exchange.error, *(line.text for line in exchange.messages))
+        room -= sum(len(text) for text in texts if text)
+        if room < 0:
+            break
+        calls.append(exchange)
+    return Exchanges(tuple(calls), len(transcript.calls) - len(calls))
+
+
+def _exchange(call: Call) -> Exchange:
+    return Exchange(
+        model=call.model,
+        messages=tuple(Line(turn.role, cut("\n\n".join(map(_words, turn.parts)), MOST_CALL_TEXT)) for turn in call.messages),
+        reply=call.reply and cut(call.reply, MOST_CALL_TEXT),
+        reasoning=call.reasoning and cut(call.reasoning, MOST_CALL_TEXT),
+        error=call.error and cut(call.error, MOST_CALL_TEXT),
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=call.completion_tokens,
+        seconds=call.seconds,
+        attempts=call.attempts,
+        cached=call.cached,
+    )
+
+
+def _words(part: str | ImageFile) -> str:
+    return part if isinstance(part, str) else f"[picture {os.path.basename(part.path)}]"
