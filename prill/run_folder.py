@@ -18,11 +18,15 @@ from types import TracebackType
 from typing import Self
 
 from prill.errors import InputError, UsageError
+from prill.files.kinds import INTERRUPTED, TRAJECTORIES
+from prill.files.outputs import Content, check_output, part_of
 from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines
 from prill.types import LabelRecord, Trajectory
 
 _BLOCK = 1 << 16
-TRAJECTORIES, LABELS, INTERRUPTED, PARTIAL = "trajectories.jsonl", "labels.jsonl", "interrupted.jsonl", "partial"
+_BEGINNING = b'{"id":"'
+LABELS, PARTIAL = "labels.jsonl", "partial"
+_CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
 
 
 class RunFolder:
@@ -37,6 +41,8 @@ class RunFolder:
         self._aside: int | None = None
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
+            for name, content in _CONTENTS.items():
+                check_output(path / name, content, continued=True)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
             on_failure.callback(self.close)
@@ -158,6 +164,8 @@ def _mended(path: Path) -> bool:
             file.seek(size)
             file.write(b"\n")
             return True
+        if last and not last.startswith(_BEGINNING) and not _BEGINNING.startswith(last):
+            raise InputError(f"{path}: the last line was not written by a recording; mend it or record to another folder")
         file.truncate(size - len(last))
         return size > len(last)
 
@@ -184,7 +192,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    part = part_of(path)
+    with part.open("xb") as file:
         file.writelines(lines)
     part.replace(path)

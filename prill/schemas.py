@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.files.kinds import Kind, kind_of
+from prill.files.lines import read_lines
 from prill.models.images import open_checked, read_image
-from prill.store import BadLine, Kind, kind_of, numbered_trajectories, read_lines, screenshots_of
+from prill.store import BadLine, numbered_trajectories, screenshots_of
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}

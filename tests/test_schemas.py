@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from prill.files.kinds import Kind
 from prill.schemas import KINDS, check_file, schema
-from prill.store import Kind, encode
+from prill.store import encode
 from prill.types import Criterion, EvaluatorInfo, Findings, LabelRecord, Opinion, StepLabel, StepVerdict, Usage, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
