@@ -24,7 +24,6 @@ from prill.store import decode_trajectory, encode, encode_trajectory, read_label
 from prill.types import LabelRecord, Trajectory
 
 _BLOCK = 1 << 16
-_BEGINNING = b'{"id":"'
 LABELS, PARTIAL = "labels.jsonl", "partial"
 _CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
 
@@ -42,7 +41,7 @@ class RunFolder:
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
             for name, content in _CONTENTS.items():
-                check_output(path / name, content, continued=True)
+                check_output(path / name, content)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
             on_failure.callback(self.close)
@@ -164,8 +163,6 @@ def _mended(path: Path) -> bool:
             file.seek(size)
             file.write(b"\n")
             return True
-        if last and not last.startswith(_BEGINNING) and not _BEGINNING.startswith(last):
-            raise InputError(f"{path}: the last line was not written by a recording; mend it or record to another folder")
         file.truncate(size - len(last))
         return size > len(last)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
-from prill.files.faults import line_fault
+from prill.files.faults import duplicate, line_fault
 from prill.files.kinds import Kind, kind_of, trajectory_files
 from prill.files.lines import folder_of
 from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
@@ -403,7 +403,7 @@ class Intake:
             self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
         except sqlite3.IntegrityError:
             first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[0]
-            problem = item.problem if isinstance(item, BadLine) else f"duplicate id {item.id!r}, first used at {first}"
+            problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
             return BadLine(place, place, problem, item.id.encode())
         return item
 

@@ -57,13 +57,14 @@ def _files(paths: list[str]) -> Iterator[str]:
 
 def _record(report: FileReport) -> dict[str, object]:
     counts = {"good": report.good, "broken": report.broken}
-    return {"file": report.path, "holds": report.kind, **counts, "problems": report.problems}
+    return {"file": report.path, "holds": report.kind, **counts, "problems": report.problems, "notes": report.notes}
 
 
 def _show(report: FileReport) -> None:
     broken = f", {report.broken} broken" if report.broken else ""
     print(printable(f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"))
-    for problem in report.problems[:_SHOWN]:
-        print(printable(f"  {problem}"))
-    if len(report.problems) > _SHOWN:
-        print(f"  … and {len(report.problems) - _SHOWN} more problems")
+    for what, messages in (("problems", report.problems), ("notes", [f"note: {note}" for note in report.notes])):
+        for message in messages[:_SHOWN]:
+            print(printable(f"  {message}"))
+        if len(messages) > _SHOWN:
+            print(f"  … and {len(messages) - _SHOWN} more {what}")

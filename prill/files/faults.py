@@ -46,6 +46,11 @@ def unknown_keys(record: object, type_: type, at: str = "") -> Iterator[str]:
             yield from unknown_keys(value, part, f"{at}{key}.")
 
 
+def duplicate(id: str, first: str) -> str:
+    """What to say of an id that was used at another place already."""
+    return f"duplicate id {id!r}, first used at {first}; give each trajectory an id of its own"
+
+
 def guess(key: str) -> str:
     """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that records have, else nothing."""
     from prill.registry import nearest
