@@ -55,14 +55,14 @@ def guess(key: str) -> str:
     """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that records have, else nothing."""
     from prill.registry import nearest
 
-    return nearest(key.rpartition(".")[2], _all_keys())
+    return nearest(key.rpartition(".")[2].lower(), _all_keys())
 
 
 def _similar(field: str, paths: list[str]) -> str:
     from prill.registry import nearest
 
     unknown = {path.rpartition(".")[2] for path in paths}
-    return next((f"; is it `{key}`, a key that is unknown?" for key in unknown if nearest(key, [field])), "")
+    return next((f"; is it `{key}`, a key that is unknown?" for key in unknown if nearest(key.lower(), [field])), "")
 
 
 def _json_remedy(data: bytes, error: Exception) -> str:

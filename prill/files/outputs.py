@@ -170,9 +170,9 @@ class _Checked:
 @contextmanager
 def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
     part = part_of(target)
-    make_folder(path)
     with _failures(path):
         _expect_writable(target)
+        make_folder(path)
         file = part.open("xb")
     try:
         with file:
