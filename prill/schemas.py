@@ -16,12 +16,14 @@ from prill.errors import InputError, UsageError
 from prill.files.faults import duplicate, guess, line_fault, unknown_keys
 from prill.files.kinds import Kind, kind_of, kind_of_file
 from prill.files.lines import Form, read_lines
+from prill.files.outputs import content_of_line
 from prill.models.images import open_checked, read_image
 from prill.store import BadLine, numbered_trajectories, screenshots_of
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}
 KINDS = tuple(_RECORDS)
+_UNKNOWN = "neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"
 _FORMS: dict[Form, str] = {
     "mark": "begins with a byte order mark; it is read, but other tools want UTF-8 without one",
     "crlf": "lines end as on Windows (CRLF); they are read, but other tools want plain ends: dos2unix FILE",
@@ -131,15 +133,15 @@ def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKey
             continue
         other = kind_of(line.data)
         if kind is None:
-            yield [f"{place}: neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"]
+            content = content_of_line(line.data)
+            known = f"this is of {content}: no file to check" if content else _UNKNOWN
+            yield [f"{place}: {known}"]
         elif other != kind:
             yield [_misplaced(place, other, kind)]
         else:
             unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
             if (first := places.setdefault(_identity(record), place)) != place:
-                notes.append(
-                    f"{place}: a second record of {record.id!r} by the same judge or annotator, first at {first}; keep one of them"
-                )
+                notes.append(f"{place}: again {record.id!r} by the same judge or annotator, first at {first}; keep one of them")
             yield []
 
 

@@ -20,11 +20,11 @@ import msgspec
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
 from prill.files.faults import duplicate, line_fault
-from prill.files.kinds import Kind, kind_of, trajectory_files
+from prill.files.kinds import Kind, trajectory_files
 from prill.files.lines import folder_of
 from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.files.lines import read_lines as read_lines
-from prill.files.outputs import Writer, check_output, part_of, writing
+from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
@@ -144,9 +144,9 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
     first = next(read_lines(path), None)
-    kind = kind_of(first.data) if first else None
-    if kind not in (None, expected):
-        raise UsageError(f"{path}: holds {kind}, not {expected}; name another file")
+    content = content_of_line(first.data) if first else None
+    if content not in (None, expected):
+        raise UsageError(f"{path}: holds {content}, not {expected}; name another file")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -422,5 +422,7 @@ class Intake:
         if first is None:
             names = ", ".join(map(str, self.paths))
             raise UsageError(f"{names}: the file is empty" if len(self.paths) == 1 else f"{names}: the files are empty")
+        with suppress(InputError):
+            _expect(self.paths[0], "trajectories")
         more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""
         raise UsageError(f"no trajectory could be read; {first}{more}")

@@ -92,8 +92,17 @@ def content_of(path: _Path) -> Content | Literal[""] | None:
                 return content
     with suppress(InputError):
         for line in read_lines(path):
-            return _content_of_line(line.data)
+            return content_of_line(line.data)
     return None
+
+
+def content_of_line(data: bytes) -> Content | None:
+    """The content of a file of JSON, by one of its lines."""
+    record = object_of(data) or {}
+    form = record.get("format")
+    if isinstance(form, str):
+        return next((content for name, content in _FORMATS.items() if form.startswith(name)), None)
+    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or kind_of(data)
 
 
 def is_stdout(path: _Path) -> bool:
@@ -216,11 +225,3 @@ def _same_file(path: _Path, other: _Path) -> bool:
         return os.path.samefile(path, other)
     except OSError:
         return False
-
-
-def _content_of_line(data: bytes) -> Content | None:
-    record = object_of(data) or {}
-    form = record.get("format")
-    if isinstance(form, str):
-        return next((content for name, content in _FORMATS.items() if form.startswith(name)), None)
-    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or kind_of(data)

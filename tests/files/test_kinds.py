@@ -9,7 +9,8 @@ import pytest
 
 from prill.errors import UsageError
 from prill.files.kinds import trajectory_files
-from prill.store import Intake, encode, read_trajectories
+from prill.schemas import check_file
+from prill.store import Intake, encode, read_labels, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 
@@ -45,6 +46,16 @@ def test_interrupted_attempts_are_left_out(tmp_path: Path) -> None:
     assert [item.id for item in read_trajectories(tmp_path)] == ["a~1"], "alone, it is a file like others"
     (tmp_path / "trajectories.jsonl").write_bytes(line("a"))
     assert [item.id for item in read_trajectories(tmp_path)] == ["a"]
+
+
+def test_another_kind_of_file_is_named(folder: Path) -> None:
+    for name, holds in (("labels.jsonl", "labels"), ("v.jsonl", "verdicts")):
+        with pytest.raises(UsageError, match=f"{name}: holds {holds}, not trajectories; name another file"):
+            list(Intake([folder / name]))
+    (folder / "c.json").write_text('{"format": "prill calibration 1"}')
+    with pytest.raises(UsageError, match="holds a calibration, not labels"):
+        list(read_labels(folder / "c.json"))
+    assert check_file(folder / "c.json").problems == [f"{folder}/c.json:1: this is of a calibration: no file to check"]
 
 
 def test_a_folder_without_any_is_an_error(folder: Path) -> None:
