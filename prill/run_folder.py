@@ -48,7 +48,7 @@ class RunFolder:
             with _writing(path):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._ids = self._finished(again)
-                self._drop_spare_labels()
+                self._drop_spare_labels(again)
                 self._sweep()
             on_failure.pop_all()
 
@@ -108,11 +108,11 @@ class RunFolder:
             _replace(path, (line.data + b"\n" for line in read_lines(path) if line.number not in leave))
         return ids
 
-    def _drop_spare_labels(self) -> None:
-        """An episode that is played again may end otherwise, so its old label must not stay."""
+    def _drop_spare_labels(self, again: Collection[str]) -> None:
+        """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
         path = self.path / LABELS
         labels = list(read_labels(path)) if _mended(path) else []
-        kept = [label for label in labels if label.id in self._ids]
+        kept = [x for x in labels if x.id in self._ids or (x.source == "human" and x.id not in again)]
         if len(kept) < len(labels):
             _replace(path, map(encode, kept))
 

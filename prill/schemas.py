@@ -134,8 +134,7 @@ def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKey
         other = kind_of(line.data)
         if kind is None:
             content = content_of_line(line.data)
-            known = f"this is of {content}: no file to check" if content else _UNKNOWN
-            yield [f"{place}: {known}"]
+            yield [f"{place}: {f'this is of {content}: no file to check' if content else _UNKNOWN}"]
         elif other != kind:
             yield [_misplaced(place, other, kind)]
         else:

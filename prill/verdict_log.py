@@ -18,7 +18,7 @@ import msgspec
 from prill.cache import scratch_database
 from prill.errors import UsageError
 from prill.files.lines import is_stream, read_lines
-from prill.files.outputs import is_stdout, make_folder
+from prill.files.outputs import failures, is_stdout, make_folder
 from prill.store import encode
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
@@ -79,8 +79,9 @@ class VerdictLog:
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict; it survives the process from here on."""
         line = memoryview(encode(verdict))
-        while line:
-            line = line[os.write(self._file, line) :]
+        with failures(self.path):
+            while line:
+                line = line[os.write(self._file, line) :]
         self._remember(verdict.id, verdict.key, verdict.unscored)
 
     def drop(self, id: str) -> None:
@@ -186,6 +187,7 @@ class VerdictStream:
     """Verdicts on standard output or in a pipe, each as soon as it is there; what went there before is not known."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
 
     def done(self, id: str, key: str) -> bool:
@@ -194,8 +196,9 @@ class VerdictStream:
 
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict."""
-        self._file.write(encode(verdict))
-        self._file.flush()
+        with failures(self.path):
+            self._file.write(encode(verdict))
+            self._file.flush()
 
     def drop(self, id: str) -> None:
         """Nothing: what is written stays."""

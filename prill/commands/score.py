@@ -205,8 +205,8 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         for reason, hint in _HINTS.items():
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
-    kept = not is_stdout(args.output) and not is_stream(args.output)
-    if kept and tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
+    on_disk = not is_stdout(args.output) and not is_stream(args.output)
+    if on_disk and tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
         say(_savings_line(args.output))
     for caution in (*unknown_keys(tally.unknown_keys), *fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")

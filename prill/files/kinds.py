@@ -63,10 +63,10 @@ def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:
 def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> list[str]:
     files, others = [], []
     candidates = jsonl_files(folder)
-    recorded = os.path.join(folder, TRAJECTORIES) in candidates
+    is_run = os.path.join(folder, TRAJECTORIES) in candidates
     for path in candidates:
         name = os.path.basename(path)
-        holds = "interrupted attempts" if recorded and name == INTERRUPTED else _content(path)
+        holds = "interrupted attempts" if is_run and name == INTERRUPTED else _content(path)
         if holds == "trajectories":
             files.append(path)
         else:

@@ -147,7 +147,7 @@ def _spooled(name: str) -> IO[bytes]:
 
 
 def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
-    marked = first.startswith(_MARK)
+    has_mark = first.startswith(_MARK)
     first = first.removeprefix(_MARK)
     rest: Iterable[bytes] = file
     if first.lstrip().startswith(b"["):
@@ -158,8 +158,8 @@ def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
         first, *others = head.splitlines(keepends=True)
         rest = chain(others, file)
     for line in _whole(enumerate(chain([first], rest), 1)):
-        yield Line(line.number, line.data, line.complete, "mark") if marked else line
-        marked = False
+        yield Line(line.number, line.data, line.complete, "mark") if has_mark else line
+        has_mark = False
 
 
 def _elements(text: bytes) -> list[Line] | None:

@@ -69,7 +69,7 @@ def check_output(
         if other is not None and _same_file(path, other):
             raise UsageError(f"{path}: this is an input too; choose another file", parameters=(parameter,))
     target = Path(os.path.realpath(path))
-    with _failures(path):
+    with failures(path):
         _expect_writable(target)
     there = content_of(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
@@ -123,7 +123,7 @@ def expect_place(path: _Path, what: str) -> None:
 
 def make_folder(path: _Path) -> None:
     """Makes the folder of a file. Raises UsageError."""
-    with _failures(path):
+    with failures(path):
         os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
 
 
@@ -142,10 +142,10 @@ def writing(path: _Path) -> Iterator[Writer]:
     if is_stdout(path):
         sys.stdout.flush()
         yield _Checked(sys.stdout.buffer, path)
-        with _failures(path):
+        with failures(path):
             sys.stdout.buffer.flush()
     elif is_stream(path):
-        with _failures(path):
+        with failures(path):
             file = open(path, "wb")  # noqa: SIM115 - closed below
         with file:
             yield _Checked(file, path)
@@ -168,30 +168,30 @@ class _Checked:
         self._path = path
 
     def write(self, data: bytes, /) -> int:
-        with _failures(self._path):
+        with failures(self._path):
             return self._file.write(data)
 
     def flush(self) -> None:
-        with _failures(self._path):
+        with failures(self._path):
             self._file.flush()
 
 
 @contextmanager
 def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
     part = part_of(target)
-    with _failures(path):
+    with failures(path):
         _expect_writable(target)
         make_folder(path)
         file = part.open("xb")
     try:
         with file:
             yield _Checked(file, path)
-            with _failures(path):
+            with failures(path):
                 file.flush()
                 os.fsync(file.fileno())
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
-        with _failures(path):
+        with failures(path):
             part.replace(target)
     finally:
         with suppress(OSError):
@@ -199,7 +199,8 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
 
 
 @contextmanager
-def _failures(path: _Path) -> Iterator[None]:
+def failures(path: _Path) -> Iterator[None]:
+    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone stays a BrokenPipeError."""
     try:
         yield
     except BrokenPipeError:

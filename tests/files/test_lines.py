@@ -103,6 +103,6 @@ def test_a_named_pipe_is_opened_often(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_no_file_of_lines(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a directory; name a file in it"):
         list(read_lines(tmp_path))
