@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 import sys
@@ -28,7 +27,7 @@ Content = Literal[
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
 _HEAD = 1 << 14
-_TORN = re.compile(rb'\{"id":"[^\n]*[^\n}]')  # the first record of a file, which a crash cut
+_BEGINNING = b'{"id":"'  # of our records: a file may hold but one, which a crash cut
 _REPORT = b'<meta name="generator" content="prill report">'
 # How files begin that are no JSON; tables by their first columns, as `prill.tables` writes them.
 _BEGINNINGS: dict[bytes, Content] = {
@@ -80,10 +79,10 @@ def check_output(
 
 
 def content_of(path: _Path) -> Content | Literal[""] | None:
-    """What a file holds, by its content: empty when nothing, None when it is nothing that prill writes."""
+    """What a file holds, by its content: empty when nothing that is whole, None when it is nothing that prill writes."""
     with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):
         head = file.read(_HEAD).lstrip()
-        if not head or _TORN.fullmatch(head):
+        if not head:
             return ""
         if _REPORT in head:
             return "a report"
@@ -92,7 +91,8 @@ def content_of(path: _Path) -> Content | Literal[""] | None:
                 return content
     with suppress(InputError):
         for line in read_lines(path):
-            return content_of_line(line.data)
+            is_torn = not line.complete and line.data.startswith(_BEGINNING) and object_of(line.data) is None
+            return "" if is_torn else content_of_line(line.data)
     return None
 
 

@@ -88,7 +88,16 @@ def test_a_named_pipe_is_written_to(tmp_path: Path) -> None:
     assert (arrived, pipe.is_fifo()) == ([b"all of it"], True)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b'{"id":"a","tas'])
+LONG = b'{"id":"a","task":{"goal":"%s"}}' % (b"x" * 100_000)
+
+
+def test_a_long_line_is_known(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_bytes(LONG)
+    with pytest.raises(UsageError, match="holds trajectories, not a report"):
+        check_output(tmp_path / "t.jsonl", "a report")
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b'{"id":"a","tas', LONG[:-2]])
 def test_nothing_whole_may_be_replaced(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(data)
     assert content_of(tmp_path / "f") == ""
