@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
-from prill.commands.options import add_judge_options, add_label_options, expected, make_evaluator, positive
-from prill.errors import UsageError
+from prill.commands.options import add_judge_options, add_label_options, expected, make_evaluator, open_folders, positive
 from prill.evaluators.labels import gold_labels
 from prill.evaluators.meta.attacks import WHAT, Attack
 from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, judge_attacked, measure, select_attacks
 from prill.evaluators.metrics import DRAWS
+from prill.files.outputs import check_output, expect_place, write_output
 from prill.scoring import Tally
 from prill.store import encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
+_FIGURES = ("redteam.json", "redteam.md")
 _HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
 
 
@@ -31,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "A judge that is fitted must not be attacked on what it was fitted on: its figures would flatter it. "
         "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or bad usage, 130 interrupted."
     )
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
     parser.add_argument("labels", metavar="LABELS", help="label file; false positives are counted on its failures")
     parser.add_argument(
         "-o", "--output", required=True, metavar="FOLDER", help="verdicts, redteam.json and redteam.md; a run is taken up"
@@ -48,7 +51,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, measures, writes and prints; see `configure` for the exit codes."""
+    open_folders(args)
+    expect_place(args.output, "a folder")
     folder = Path(args.output)
+    for name in _FIGURES:
+        check_output(folder / name, "red team figures", [*args.trajectories, args.labels])
     names = args.attacks and [name.strip() for name in args.attacks.split(",") if name.strip()]
     gold_labels(
         read_labels(args.labels), args.source, args.truth
@@ -129,11 +136,8 @@ def _shift(shift: Shift | None) -> tuple[str, str, str]:
 
 
 def _write(folder: Path, result: RedTeam) -> None:
-    try:
-        (folder / "redteam.json").write_bytes(encode(result))
-        (folder / "redteam.md").write_text(table(result) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    for name, data in zip(_FIGURES, (encode(result), table(result).encode() + b"\n"), strict=True):
+        write_output(folder / name, data)
 
 
 @contextlib.contextmanager

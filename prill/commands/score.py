@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers
-from prill.commands.options import add_judge_options, expected, make_evaluator, positive
+from prill.commands.cautions import fitted_on, strangers, unknown_keys
+from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, savings
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, lasting_keys, plan_files, score_files
@@ -48,14 +50,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill score t.jsonl -o v.jsonl --evaluator cascade.toml"
     )
     parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file; a run that broke off is taken up"
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file, where a run that broke off is taken up; or -"
     )
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
-    parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak")
+    parser.add_argument(
+        "--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak (.bak2, …)"
+    )
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
     transcripts = parser.add_mutually_exclusive_group()
     transcripts.add_argument(
@@ -68,6 +74,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Scores, or plans; see `configure` for the exit codes."""
+    open_folders(args)
+    check_output(args.output, "verdicts", args.trajectories, continued=not args.no_resume)
     evaluator = make_evaluator(args)
     if args.dry_run:
         return _plan(args, evaluator)
@@ -107,8 +115,10 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
 
 
 def _transcripts(args: argparse.Namespace) -> str | Path | None:
-    """The folder for transcripts; None: keep none."""
-    return None if args.no_transcripts else args.transcripts or transcript_folder(args.output)
+    """The folder for transcripts; None: keep none, as for verdicts that go to no file of their own."""
+    if args.no_transcripts or args.transcripts:
+        return args.transcripts or None
+    return None if is_stdout(args.output) or is_stream(args.output) else transcript_folder(args.output)
 
 
 @contextlib.contextmanager
@@ -198,7 +208,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             "output": args.output,
             "untranscribed": tally.untranscribed,
         }
-        print(json.dumps(summary))
+        print(json.dumps(summary), file=words_beside(args.output))
     say = partial(print, file=sys.stderr)
     counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
     say(f"{counts} -> {args.output}")
@@ -211,11 +221,12 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         for reason, hint in _HINTS.items():
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
-    if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
+    on_disk = not is_stdout(args.output) and not is_stream(args.output)
+    if on_disk and tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
         say(_savings_line(args.output))
     if tally.untranscribed:
         say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
-    for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
+    for caution in (*unknown_keys(tally.unknown_keys), *fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from prill.commands.options import add_label_options
-from prill.errors import UsageError
+from prill.files.outputs import check_output, write_output
 from prill.tables import Table, table
 
 _FORMATS = ("markdown", "csv", "json")
@@ -26,14 +26,9 @@ def run(args: argparse.Namespace) -> int:
     """Writes the table. Raises UsageError or InputError when a file cannot be read or written."""
     by_name = Path(args.output or "").suffix.removeprefix(".")
     form = args.format or (by_name if by_name in _FORMATS else "markdown")
-    text = _text(table(args.verdicts, args.labels, source=args.source, truth=args.truth), form)
-    if args.output is None:
-        print(text, end="")
-        return 0
-    try:
-        Path(args.output).write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise UsageError(f"{args.output}: cannot be written: {error.strerror}") from None
+    output = args.output or "-"
+    check_output(output, "a table", [args.verdicts, args.labels])
+    write_output(output, _text(table(args.verdicts, args.labels, source=args.source, truth=args.truth), form).encode())
     return 0
 
 
