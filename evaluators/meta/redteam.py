@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import NoEvidence, Unscored, UsageError
 from prill.evaluators.labels import gold_labels, task_of
-from prill.evaluators.meta.attacks import Attack, attack_texts, attacks
+from prill.evaluators.attacks.families import ON_SCREENSHOTS, Attack, Variant, families
+from prill.evaluators.attacks.texts import attack_texts
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.protocols import Evaluator
@@ -88,25 +89,35 @@ class RedTeam:
     effects: tuple[AttackEffect, ...]
 
 
-def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Attack]:
-    """The attacks of these names, all for None; pictures they draw go below `folder`. Raises UsageError for an unknown one.
+def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Variant]:
+    """The attacks of these families or variants by the variants' names, all for None; pictures they draw go below `folder`.
 
-    The one on the screenshot applies only where the evaluator looks at that: to withstand what one does not see is no merit.
+    A name may be `module:Object` or `file.py:Object`: a function that gives a rewritten copy, or a list of variants. Those on
+    the screenshot apply only where the evaluator looks at that: to withstand what one does not see is no merit. Raises
+    UsageError for an unknown name.
     """
-    available = attacks(folder / "images")
-    screenshot_attack = available["inject-screenshot"]
-
-    def where_it_is_seen(trajectory: Trajectory) -> Trajectory | None:
-        last = trajectory.observations[-1].screenshot if trajectory.observations else None
-        return screenshot_attack(trajectory) if last in evaluator.screenshots(trajectory) else None
-
-    available["inject-screenshot"] = where_it_is_seen
-    selection = list(available if names is None else names)
-    if unknown := [name for name in selection if name not in available]:
-        raise UsageError(f"unknown attack {unknown[0]!r}; there are: {', '.join(available)}")
+    shipped = families(folder / "images")
+    by_name = {variant.name: (variant,) for variants in shipped.values() for variant in variants} | shipped
+    selection: list[Variant] = []
+    for name in shipped if names is None else names:
+        if name not in by_name and ":" not in name:
+            there = f"there are: {', '.join(shipped)}, or module:Object of your own"
+            raise UsageError(f"unknown attack {name!r}{nearest(name, by_name)}; {there}", parameters=("attacks",))
+        selection += by_name.get(name) or own_attacks(name)
     if not selection:
-        raise UsageError("no attack is chosen")
-    return {name: available[name] for name in selection}
+        raise UsageError("no attack is chosen", parameters=("attacks",))
+
+    def where_it_is_seen(variant: Variant) -> Variant:
+        if variant.family not in ON_SCREENSHOTS:
+            return variant
+
+        def apply(trajectory: Trajectory) -> Trajectory | None:
+            last = trajectory.observations[-1].screenshot if trajectory.observations else None
+            return variant.apply(trajectory) if last in evaluator.screenshots(trajectory) else None
+
+        return replace(variant, apply=apply)
+
+    return {variant.name: where_it_is_seen(variant) for variant in selection}
 
 
 def under_attack(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:

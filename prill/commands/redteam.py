@@ -13,7 +13,7 @@ from prill.commands.cautions import fitted_on
 from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
 from prill.evaluators.labels import gold_labels
-from prill.evaluators.meta.attacks import WHAT, Attack
+from prill.evaluators.attacks.families import WHAT, Attack
 from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, judge_attacked, measure, select_attacks
 from prill.evaluators.metrics import DRAWS
 from prill.scoring import Tally
