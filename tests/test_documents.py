@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from prill.evaluators import JUDGES, judge_options
+from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.evaluators.registry import asks_a_model
 from prill.testing import MockServer
 
@@ -234,6 +235,13 @@ def test_judge_tables_are_complete(name: str) -> None:
     elsewhere = {"model", "prompt", "max_tokens"} if asks_a_model(JUDGES.maker(name)) else set()
     assert judge_options(name).keys() - elsewhere <= set(re.findall(r"`(\w+)`", row))
     assert f"`{name}`" in README.read_text(encoding="utf-8")
+
+
+def test_attack_table_is_complete() -> None:
+    text = (ROOT / "docs/redteam.md").read_text(encoding="utf-8")
+    assert not [name for name in FAMILIES if f"`{name}`" not in text]
+    variants = attack_families(Path("nowhere")).values()
+    assert f"all {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
 
 
 def test_tree_in_readme_is_real() -> None:
