@@ -12,6 +12,7 @@ points with its 95 % interval (bootstrap over tasks). Abstentions count as no su
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import tempfile
@@ -20,7 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from prill import score
 from prill.commands.redteam import table
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
@@ -101,7 +101,7 @@ def parts(runs: Sequence[Trajectory], truths: Truths, maker: Fit) -> list[tuple[
 
 def attacked(split: Sequence[tuple[Evaluator, Sequence[Trajectory]]], truths: Truths, source: str) -> RedTeam:
     """Every attack in words on every part, as one table."""
-    before = {verdict.id: verdict for judge, runs in split for verdict in score(runs, judge)}
+    before = {id: verdict for judge, runs in split for id, verdict in verdicts(judge, runs).items()}
     with tempfile.TemporaryDirectory() as images:
         variants = [v for family in families(Path(images)).values() for v in family if v.family not in ON_SCREENSHOTS]
         effects = [
@@ -116,11 +116,20 @@ def trials(
 ) -> list[Trial]:
     """One attack on one judge."""
     copies = {run.id: copy for run in runs if (copy := variant.apply(run)) is not None}
-    after = {verdict.id: verdict for verdict in score(copies.values(), judge)}
+    after = verdicts(judge, copies.values())
     return [
         replace(trial(task_of(run), truths[run.id], before[run.id], after.get(run.id), variant.name), applies=run.id in copies)
         for run in runs
     ]
+
+
+def verdicts(judge: Evaluator, runs: Iterable[Trajectory]) -> dict[str, Verdict]:
+    """The verdicts of a judge that waits for nothing."""
+
+    async def each() -> dict[str, Verdict]:
+        return {run.id: await judge(run) for run in runs}
+
+    return asyncio.run(each())
 
 
 def summary(results: Mapping[str, RedTeam]) -> str:
