@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from prill.errors import InputError, UsageError
+from prill.files.outputs import part_of
 from prill.store import BadLine, copy_image, encode, encode_trajectory
 from prill.types import LabelRecord, Observation, Trajectory
 
@@ -40,8 +41,11 @@ def convert(
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
         if (out / name).exists():
-            raise UsageError(f"{out / name} exists already; choose another folder")
-    out.mkdir(parents=True, exist_ok=True)
+            raise UsageError(f"{out / name} exists already; choose another folder", parameters=("output",))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{out}: cannot be written: {error.strerror}", parameters=("output",)) from None
     images, report = _Images(out / "images"), ConversionReport()
     ids: dict[str, bool] = {}  # whether it came once
 
@@ -62,7 +66,7 @@ def convert(
         report.unmatched += label.id not in ids
         return encode(label) if ids.get(label.id, True) else None
 
-    partial_files = [out / f"{name}.part" for name in names]
+    partial_files = [part_of(out / name) for name in names]
     try:
         report.trajectories = _write(partial_files[0], trajectories, trajectory_line, report.problems, progress)
         try:
@@ -88,7 +92,7 @@ def _write(
     progress: Callable[[], object],
 ) -> int:
     count = 0
-    with path.open("wb") as file:
+    with path.open("xb") as file:
         for item in items:
             if isinstance(item, BadLine):
                 problems.append(item.message)

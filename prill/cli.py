@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from prill.errors import PrillError, UsageError
@@ -51,12 +53,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        return int(import_module(f"prill.commands.{args.command}").run(args))
+        code = int(import_module(f"prill.commands.{args.command}").run(args))
+        sys.stdout.flush()
+        return code
     except PrillError as error:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
+        _drop_output()
         return 1
+    finally:
+        import_module("prill.files.lines").forget_streams()
+
+
+def _drop_output() -> None:
+    """What is left for a reader that has gone must not be written when Python ends: it would complain."""
+    with suppress(OSError, ValueError):  # no real file, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:

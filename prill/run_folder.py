@@ -18,11 +18,14 @@ from types import TracebackType
 from typing import Self
 
 from prill.errors import InputError, UsageError
+from prill.files.kinds import INTERRUPTED, TRAJECTORIES
+from prill.files.outputs import Content, check_output, part_of
 from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines
 from prill.types import LabelRecord, Trajectory
 
 _BLOCK = 1 << 16
-TRAJECTORIES, LABELS, INTERRUPTED, PARTIAL = "trajectories.jsonl", "labels.jsonl", "interrupted.jsonl", "partial"
+LABELS, PARTIAL = "labels.jsonl", "partial"
+_CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
 
 
 class RunFolder:
@@ -37,13 +40,15 @@ class RunFolder:
         self._aside: int | None = None
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
+            for name, content in _CONTENTS.items():
+                check_output(path / name, content)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         with ExitStack() as on_failure:
             on_failure.callback(self.close)
             with _writing(path):
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._ids = self._finished(again)
-                self._drop_spare_labels()
+                self._drop_spare_labels(again)
                 self._sweep()
             on_failure.pop_all()
 
@@ -103,11 +108,11 @@ class RunFolder:
             _replace(path, (line.data + b"\n" for line in read_lines(path) if line.number not in leave))
         return ids
 
-    def _drop_spare_labels(self) -> None:
-        """An episode that is played again may end otherwise, so its old label must not stay."""
+    def _drop_spare_labels(self, again: Collection[str]) -> None:
+        """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
         path = self.path / LABELS
         labels = list(read_labels(path)) if _mended(path) else []
-        kept = [label for label in labels if label.id in self._ids]
+        kept = [x for x in labels if x.id in self._ids or (x.source == "human" and x.id not in again)]
         if len(kept) < len(labels):
             _replace(path, map(encode, kept))
 
@@ -184,7 +189,7 @@ def _append(path: Path, line: bytes) -> None:
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
+    part = part_of(path)
+    with part.open("xb") as file:
         file.writelines(lines)
     part.replace(path)

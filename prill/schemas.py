@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -12,12 +13,23 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.files.faults import duplicate, guess, line_fault, unknown_keys
+from prill.files.kinds import Kind, kind_of, kind_of_file
+from prill.files.lines import Form, read_lines
+from prill.files.outputs import content_of_line
 from prill.models.images import open_checked, read_image
-from prill.store import BadLine, Kind, kind_of, numbered_trajectories, read_lines, screenshots_of
+from prill.store import BadLine, numbered_trajectories, screenshots_of
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}
 KINDS = tuple(_RECORDS)
+_UNKNOWN = "neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"
+_FORMS: dict[Form, str] = {
+    "mark": "begins with a byte order mark; it is read, but other tools want UTF-8 without one",
+    "crlf": "lines end as on Windows (CRLF); they are read, but other tools want plain ends: dos2unix FILE",
+    "array": "a JSON array; it is read as a whole, so write a large one as one object a line: jq -c '.[]' FILE",
+    "pretty": "objects over several lines; they are read, but other tools want one a line: jq -c . FILE",
+}
 
 
 def schema(kind: Kind) -> str:
@@ -39,13 +51,17 @@ def schema(kind: Kind) -> str:
 
 @dataclass(slots=True)
 class FileReport:
-    """What a file holds. `kind` is None when no line tells; a problem says file, line, and the field's path if it has one."""
+    """What a file holds. `kind` is None when no line tells; a problem says file, line, and the field's path if it has one.
+
+    `notes` are about what is read all the same: other forms of JSON, keys that no record has, records that come again.
+    """
 
     path: str
     kind: Kind | None = None
     good: int = 0
     broken: int = 0
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def check_file(
@@ -56,9 +72,13 @@ def check_file(
     `progress` is called after every line. A file that cannot be read is a problem, too.
     """
     report = FileReport(os.fspath(path))
+    unknown = _UnknownKeys()
     try:
-        report.kind = next((kind for line in read_lines(path) if (kind := kind_of(line.data))), None)
-        lines = _trajectory_lines(path, decode_images) if report.kind == "trajectories" else _lines(path, report.kind)
+        report.kind = kind_of_file(path)
+        if report.kind == "trajectories":
+            lines = _trajectory_lines(path, decode_images, unknown)
+        else:
+            lines = _lines(path, report.kind, unknown, report.notes)
         for problems in lines:
             report.problems += problems
             report.broken += bool(problems)
@@ -66,39 +86,85 @@ def check_file(
             progress()
         if not report.good + report.broken:
             report.problems.append(f"{path}: the file is empty")
+        report.notes[:0] = _forms(path)
     except (UsageError, InputError) as error:
         report.problems.append(str(error))
+    report.notes += unknown.notes("judges do not see it" if report.kind == "trajectories" else "nothing reads it")
     return report
 
 
-def _lines(path: str | os.PathLike[str], kind: Kind | None) -> Iterator[list[str]]:
+class _UnknownKeys:
+    """Keys that no record has: where each came first, under which path, and how often."""
+
+    def __init__(self) -> None:
+        self._first: dict[str, str] = {}
+        self._count: Counter[str] = Counter()
+
+    def note(self, place: str, paths: Iterable[str]) -> None:
+        for path in paths:
+            key = path.rpartition(".")[2]
+            self._first.setdefault(key, f"{place}: unknown key `{path}`{guess(key)}")
+            self._count[key] += 1
+
+    def notes(self, effect: str) -> list[str]:
+        times = {key: f", {count} times in all" if count > 1 else "" for key, count in self._count.items()}
+        return [f"{first}{times[key]}; {effect}" for key, first in self._first.items()]
+
+
+def _forms(path: str | os.PathLike[str]) -> list[str]:
+    """The forms that lines have besides one object a line, each where it comes first."""
+    first: dict[Form, int] = {}
+    for line in read_lines(path):
+        first.setdefault(line.form, line.number)
+    return [f"{os.fspath(path)}:{number}: {_FORMS[form]}" for form, number in first.items() if form in _FORMS]
+
+
+def _lines(path: str | os.PathLike[str], kind: Kind | None, unknown: _UnknownKeys, notes: list[str]) -> Iterator[list[str]]:
     """The problems of each line of labels or verdicts, or of something else."""
-    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_RECORDS[kind] if kind else dict)
+    type_ = _RECORDS[kind] if kind else dict
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(type_)
+    places: dict[Hashable, str] = {}
     for line in read_lines(path):
         place = f"{os.fspath(path)}:{line.number}"
         try:
-            decoder.decode(line.data)
+            record = decoder.decode(line.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            torn = "" if line.complete else "incomplete last line: "
-            yield [f"{place}: {torn}{str(error).replace('Object missing required', 'missing')}"]
+            yield [f"{place}: {line_fault(line.data, error, type_) if line.complete else f'incomplete last line: {error}'}"]
             continue
         other = kind_of(line.data)
         if kind is None:
-            yield [f"{place}: neither a trajectory (no key `task`) nor a verdict (`evaluator`) nor a label (`success`)"]
+            content = content_of_line(line.data)
+            yield [f"{place}: {f'this is of {content}: no file to check' if content else _UNKNOWN}"]
+        elif other != kind:
+            yield [_misplaced(place, other, kind)]
         else:
-            yield [] if other == kind else [f"{place}: belongs to {other}, among {kind}"]
+            unknown.note(place, unknown_keys(msgspec.json.decode(line.data), type_))
+            if (first := places.setdefault(_identity(record), place)) != place:
+                notes.append(f"{place}: again {record.id!r} by the same judge or annotator, first at {first}; keep one of them")
+            yield []
 
 
-def _trajectory_lines(path: str | os.PathLike[str], decode_images: bool) -> Iterator[list[str]]:
+def _identity(record: LabelRecord | Verdict) -> Hashable:
+    """What two lines of a file must not share: the trajectory, and who says what it is."""
+    if isinstance(record, LabelRecord):
+        return record.id, record.source, record.annotator
+    return record.id, msgspec.json.encode(record.evaluator)
+
+
+def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
+    return f"{place}: belongs to {other}, among {kind}; move it to a file of its kind"
+
+
+def _trajectory_lines(path: str | os.PathLike[str], decode_images: bool, unknown: _UnknownKeys) -> Iterator[list[str]]:
     places: dict[str, str] = {}
     fault = cache(_decoding_fault if decode_images else _reading_fault)
-    for place, item in numbered_trajectories(path):
+    for place, item in numbered_trajectories(path, unknown.note):
         if isinstance(item, BadLine):
             other = kind_of(item.raw)
-            yield [item.message if other in (None, "trajectories") else f"{place}: belongs to {other}, among trajectories"]
+            yield [item.message if other in (None, "trajectories") else _misplaced(place, other, "trajectories")]
             continue
         first = places.setdefault(item.id, place)
-        problems = [] if first == place else [f"{place}: duplicate id {item.id!r}, first used at {first}"]
+        problems = [] if first == place else [f"{place}: {duplicate(item.id, first)}"]
         for screenshot, at in screenshots_of(item):
             if (problem := fault(screenshot)) is not None:
                 problems.append(f"{place}: {problem} - at `{at}`")

@@ -18,11 +18,13 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
-from prill.verdict_log import RETRIED, VerdictLog
+from prill.verdict_log import RETRIED, open_log
 
 CONCURRENCY = 16
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -30,7 +32,10 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(slots=True)
 class Tally:
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file."""
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file.
+
+    `unknown_keys` counts, in the end, the keys of the input that no trajectory has.
+    """
 
     read: int = 0
     skipped: int = 0
@@ -41,6 +46,7 @@ class Tally:
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
     stopped: bool = False
+    unknown_keys: Counter[str] = field(default_factory=Counter)
 
     def add(self, verdict: Verdict) -> None:
         """Counts a verdict; the first reasons for being unscored are kept for showing."""
@@ -128,17 +134,20 @@ async def score_files(
 ) -> Tally:
     """Judges trajectory files into a verdict file, skipping what it already holds.
 
+    The files may be folders of them; `-` is standard input and standard output, where nothing can be skipped.
     Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only. After `stop` is set
     no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
-    prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read.
+    prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read,
+    and for an output that is an input or holds something else.
     """
     stop = stop or asyncio.Event()
     concurrency = concurrency or _concurrency(judge)
     tally, start = Tally(), time.monotonic()
     with closing(Intake(paths, limit)) as intake:
+        check_output(output, "verdicts", intake.paths, continued=resume)
         items = iter(intake)
         first = next(items)  # before the output is touched: raises when there is nothing to judge
-        with VerdictLog(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log:
+        with open_log(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log:
 
             def is_done(place: str, id: str, key: str) -> bool:
                 if id != place:
@@ -162,6 +171,7 @@ async def score_files(
             finally:
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
+                tally.unknown_keys = intake.unknown
     return tally
 
 
@@ -271,7 +281,7 @@ def plan_files(
 
 def lasting_keys(path: str | os.PathLike[str], *, retry_unscored: bool) -> dict[str, str]:
     """Id and key of the verdicts in a file that a run into it would leave as they are; empty when there is no file."""
-    if not os.path.exists(path) or os.path.getsize(path) == 0:
+    if is_stdout(path) or is_stream(path) or not os.path.exists(path) or os.path.getsize(path) == 0:
         return {}
     again = set(RETRIED)
     return {v.id: v.key for v in read_verdicts(path) if v.unscored is None or not (retry_unscored or v.unscored in again)}

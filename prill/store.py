@@ -8,27 +8,29 @@ import os
 import shutil
 import sqlite3
 import sys
-import threading
-import zlib
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
+from prill.files.faults import duplicate, line_fault
+from prill.files.kinds import Kind, trajectory_files
+from prill.files.lines import folder_of
+from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
+from prill.files.lines import read_lines as read_lines
+from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 _FIELDS: dict[type, frozenset[str]] = {
     cls: frozenset(f.name for f in fields(cls)) for cls in (Trajectory, Task, Observation, Action, Step)
 }
-Kind = Literal["trajectories", "labels", "verdicts"]
-# The first of these keys that a record has tells its kind.
-_TELLTALE: dict[str, Kind] = {"task": "trajectories", "evaluator": "verdicts", "success": "labels"}
 _encoder = msgspec.json.Encoder()
 _T = TypeVar("_T")
 _R = TypeVar("_R", Trajectory, LabelRecord)
@@ -49,65 +51,45 @@ class BadLine:
         return f"{self.place}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One non-empty line of a file: its number from 1, and its bytes without the newline."""
-
-    number: int
-    data: bytes
-    complete: bool
-
-
-def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file opened for reading bytes; gzip is recognised by its first two bytes, whatever the name."""
-    try:
-        with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        return cast(BinaryIO, gzip.open(path)) if packed else open(path, "rb")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-
-
-def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
-    """Every non-empty line; memory does not grow with the file. A damaged archive raises InputError after its good part."""
-    number = 0
-    with open_lines(path) as file:
-        try:
-            for number, raw in enumerate(file, 1):
-                if data := raw.strip():
-                    yield Line(number, data, raw.endswith(b"\n"))
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
-
-
 def read_trajectories(path: str | os.PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every trajectory of a file, with screenshot paths made absolute; a broken line comes as BadLine and reading goes on.
 
-    Screenshots must lie in the file's folder or below it. Whether they exist is found out by whoever opens them.
+    Of a folder, those of its trajectory files; `-` is standard input. Screenshots must lie in the file's folder or below it (of
+    what comes through a pipe, in the current one). Whether they exist is found out by whoever opens them.
     """
     for _, item in numbered_trajectories(path):
         yield item
 
 
-def numbered_trajectories(path: str | os.PathLike[str]) -> Iterator[tuple[str, Trajectory | BadLine]]:
-    """Like `read_trajectories`, each with its place, `file:line`."""
-    root = Path(path).resolve().parent
-    for line in read_lines(path):
-        place = f"{os.fspath(path)}:{line.number}"
-        try:
-            yield place, decode_trajectory(line.data, root)
-        except InputError as error:
-            yield place, BadLine(_id_of(line.data) or place, place, str(error), line.data)
+def numbered_trajectories(
+    path: str | os.PathLike[str], note: Callable[[str, Iterable[str]], object] = lambda place, keys: None
+) -> Iterator[tuple[str, Trajectory | BadLine]]:
+    """Like `read_trajectories`, each with its place, `file:line`; `note` is told the paths of unknown keys, if any."""
+    for file in trajectory_files([path]):
+        root = folder_of(file)
+        for line in read_lines(file):
+            place = f"{os.fspath(file)}:{line.number}"
+            try:
+                trajectory, extras = _decoded(line.data, root)
+            except InputError as error:
+                yield place, BadLine(_id_of(line.data) or place, place, str(error), line.data)
+                continue
+            if extras:
+                note(place, extras)
+            yield place, trajectory
 
 
 def decode_trajectory(data: bytes, root: Path) -> Trajectory:
     """One line of a trajectory file. Unknown keys go to `metadata` under their path. Raises InputError with the path."""
+    return _decoded(data, root)[0]
+
+
+def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
+    """The trajectory, and its unknown keys by path."""
     try:
         record = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"not valid JSON ({error})") from None
+        raise InputError(line_fault(data, error, Trajectory)) from None
     if not isinstance(record, dict):
         raise InputError(f"expected a JSON object, got {type(record).__name__}")
     extras: dict[str, Any] = {}
@@ -115,11 +97,11 @@ def decode_trajectory(data: bytes, root: Path) -> Trajectory:
     try:
         trajectory = msgspec.convert(record, Trajectory)
     except msgspec.ValidationError as error:
-        raise InputError(_readable(error)) from None
+        raise InputError(line_fault(data, error, Trajectory)) from None
     if not trajectory.id:
         raise InputError("id is empty - at `$.id`")
     metadata = {**extras, **trajectory.metadata} if extras else trajectory.metadata
-    return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata)
+    return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata), extras
 
 
 def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
@@ -159,21 +141,12 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
     yield from _records(path, LabelRecord)
 
 
-def kind_of(data: bytes) -> Kind | None:
-    """The kind of file that a line plainly belongs to; None when it does not tell."""
-    try:
-        record = msgspec.json.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return next((kind for key, kind in _TELLTALE.items() if key in record), None) if isinstance(record, dict) else None
-
-
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
     first = next(read_lines(path), None)
-    kind = kind_of(first.data) if first else None
-    if kind not in (None, expected):
-        raise UsageError(f"{path}: holds {kind}, not {expected}")
+    content = content_of_line(first.data) if first else None
+    if content not in (None, expected):
+        raise UsageError(f"{path}: holds {content}, not {expected}; name another file")
 
 
 def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
@@ -182,19 +155,15 @@ def _records(path: str | os.PathLike[str], type_: type[_T]) -> Iterator[_T]:
     for line in read_lines(path):
         try:
             record = decoder.decode(line.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 print(f"prill: {path}:{line.number}: incomplete last line skipped", file=sys.stderr)
                 return
-            raise InputError(f"{path}:{line.number}: {_readable(error)}") from None
+            raise InputError(f"{path}:{line.number}: {line_fault(line.data, error, type_)}") from None
         count += 1
         yield record
     if count == 0:
         raise UsageError(f"{path}: the file is empty")
-
-
-def _readable(error: Exception) -> str:
-    return str(error).replace("Object missing required field", "missing field")
 
 
 def _id_of(data: bytes) -> str | None:
@@ -282,29 +251,31 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
     """Writes a trajectory file, packed when its name ends in .gz; returns how many there are.
 
     Screenshots that do not lie in the file's folder or below are copied to `images/` beside it, so that the folder can be
-    moved as a whole. The file appears when it is whole. Raises UsageError for ids that come again and for a file that cannot
-    be written, InputError for a record that could not be read back; nothing is written then.
+    moved as a whole. The file appears when it is whole. Raises UsageError for ids that come again, for a file that cannot be
+    written and for one that holds something else, InputError for a record that could not be read back; nothing is written then.
     """
-    target = Path(path).resolve()
-    copies = _ImageCopies(target.parent)
+    check_output(path, "trajectories")
+    root = folder_of(path)
+    copies = _ImageCopies(root)
 
     def line(trajectory: Trajectory | BadLine) -> bytes:
         if isinstance(trajectory, BadLine):
             raise InputError(f"a broken line cannot be written: {trajectory.message}")
         if not trajectory.id:
             raise InputError("a trajectory without an id cannot be written")
-        return encode_trajectory(_with_screenshots(trajectory, copies.place), target.parent)
+        return encode_trajectory(_with_screenshots(trajectory, copies.place), root)
 
     with ExitStack() as on_failure:
         on_failure.callback(copies.remove)
-        count = _write_lines(target, trajectories, line, lambda trajectory: trajectory.id)
+        count = _write_lines(path, trajectories, line, lambda trajectory: trajectory.id)
         on_failure.pop_all()
     return count
 
 
 def write_labels(path: str | os.PathLike[str], labels: Iterable[LabelRecord]) -> int:
     """Writes a label file like `write_trajectories`. An id may come again, but not from the same annotator of one source."""
-    return _write_lines(Path(path).resolve(), labels, encode, lambda label: (label.id, label.source, label.annotator))
+    check_output(path, "labels")
+    return _write_lines(path, labels, encode, lambda label: (label.id, label.source, label.annotator))
 
 
 def copy_image(path: str, folder: Path) -> Path:
@@ -316,7 +287,7 @@ def copy_image(path: str, folder: Path) -> Path:
         copy = folder / (digest[:16] + Path(path).suffix.lower())
         if not copy.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            part = _part_of(copy)
+            part = part_of(copy)
             shutil.copyfile(path, part)
             part.replace(copy)
     except (OSError, ValueError) as error:
@@ -353,47 +324,27 @@ class _ImageCopies:
             self._folder.rmdir()
 
 
-def _write_lines(path: Path, records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]) -> int:
-    part = _part_of(path)
+def _write_lines(
+    path: str | os.PathLike[str], records: Iterable[_R], line: Callable[[_R], bytes], identity: Callable[[_R], Hashable]
+) -> int:
     identities: set[Hashable] = set()
     repeats: dict[str, None] = {}
-    try:
-        with ExitStack() as closing:
-            with _writing(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                file = _opened(part, path.suffix == ".gz", closing)
-            for record in records:
-                data = _encoded(line, record)
-                if identity(record) in identities:
-                    repeats[record.id] = None
-                identities.add(identity(record))
-                with _writing(path):
-                    file.write(data)
-            with _writing(path):
-                closing.close()
+    with writing(path) as file, _packed(file, os.fspath(path).endswith(".gz")) as out:
+        for record in records:
+            data = _encoded(line, record)
+            if identity(record) in identities:
+                repeats[record.id] = None
+            identities.add(identity(record))
+            out.write(data)
         if repeats:
             more = f" and {len(repeats) - 10} more" if len(repeats) > 10 else ""
             raise UsageError(f"{path}: not written, as ids come again: {', '.join(map(repr, list(repeats)[:10]))}{more}")
-        with _writing(path):
-            part.replace(path)
-    finally:
-        with suppress(OSError):
-            part.unlink()
     return len(identities)
 
 
-def _opened(path: Path, packed: bool, closing: ExitStack) -> BinaryIO:
-    file = closing.enter_context(path.open("wb"))
+def _packed(file: Writer, packed: bool) -> AbstractContextManager[Writer]:
     # Without the time of writing: equal records give equal files.
-    return cast(BinaryIO, closing.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))) if packed else file
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+    return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if packed else nullcontext(file)
 
 
 def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
@@ -403,11 +354,6 @@ def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
         raise InputError(f"{record.id!r} cannot be written: {error}") from None
 
 
-def _part_of(path: Path) -> Path:
-    """Beside the file, under a name of this thread's own, until all of it is there."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-
-
 # Input files for scoring: ids once, broken lines as items of their own, a clear error when nothing can be read.
 
 
@@ -415,12 +361,16 @@ Item = Trajectory | BadLine
 
 
 class Intake:
-    """The items of some trajectory files, in order; ids seen are kept in a temporary database, not in memory."""
+    """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
+
+    `unknown` counts the keys that no record has, as far as the files were read.
+    """
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]], limit: int | None = None) -> None:
-        self.paths = paths
+        self.paths = trajectory_files(paths)
         self.limit = limit
         self.read = 0
+        self.unknown: Counter[str] = Counter()
         self._ids = scratch_database()
         self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
@@ -436,7 +386,7 @@ class Intake:
     def _items(self) -> Iterator[tuple[str, Item]]:
         for path in self.paths:
             try:
-                for place, item in numbered_trajectories(path):
+                for place, item in numbered_trajectories(path, self._note):
                     if self.limit is not None and self.read >= self.limit:
                         return
                     self.read += 1
@@ -445,12 +395,15 @@ class Intake:
                 self.read += 1
                 yield str(path), BadLine(str(path), str(path), str(error), b"")
 
+    def _note(self, place: str, keys: Iterable[str]) -> None:
+        self.unknown.update(key.rpartition(".")[2] for key in keys)
+
     def _unique(self, place: str, item: Item) -> Item:
         try:
             self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
         except sqlite3.IntegrityError:
             first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[0]
-            problem = item.problem if isinstance(item, BadLine) else f"duplicate id {item.id!r}, first used at {first}"
+            problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
             return BadLine(place, place, problem, item.id.encode())
         return item
 
@@ -469,5 +422,7 @@ class Intake:
         if first is None:
             names = ", ".join(map(str, self.paths))
             raise UsageError(f"{names}: the file is empty" if len(self.paths) == 1 else f"{names}: the files are empty")
+        with suppress(InputError):
+            _expect(self.paths[0], "trajectories")
         more = f" (and {broken - 1} more broken lines)" if broken > 1 else ""
         raise UsageError(f"no trajectory could be read; {first}{more}")

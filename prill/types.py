@@ -105,7 +105,9 @@ class Action:
         for name in ("point", "end_point"):
             point = getattr(self, name)
             if point is not None and not all(0.0 <= c <= 1.0 for c in point):
-                raise ValueError(f"{name} {list(point)} is outside the screen: give fractions between 0 and 1")
+                raise ValueError(
+                    f"{name} {list(point)} is outside the screen: give fractions between 0 and 1 (pixels by width and height)"
+                )
 
     @property
     def is_final(self) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +17,9 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import UsageError
-from prill.store import encode, read_lines
+from prill.files.lines import is_stream, read_lines
+from prill.files.outputs import failures, is_stdout, make_folder
+from prill.store import encode
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
 _BEGINNING = b'{"id":"'
@@ -43,12 +47,13 @@ class VerdictLog:
         self, path: str | os.PathLike[str], evaluator: EvaluatorInfo, *, resume: bool = True, retry_unscored: bool = False
     ) -> None:
         self.path = Path(path)
+        self._target = Path(os.path.realpath(path))  # renaming onto a link would replace the link
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
         self._database = scratch_database()
         self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         except OSError as error:
@@ -74,8 +79,9 @@ class VerdictLog:
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict; it survives the process from here on."""
         line = memoryview(encode(verdict))
-        while line:
-            line = line[os.write(self._file, line) :]
+        with failures(self.path):
+            while line:
+                line = line[os.write(self._file, line) :]
         self._remember(verdict.id, verdict.key, verdict.unscored)
 
     def drop(self, id: str) -> None:
@@ -148,7 +154,9 @@ class VerdictLog:
         )
 
     def _set_aside(self) -> None:
-        os.replace(self.path, self.path.with_name(self.path.name + ".bak"))
+        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
+        backups = (self._target.with_name(self._target.name + ending) for ending in endings)
+        os.rename(self._target, next(backup for backup in backups if not os.path.lexists(backup)))
         os.close(self._file)
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -161,7 +169,7 @@ class VerdictLog:
         self._database.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
         self._database.execute("CREATE INDEX by_number ON lines (number)")
         with (
-            tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file,
+            tempfile.NamedTemporaryFile(dir=self._target.parent, prefix=f".{self.path.name}.", delete=False) as file,
             ExitStack() as on_failure,
         ):
             on_failure.callback(os.unlink, file.name)
@@ -171,5 +179,42 @@ class VerdictLog:
             file.flush()
             os.fsync(file.fileno())
             os.chmod(file.name, os.fstat(self._file).st_mode & 0o777)
-            os.replace(file.name, self.path)
+            os.replace(file.name, self._target)
             on_failure.pop_all()
+
+
+class VerdictStream:
+    """Verdicts on standard output or in a pipe, each as soon as it is there; what went there before is not known."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+        self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
+
+    def done(self, id: str, key: str) -> bool:
+        """False: nothing can be taken up."""
+        return False
+
+    def append(self, verdict: Verdict) -> None:
+        """Writes a verdict."""
+        with failures(self.path):
+            self._file.write(encode(verdict))
+            self._file.flush()
+
+    def drop(self, id: str) -> None:
+        """Nothing: what is written stays."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not sys.stdout.buffer:
+            self._file.close()
+
+
+def open_log(
+    path: str | os.PathLike[str], evaluator: EvaluatorInfo, *, resume: bool, retry_unscored: bool
+) -> VerdictLog | VerdictStream:
+    """Where verdicts go: a file, or standard output (`-`) or a pipe."""
+    if is_stdout(path) or is_stream(path):
+        return VerdictStream(path)
+    return VerdictLog(path, evaluator, resume=resume, retry_unscored=retry_unscored)

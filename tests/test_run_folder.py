@@ -9,7 +9,7 @@ import pytest
 
 from prill.errors import InputError, UsageError
 from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories
+from prill.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
 
@@ -25,17 +25,17 @@ def kept(folder: Path, file: str = "trajectories.jsonl") -> list[str]:
 def test_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RunFolder(tmp_path) as folder:
-        folder.keep(episode("a"), LabelRecord(id="a", success=True))
+        folder.keep(episode("a"), LabelRecord(id="a", success=True, source="oracle"))
         try:
             # No file may grow beyond this: what a full disk does to the last line.
             resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
             with pytest.raises(UsageError, match="cannot be written: "):
-                folder.keep(episode("b", "x" * 5000), LabelRecord(id="b", success=True))
+                folder.keep(episode("b", "x" * 5000), LabelRecord(id="b", success=True, source="oracle"))
             with pytest.raises(UsageError, match="cannot be written: "):
                 folder.note(episode("b", "x" * 5000))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        folder.keep(episode("c"), LabelRecord(id="c", success=True))
+        folder.keep(episode("c"), LabelRecord(id="c", success=True, source="oracle"))
     assert kept(tmp_path) == ["a", "c"]
     with RunFolder(tmp_path):
         assert [label.id for label in read_labels(tmp_path / "labels.jsonl")] == ["a", "c"]
@@ -88,3 +88,10 @@ def test_only_episodes_to_replay_leave(tmp_path: Path) -> None:
     with RunFolder(tmp_path, again={"b", "c"}) as folder:
         assert [id in folder for id in "abc"] == [True, True, False]
     assert (kept(tmp_path), kept(tmp_path, "interrupted.jsonl")) == (["a", "b"], ["c~1"])
+
+
+def test_what_people_said_is_never_dropped(tmp_path: Path) -> None:
+    labels = [LabelRecord(id=id, success=True, source=source) for id in ("other", "again") for source in ("human", "oracle")]
+    write_labels(tmp_path / "labels.jsonl", labels)
+    with RunFolder(tmp_path, again=["again"]):
+        assert list(read_labels(tmp_path / "labels.jsonl")) == labels[:1]

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from prill.files.kinds import Kind
 from prill.schemas import KINDS, check_file, schema
-from prill.store import Kind, encode
+from prill.store import encode
 from prill.types import Criterion, EvaluatorInfo, Findings, LabelRecord, Opinion, StepLabel, StepVerdict, Usage, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -117,15 +118,17 @@ def test_every_problem_names_line_and_field(tmp_path: Path) -> None:
     lines = [GOOD % b"a", b'{"id": "b", "task": {"goal": 1}}\n', b"\n", GOOD % b"a", encode(LABEL)]
     assert problems(tmp_path / "t.jsonl", b"".join(lines)) == [
         ":2: Expected `str`, got `int` - at `$.task.goal`",
-        f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1",
-        ":5: belongs to labels, among trajectories",
+        f":4: duplicate id 'a', first used at {tmp_path}/t.jsonl:1; give each trajectory an id of its own",
+        ":5: belongs to labels, among trajectories; move it to a file of its kind",
     ]
     torn = encode(VERDICT)[:30]
     assert problems(tmp_path / "v.jsonl", encode(VERDICT) + b'{"id": "b", "evaluator": {"name": 1}}\n' + torn) == [
         ":2: Expected `str`, got `int` - at `$.evaluator.name`",
         ":3: incomplete last line: Input data was truncated",
     ]
-    assert problems(tmp_path / "l.jsonl", encode(LABEL) + encode(VERDICT)) == [":2: belongs to verdicts, among labels"]
+    assert problems(tmp_path / "l.jsonl", encode(LABEL) + encode(VERDICT)) == [
+        ":2: belongs to verdicts, among labels; move it to a file of its kind"
+    ]
     contradiction = b'{"id": "a", "success": null, "evaluator": {"name": "x", "version": "1"}}'
     assert "either a success value or a reason" in problems(tmp_path / "v.jsonl", contradiction)[0]
 

@@ -93,7 +93,10 @@ async def test_broken_lines_vanish_when_mended(tmp_path: Path) -> None:
     assert (tally.read, tally.succeeded, tally.unscored) == (4, 1, {"input": 3})
     found = verdicts(out)
     assert found.keys() == {"a", "b", f"{path}:1", f"{path}:4"}
-    assert found[f"{path}:4"].reason == f"{path}:4: duplicate id 'a', first used at {path}:2"
+    assert (
+        found[f"{path}:4"].reason
+        == f"{path}:4: duplicate id 'a', first used at {path}:2; give each trajectory an id of its own"
+    )
     path.write_text(f'{{"id": "z", "task": {{"goal": "1"}}}}\n{good}\n{{"id": "b", "task": {{"goal": "4"}}}}\n')
     await score_files([path], Parity(), out)
     found = verdicts(out)

@@ -121,16 +121,19 @@ WRONG = [
 ]
 
 
+BEFORE = '{"id": "before", "task": {"goal": "g"}}\n'
+
+
 @pytest.mark.parametrize(("items", "error", "message"), WRONG, ids=range(len(WRONG)))
 def test_an_error_leaves_all_as_it_was(items: list[Trajectory], error: type[Exception], message: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/t.jsonl").write_text("what was there before\n")
+    (tmp_path / "out/t.jsonl").write_text(BEFORE)
     first = trajectory("first", picture(tmp_path / "elsewhere/s.png"))
     with pytest.raises(error, match=message):
         prill.write_trajectories(tmp_path / "out/t.jsonl", iter([first, *items]) if isinstance(items, list) else items)
     assert names(tmp_path) == ["elsewhere/s.png", "out/t.jsonl"]
     assert not (tmp_path / "out/images").exists()
-    assert (tmp_path / "out/t.jsonl").read_text() == "what was there before\n"
+    assert (tmp_path / "out/t.jsonl").read_text() == BEFORE
 
 
 def test_an_error_leaves_older_copies(tmp_path: Path) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from prill.emulators.webarena.tasks import load_configs, task_parts
@@ -18,6 +16,7 @@ from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agree
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
 from prill.evaluators.metrics import DRAWS
+from prill.files.outputs import check_output, words_beside, write_output
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord
 
@@ -92,8 +91,8 @@ def run(args: argparse.Namespace) -> int:
     if args.by and not args.trajectories:
         raise UsageError("--by needs --trajectories: the verdicts do not say where a trajectory belongs")
     inputs = [args.verdicts, args.labels, args.trajectories, args.against]
-    if args.disagreements and any(path and os.path.realpath(path) == os.path.realpath(args.disagreements) for path in inputs):
-        raise UsageError(f"--disagreements {args.disagreements} would overwrite an input")
+    if args.disagreements:
+        check_output(args.disagreements, "disagreements", inputs, parameter="disagreements")
     runs = _read_runs(args.trajectories, args.by) if args.trajectories else None
     tasks = None if runs is None else runs.tasks
     original_labels = tuple(read_labels(args.labels))
@@ -114,11 +113,12 @@ def run(args: argparse.Namespace) -> int:
         against=compare(pairing, pair(read_verdicts(args.against), labels, pairing.source), tasks) if args.against else None,
     )
     if args.disagreements:
-        _write(Path(args.disagreements), differing)
+        write_output(args.disagreements, b"".join(map(encode, differing)))
+    words = words_beside(args.disagreements)
     if args.json:
-        print(encode(_as_json(result, sections, differing)).decode().rstrip())
+        print(encode(_as_json(result, sections, differing)).decode().rstrip(), file=words)
     else:
-        print(page(result, sections, counted(differing) if args.disagreements else None, args.disagreements))
+        print(page(result, sections, counted(differing) if args.disagreements else None, args.disagreements), file=words)
     return 0
 
 
@@ -151,13 +151,6 @@ def _webarena(labels: Iterable[LabelRecord], source: str, runs: _Runs | None) ->
     except UsageError:  # the benchmark's task file is not installed: the rate is told without its parts
         configs = ()
     return success_rates(labels, runs.task_ids if runs else None, source=source, parts_of=task_parts(configs))
-
-
-def _write(path: Path, differing: Iterable[Disagreement]) -> None:
-    try:
-        path.write_bytes(b"".join(map(encode, differing)))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def _as_json(agreement: object, sections: Sections, differing: tuple[Disagreement, ...]) -> Mapping[str, Any]:

@@ -16,7 +16,9 @@ from prill.annotate.label_log import SOURCE, LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import PairAgreement, Reveal, Session
 from prill.annotate.worklist import Worklist
+from prill.commands.options import open_folders
 from prill.errors import UsageError
+from prill.files.outputs import check_output, expect_place
 from prill.store import read_labels, read_verdicts
 from prill.types import LabelRecord
 
@@ -44,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Every decision is on disk before the next trajectory comes up; the same command goes on where it was. "
         "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could be read or bad usage."
     )
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory files")
+    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory files or folders")
     parser.add_argument("-o", "--output", required=True, metavar="LABELS", help="label file; labels of others in it are kept")
     parser.add_argument("--annotator", required=True, metavar="NAME", help="whose labels these are")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="port on this machine (default: any that is free)")
@@ -72,6 +74,9 @@ def run(args: argparse.Namespace) -> int:
     annotator = args.annotator.strip()
     if not annotator:
         raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
+    open_folders(args)
+    expect_place(args.output, "labels, which are continued,")
+    check_output(args.output, "labels", [*args.trajectories, *args.verdicts], continued=True)
     worklist = Worklist(args.trajectories, order=args.order, seed=args.seed, limit=args.limit)
     for line in worklist.broken[:_MOST_PROBLEMS]:
         print(f"prill annotate: left out: {line.message}", file=sys.stderr)

@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from math import nan
-from pathlib import Path
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
+from prill.files.outputs import check_output, words_beside, write_output
 from prill.report.plots import reliability_svg
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 
@@ -49,6 +49,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Writes the calibration and prints what it does; 0. Raises UsageError."""
     goal = _goal(args)
+    inputs = [args.verdicts, args.labels, args.trajectories]
+    check_output(args.output, "a calibration", inputs)
+    if args.plot:
+        check_output(args.plot, "a diagram", [*inputs, args.output], parameter="plot")
     tasks = None
     if args.trajectories:
         items = read_trajectories(args.trajectories)
@@ -57,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
         pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source), args.method, goal, tasks, args.seed
     )
     judge = result.calibration.evaluator
-    _write(args.output, encode(result.calibration))
+    write_output(args.output, encode(result.calibration))
     if args.plot:
-        _write(args.plot, reliability_svg(f"{judge.name}, {args.method}", result.before, result.after).encode())
-    print(encode(result).decode().rstrip() if args.json else page(result))
+        write_output(args.plot, reliability_svg(f"{judge.name}, {args.method}", result.before, result.after).encode())
+    print(encode(result).decode().rstrip() if args.json else page(result), file=words_beside(args.output, args.plot))
     print(f"calibration of {judge.name} -> {args.output}", file=sys.stderr)
     return 0
 
@@ -135,13 +139,6 @@ def _goal(args: argparse.Namespace) -> Goal:
     if args.target_precision is not None:
         raise UsageError("choose one of --target-precision and the costs")
     return Goal(costs=(args.cost_fp, args.cost_fn))
-
-
-def _write(path: str, data: bytes) -> None:
-    try:
-        Path(path).write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def _share(text: str) -> float:

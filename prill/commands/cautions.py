@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from prill.evaluators.fitted.student import Student
+from prill.files.faults import guess
+from prill.files.lines import open_input
 from prill.protocols import Evaluator, every_judge
+from prill.tables import printable
 
-_SITES = 5
+_SITES = _KEYS = 5
 
 
 def fitted_on(judge: Evaluator, paths: Sequence[str]) -> list[str]:
@@ -29,9 +32,20 @@ def strangers(judge: Evaluator) -> list[str]:
     return [_unknown(student.info.name, student.strangers) for student in _students(judge) if student.strangers]
 
 
+def unknown_keys(counts: Counter[str]) -> list[str]:
+    """A caution for keys that no trajectory has: one may be a slip of the pen."""
+    if not counts:
+        return []
+    names = [f"`{printable(key)}`{f' {count} times' * (count > 1)}{guess(key)}" for key, count in counts.most_common(_KEYS)]
+    if len(counts) > _KEYS:
+        names.append(f"and {len(counts) - _KEYS} more")
+    keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
+    return [f"{keys} in the trajectories, kept as metadata that no judge sees: {', '.join(names)}"]
+
+
 def sha256_of(path: str) -> str:
     """The SHA-256 of a file, as cards name their data."""
-    with open(path, "rb") as file:
+    with open_input(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator
 
 from prill.errors import UsageError
+from prill.files.kinds import jsonl_files
 from prill.schemas import KINDS, FileReport, check_file, schema
 from prill.tables import printable
 
@@ -17,7 +20,9 @@ _SHOWN = 20
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = "Exit codes: 0 all good, 3 something is broken, 2 nothing could be read or bad usage."
-    parser.add_argument("files", nargs="*", metavar="FILE", help="trajectories, labels or verdicts, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "files", nargs="*", metavar="FILE", help="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them, or -"
+    )
     parser.add_argument("--images", action="store_true", help="open every image instead of looking whether it is there")
     parser.add_argument("--schema", choices=KINDS, help="print the JSON Schema of one line of such a file")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON, with every problem")
@@ -33,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     with tqdm(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        files = [check_file(path, decode_images=args.images, progress=bar.update) for path in args.files]
+        files = [check_file(path, decode_images=args.images, progress=bar.update) for path in _files(args.files)]
     if args.json:
         print(json.dumps([_record(report) for report in files], indent=1))
     else:
@@ -44,15 +49,22 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_SOME if any(report.problems for report in files) else _EXIT_ALL
 
 
+def _files(paths: list[str]) -> Iterator[str]:
+    """The files, and what is in the folders."""
+    for path in paths:
+        yield from (jsonl_files(path) or [path] if os.path.isdir(path) else [path])
+
+
 def _record(report: FileReport) -> dict[str, object]:
     counts = {"good": report.good, "broken": report.broken}
-    return {"file": report.path, "holds": report.kind, **counts, "problems": report.problems}
+    return {"file": report.path, "holds": report.kind, **counts, "problems": report.problems, "notes": report.notes}
 
 
 def _show(report: FileReport) -> None:
     broken = f", {report.broken} broken" if report.broken else ""
     print(printable(f"{report.path}: {report.kind or 'of no known kind'}, {report.good} good lines{broken}"))
-    for problem in report.problems[:_SHOWN]:
-        print(printable(f"  {problem}"))
-    if len(report.problems) > _SHOWN:
-        print(f"  … and {len(report.problems) - _SHOWN} more problems")
+    for what, messages in (("problems", report.problems), ("notes", [f"note: {note}" for note in report.notes])):
+        for message in messages[:_SHOWN]:
+            print(printable(f"  {message}"))
+        if len(messages) > _SHOWN:
+            print(f"  … and {len(messages) - _SHOWN} more {what}")

@@ -12,6 +12,7 @@ from types import ModuleType
 from prill.datasets.convert import convert
 from prill.datasets.formats import FORMATS
 from prill.errors import UsageError
+from prill.files.outputs import expect_place
 from prill.store import BadLine
 from prill.types import LabelRecord
 
@@ -33,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Converts; see `configure` for the exit codes. Raises UsageError when OUT is in use, or nothing could be converted."""
     from tqdm import tqdm
 
+    expect_place(args.output, "a folder")
     module = import_module(FORMATS[args.format].module)
     with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         report = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)

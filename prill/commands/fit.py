@@ -6,13 +6,14 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 from prill.commands.cautions import sha256_of
+from prill.commands.options import open_folders
 from prill.errors import UsageError
 from prill.evaluators.fitted.fit import Origin, examples, fit
 from prill.evaluators.fitted.student import HeldOut, StudentModel
 from prill.evaluators.labels import gold_labels
+from prill.files.outputs import check_output, words_beside, write_output
 from prill.store import BadLine, Intake, encode, read_labels
 from prill.types import Trajectory
 
@@ -22,7 +23,9 @@ _EXIT_ALL, _EXIT_SOME_BROKEN = 0, 3
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = "Exit codes: 0 fitted, 3 fitted without some broken lines, 2 too few labelled runs or bad usage."
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
     parser.add_argument("labels", metavar="LABELS", help="label file")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where the fitted judge goes, one JSON file")
     parser.add_argument(
@@ -43,6 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fits, writes the file and prints its card. Raises UsageError."""
+    open_folders(args)
+    check_output(args.output, "a fitted judge", [*args.trajectories, args.labels])
     source, gold = gold_labels(read_labels(args.labels), args.source)
     broken: list[str] = []
     with closing(Intake(args.trajectories)) as intake:
@@ -51,12 +56,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"no trajectory has a decided label of source {source!r}: do the ids of both files match?")
     origin = Origin(data=tuple(sha256_of(path) for path in (*args.trajectories, args.labels)), source=source)
     model = fit(runs, args.kind, args.evidence_only, seed=args.seed, left_out=left_out + len(broken), origin=origin)
-    try:
-        size = Path(args.output).write_bytes(encode(model))
-    except OSError as error:
-        raise UsageError(f"{args.output}: {error.strerror}") from None
-    print(encode(model.card).decode().rstrip() if args.json else card(model))
-    print(f"{args.kind} -> {args.output} ({size / 1000:.0f} kB)", file=sys.stderr)
+    data = encode(model)
+    write_output(args.output, data)
+    print(encode(model.card).decode().rstrip() if args.json else card(model), file=words_beside(args.output))
+    print(f"{args.kind} -> {args.output} ({len(data) / 1000:.0f} kB)", file=sys.stderr)
     for problem in broken[:10]:
         print(f"prill fit: left out: {problem}", file=sys.stderr)
     return _EXIT_SOME_BROKEN if broken else _EXIT_ALL

@@ -17,11 +17,12 @@ from typing import Any
 from prill.captioner.registry import CAPTIONERS, captioner_for
 from prill.errors import InputError, UsageError
 from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
+from prill.files.kinds import trajectory_files
+from prill.files.lines import read_lines
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Evaluator, LanguageModel
 from prill.registry import Option, load_object, options_of
-from prill.store import read_lines
 
 # Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
 _OF_JUDGES = (
@@ -133,6 +134,13 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("give a whole number of at least 1")
     return number
+
+
+def open_folders(args: argparse.Namespace) -> None:
+    """Puts the trajectory files of folders in the place of these, and says what else is in them."""
+    args.trajectories = trajectory_files(
+        args.trajectories, lambda words: print(f"prill {args.command}: {words}", file=sys.stderr)
+    )
 
 
 def expected(paths: Iterable[str], limit: int | None) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
-from prill.commands.options import add_judge_options, expected, make_evaluator, positive
+from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.labels import gold_labels
@@ -26,11 +26,17 @@ from prill.evaluators.meta.redteam import (
     worst_by_family,
 )
 from prill.evaluators.metrics import DRAWS
+from prill.files.outputs import Content, check_output, expect_place, write_output
 from prill.report.shifts import shift_svg
 from prill.scoring import Tally
 from prill.store import encode, read_labels
 
 _EXIT_ALL, _EXIT_TURNED, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 1, 3, 130
+_FILES: dict[str, Content] = {
+    "redteam.json": "red team figures",
+    "redteam.md": "red team figures",
+    "redteam.svg": "a diagram",
+}
 _HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
 
 
@@ -43,7 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts are unscored, 2 nothing could\n"
         "be read or bad usage, 130 interrupted."
     )
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
     parser.add_argument("labels", metavar="LABELS", help="label file; false positives are counted on its failures")
     parser.add_argument(
         "-o", "--output", required=True, metavar="FOLDER", help="verdicts, redteam.json, .md and .svg; a run is taken up"
@@ -72,7 +80,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Judges, measures, writes and prints; see `configure` for the exit codes."""
+    open_folders(args)
+    expect_place(args.output, "a folder")
     folder = Path(args.output)
+    for name, content in _FILES.items():
+        check_output(folder / name, content, [*args.trajectories, args.labels])
     names = args.attacks and [name.strip() for names in args.attacks for name in names.split(",") if name.strip()]
     gold_labels(read_labels(args.labels), args.source)  # what is wrong with the labels is said before any call is made
     evaluator = make_evaluator(args)
@@ -191,12 +203,9 @@ def _points(text: str) -> float:
 
 
 def _write(folder: Path, result: RedTeam) -> None:
-    try:
-        (folder / "redteam.json").write_bytes(encode(result))
-        (folder / "redteam.md").write_text(f"{table(result)}\n\n{_every_strength(result)}\n", encoding="utf-8")
-        (folder / "redteam.svg").write_text(shift_svg(result), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
+    texts = (f"{table(result)}\n\n{_every_strength(result)}\n", shift_svg(result))
+    for name, data in zip(_FILES, (encode(result), *(text.encode() for text in texts)), strict=True):
+        write_output(folder / name, data)
 
 
 @contextlib.contextmanager

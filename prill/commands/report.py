@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from prill.commands.options import expected, positive
+from prill.commands.options import expected, open_folders, positive
 from prill.evaluators.fitted.calibration import read_calibration
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.report.entries import read_judges
 from prill.report.page import ReportSummary, write_report
 from prill.store import Intake, encode, read_labels
@@ -21,7 +23,9 @@ _MOST_PROBLEMS = 10
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = "Exit codes: 0 all shown, 3 some lines or images could not be read, 2 nothing could be read or bad usage."
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
+    parser.add_argument(
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="PAGE", help="the page to write, such as report.html")
     parser.add_argument("--verdicts", nargs="+", default=[], metavar="V", help="verdict files: the judges, side by side")
     parser.add_argument("--labels", nargs="+", default=[], metavar="L", help="label files")
@@ -47,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     """Writes the page; see `configure` for the exit codes."""
     from tqdm import tqdm
 
+    open_folders(args)
+    check_output(args.output, "a report", [*args.trajectories, *args.verdicts, *args.labels, *args.calibration])
     judges = read_judges(args.verdicts)
     calibrations = [read_calibration(path) for path in args.calibration]
     labels = chain.from_iterable(map(read_labels, args.labels))
@@ -70,11 +76,13 @@ def run(args: argparse.Namespace) -> int:
             )
     finally:
         intake.close()
+    size = None if is_stdout(args.output) or is_stream(args.output) else Path(args.output).stat().st_size
     if args.json:
-        print(encode({"output": args.output, "bytes": Path(args.output).stat().st_size, **_counts(summary)}).decode().rstrip())
+        counts = {"output": args.output, "bytes": size, **_counts(summary)}
+        print(encode(counts).decode().rstrip(), file=words_beside(args.output))
     else:
-        size = Path(args.output).stat().st_size / 1e6
-        print(f"{args.output}: {summary.trajectories} trajectories, judges: {len(judges)}, {size:.1f} MB", file=sys.stderr)
+        weight = "" if size is None else f", {size / 1e6:.1f} MB"
+        print(f"{args.output}: {summary.trajectories} trajectories, judges: {len(judges)}{weight}", file=sys.stderr)
     for problem in _problems(summary):
         # Names come from files of others: no control sequence of theirs reaches the terminal.
         print("prill report: " + "".join(c if c.isprintable() else "?" for c in problem), file=sys.stderr)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers
-from prill.commands.options import add_judge_options, expected, make_evaluator, positive
+from prill.commands.cautions import fitted_on, strangers, unknown_keys
+from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, savings
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, lasting_keys, plan_files, score_files
@@ -46,14 +48,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill score t.jsonl -o v.jsonl --evaluator cascade.toml"
     )
     parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file; a run that broke off is taken up"
+        "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file, where a run that broke off is taken up; or -"
     )
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
-    parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak")
+    parser.add_argument(
+        "--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak (.bak2, …)"
+    )
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     add_judge_options(parser)
@@ -61,6 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Scores, or plans; see `configure` for the exit codes."""
+    open_folders(args)
+    check_output(args.output, "verdicts", args.trajectories, continued=not args.no_resume)
     evaluator = make_evaluator(args)
     if args.dry_run:
         return _plan(args, evaluator)
@@ -184,7 +192,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             "evaluator": msgspec.to_builtins(evaluator.info),
             "output": args.output,
         }
-        print(json.dumps(summary))
+        print(json.dumps(summary), file=words_beside(args.output))
     say = partial(print, file=sys.stderr)
     counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
     say(f"{counts} -> {args.output}")
@@ -197,9 +205,10 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         for reason, hint in _HINTS.items():
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
-    if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
+    on_disk = not is_stdout(args.output) and not is_stream(args.output)
+    if on_disk and tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
         say(_savings_line(args.output))
-    for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
+    for caution in (*unknown_keys(tally.unknown_keys), *fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
         say(f"prill score: {caution}")
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")

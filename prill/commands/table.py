@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from prill.errors import UsageError
+from prill.files.outputs import check_output, write_output
 from prill.tables import Table, table
 
 _FORMATS = ("markdown", "csv", "json")
@@ -25,14 +25,10 @@ def run(args: argparse.Namespace) -> int:
     """Writes the table. Raises UsageError or InputError when a file cannot be read or written."""
     by_name = Path(args.output or "").suffix.removeprefix(".")
     form = args.format or (by_name if by_name in _FORMATS else "markdown")
+    output = args.output or "-"
+    check_output(output, "a table", [args.verdicts, args.labels])
     text = _text(table(args.verdicts, args.labels, source=args.source), form)
-    if args.output is None:
-        print(text, end="")
-        return 0
-    try:
-        Path(args.output).write_text(text, encoding="utf-8", newline="")
-    except OSError as error:
-        raise UsageError(f"{args.output}: cannot be written: {error.strerror}") from None
+    write_output(output, text.encode())
     return 0
 
 

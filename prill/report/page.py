@@ -14,8 +14,7 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -24,6 +23,8 @@ from typing import BinaryIO
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
 from prill.evaluators.labels import gold_labels
+from prill.files.lines import is_stream
+from prill.files.outputs import check_output, writing
 from prill.report.entries import Judge, Row, detail, row
 from prill.report.markup import Markup
 from prill.report.pictures import Pictures
@@ -80,7 +81,8 @@ def write_report(
     unless `embed` is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every
     trajectory. Raises UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
     """
-    target = Path(out)
+    check_output(out, "a report")
+    folder = Path() if is_stream(out) else Path(out).parent
     by_id: dict[str, list[LabelRecord]] = defaultdict(list)
     for label in labels:
         by_id[label.id].append(label)
@@ -88,8 +90,8 @@ def write_report(
     keys = list(dict.fromkeys((*_FILTER_KEYS, *by)))
     rows: list[Row] = []
     try:
-        with tempfile.TemporaryFile(dir=target.parent) as spool, _replaced(target) as page:
-            pictures = Pictures(target.parent, _embedding(spool) if embed else None)
+        with writing(out) as page, tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool:
+            pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
                 rows.append(row(item, judges, item.id in gold, gold.get(item.id), keys))
                 own_labels = [label for label in by_id.get(item.id, ()) if label.source == label_source]
@@ -116,22 +118,12 @@ def write_report(
             spool.seek(0)
             shutil.copyfileobj(spool, page, 1 << 20)
             page.write(closing)
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise UsageError(f"{target}: cannot be written: {error.strerror}") from None
+        raise UsageError(f"{out}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
     return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
-
-
-@contextmanager
-def _replaced(target: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `target` once it is whole."""
-    part = target.with_name(f"{target.name}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _embedding(spool: BinaryIO) -> Callable[[int, bytes], object]:

@@ -210,7 +210,7 @@ def test_disagreements_never_overwrite_input(case: Case, capsys: pytest.CaptureF
     words = case("10", "10")
     before = Path(words[1]).read_bytes()
     assert main(["agree", *words, "--disagreements", words[1]]) == 2
-    assert "overwrite an input" in capsys.readouterr().err
+    assert "this is an input too; choose another file (--disagreements)" in capsys.readouterr().err
     assert Path(words[1]).read_bytes() == before
 
 

@@ -124,7 +124,7 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
         (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "--annotator is empty"),
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
-        (("t.jsonl", "-o", "t.jsonl", "--annotator", "me"), "t.jsonl:1: not a label"),
+        (("t.jsonl", "-o", "t.jsonl", "--annotator", "me"), "t.jsonl: this is an input too; choose another file (-o)"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"), "none.jsonl: no such file"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--port", "99999"), "port 99999 cannot be used"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--blind", "--show-verdicts"), "not allowed with"),

@@ -56,7 +56,10 @@ def test_twenty_problems_are_shown(prill: Prill, tmp_path: Path) -> None:
     done = prill("check", "l.jsonl")
     assert (done.stdout.count("$.id"), done.stdout.splitlines()[-1]) == (20, "  … and 5 more problems")
     (report,) = json.loads(prill("check", "l.jsonl", "--json").stdout)
-    assert (len(report.pop("problems")), report) == (25, {"file": "l.jsonl", "holds": "labels", "good": 1, "broken": 25})
+    assert (len(report.pop("problems")), report) == (
+        25,
+        {"file": "l.jsonl", "holds": "labels", "good": 1, "broken": 25, "notes": []},
+    )
 
 
 def test_images_are_opened_on_demand(prill: Prill, tmp_path: Path) -> None:

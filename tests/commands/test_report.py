@@ -124,7 +124,7 @@ def test_broken_lines_and_lost_images_told(prill: Prill, tmp_path: Path) -> None
         (("--labels", "both.jsonl", "--source", "robot"), "no label has source 'robot'"),
         (("--threshold", "1.5"), "a score lies between 0 and 1"),
         (("--threshold", "x"), "invalid"),
-        (("-o", "nowhere/r.html"), "nowhere/r.html: cannot be written"),
+        (("-o", "t.jsonl/r.html"), "t.jsonl/r.html: cannot be written"),
         (("--calibration", "both.jsonl"), "no calibration"),
     ],
 )

@@ -26,10 +26,11 @@ from prill.commands.rollout.webarena import WEBARENA
 from prill.emulators.pool import Pool
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import EnvironmentFailure, UsageError
+from prill.files.kinds import INTERRUPTED, TRAJECTORIES
+from prill.files.outputs import check_output, expect_place
 from prill.policies.registry import POLICIES
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.record import Episode, Recorded, record
-from prill.run_folder import INTERRUPTED
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -104,6 +105,8 @@ def _common(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Records; 0 when every episode ended as it should, 3 when some broke off or have no label, 130 when interrupted."""
+    expect_place(args.output, "a folder")
+    check_output(Path(args.output) / TRAJECTORIES, "trajectories", [args.replay], continued=True)
     try:
         counts, graded = asyncio.run(_record(args))
     except KeyboardInterrupt:

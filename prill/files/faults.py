@@ -1,0 +1,136 @@
+"""What is wrong with a record, in words that say what to do about it; the same wherever files are read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from prill.files.kinds import object_of
+from prill.types import LabelRecord, Trajectory, Verdict
+
+_ENUM = re.compile(r"Invalid enum value .* - at `(.*)`$")
+_MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `(.*)`)?$")
+
+
+def line_fault(data: bytes, error: Exception, type_: type) -> str:
+    """Why a line is no record of the type, and what to do; `error` is what msgspec says."""
+    text = str(error)
+    if not isinstance(error, msgspec.ValidationError):
+        return f"not valid JSON ({text}){_json_remedy(data, error)}"
+    if match := _ENUM.match(text):
+        return text + _choices_at(match[1], data)
+    if match := _MISSING.match(text):
+        place = (match[2] or "$").removeprefix("$").removeprefix(".")
+        near = _similar(match[1], [path for path in unknown_keys(object_of(data), type_) if path.rpartition(".")[0] == place])
+        return text.replace("Object missing required field", "missing field") + near
+    return text
+
+
+def unknown_keys(record: object, type_: type, at: str = "") -> Iterator[str]:
+    """The path of every key in a decoded record that the type does not have, such as `steps[0].action.raw`."""
+    if not isinstance(record, dict):
+        return
+    inner = _fields(type_)
+    for key, value in record.items():
+        if key not in inner:
+            yield f"{at}{key}"
+        elif (part := inner[key]) is not None and isinstance(value, list):
+            for i, one in enumerate(value):
+                yield from unknown_keys(one, part, f"{at}{key}[{i}].")
+        elif part is not None:
+            yield from unknown_keys(value, part, f"{at}{key}.")
+
+
+def duplicate(id: str, first: str) -> str:
+    """What to say of an id that was used at another place already."""
+    return f"duplicate id {id!r}, first used at {first}; give each trajectory an id of its own"
+
+
+def guess(key: str) -> str:
+    """` (did you mean 'x'?)` where an unknown key, or the end of its path, is close to one that records have, else nothing."""
+    from prill.registry import nearest
+
+    return nearest(key.rpartition(".")[2].lower(), _all_keys())
+
+
+def _similar(field: str, paths: list[str]) -> str:
+    from prill.registry import nearest
+
+    unknown = {path.rpartition(".")[2] for path in paths}
+    return next((f"; is it `{key}`, a key that is unknown?" for key in unknown if nearest(key.lower(), [field])), "")
+
+
+def _json_remedy(data: bytes, error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError) or "UTF-8" in str(error):
+        return "; save the file as UTF-8"
+    if data.startswith(b"["):
+        return "; write one object a line instead of an array: jq -c '.[]' FILE"
+    if re.match(rb"\{\s*'", data):
+        return "; this is Python's own notation: write it with json.dumps"
+    place = re.search(r"\(byte (\d+)\)", str(error))
+    if place and (word := re.match(rb"NaN|Infinity", data[int(place[1]) :])):
+        return f"; {word[0].decode()} is no JSON: write null, or leave the key out"
+    return "; write each object on one line: jq -c . FILE" if data in (b"{", b"}") else ""
+
+
+def _choices_at(place: str, data: bytes) -> str:
+    """The values that a field may have, and the nearest to the one that stands there."""
+    from prill.registry import nearest
+
+    choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
+    value: Any = object_of(data)
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place):
+        value = value[name] if name else value[int(index)]
+    return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
+
+
+@cache
+def _fields(type_: type) -> dict[str, type | None]:
+    """The fields of a record, each with the type of record inside it, if there is one."""
+    hints = get_type_hints(type_)
+    return {field.name: next(_records(hints[field.name]), None) for field in fields(type_)}
+
+
+def _records(hint: Any) -> Iterator[type]:
+    if isinstance(hint, type) and is_dataclass(hint):
+        yield hint
+    for part in get_args(hint):
+        yield from _records(part)
+
+
+@cache
+def _types() -> tuple[type, ...]:
+    seen: dict[type, None] = {}
+    waiting: list[type] = [Trajectory, LabelRecord, Verdict]
+    while waiting:
+        if (type_ := waiting.pop()) not in seen:
+            seen[type_] = None
+            waiting += [part for part in _fields(type_).values() if part is not None]
+    return tuple(seen)
+
+
+@cache
+def _all_keys() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for type_ in _types() for name in _fields(type_)))
+
+
+@cache
+def _choices() -> dict[str, tuple[str, ...]]:
+    """The values of each field that has a fixed set of them."""
+    return {
+        field.name: choices
+        for type_ in _types()
+        for field in fields(type_)
+        if (choices := _literals(get_type_hints(type_)[field.name]))
+    }
+
+
+def _literals(hint: Any) -> tuple[str, ...]:
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return next((choices for part in get_args(hint) if (choices := _literals(part))), ())

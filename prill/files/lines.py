@@ -1,0 +1,200 @@
+"""Input as bytes and as lines: files, pipes and standard input, plain or gzip, one JSON object a line or nearly so."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import IO, BinaryIO, Literal, cast
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+
+STREAM = "-"
+# How a line departs from one JSON object a line in plain UTF-8. All of these are read; `prill check` mentions them.
+Form = Literal["line", "mark", "crlf", "array", "pretty"]
+_MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
+_UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
+_MOST_ARRAY = 64 << 20  # an array is read as a whole
+_spools: dict[str, IO[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One record of a file: the number of its (first) line, from 1, and its bytes without newlines.
+
+    `complete` is False for a last line that has no newline: a crash may have cut it.
+    """
+
+    number: int
+    data: bytes
+    complete: bool
+    form: Form = "line"
+
+
+def is_stream(path: str | os.PathLike[str]) -> bool:
+    """Whether this is standard input (`-`), a pipe or a device: what can be read once only, and has no place on disk."""
+    if os.fspath(path) == STREAM:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def folder_of(path: str | os.PathLike[str]) -> Path:
+    """The folder that paths in a file are relative to; for what comes through a pipe, the current one."""
+    return Path.cwd() if is_stream(path) else Path(path).resolve().parent
+
+
+def open_input(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """The file opened for reading bytes, as they are. Raises UsageError.
+
+    What comes through a pipe is kept in a temporary file, so that it can be opened again, until `forget_streams`.
+    """
+    try:
+        if is_stream(path):
+            return io.BufferedReader(_Reader(_spooled(os.fspath(path))))
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a directory; name a file in it") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+
+
+def open_lines(path: str | os.PathLike[str]) -> BinaryIO:
+    """Like `open_input`, unpacked; gzip is recognised by its first two bytes, whatever the name."""
+    file = open_input(path)
+    try:
+        packed = file.peek(2)[:2] == _GZIP
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    if not packed:
+        return file
+    if is_stream(path):
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    file.close()
+    return cast(BinaryIO, gzip.open(path))
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
+    """Every non-empty line; memory does not grow with the file, but with a JSON array.
+
+    A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it, and an array of up to 64 MB
+    are read too. Raises InputError for UTF-16, and for a damaged archive after its good part.
+    """
+    number = 0
+    with open_lines(path) as file:
+        try:
+            first = file.readline()
+            if _UTF16.match(first):
+                raise InputError(f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
+            for line in _records(first, file):
+                number = line.number
+                yield line
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"{path}:{number + 1}: cannot be read further: {error}") from error
+
+
+def forget_streams() -> None:
+    """Drops what came through pipes."""
+    while _spools:
+        _spools.popitem()[1].close()
+
+
+class _Reader(io.RawIOBase):
+    """Reads a file without a name from its start; each reader has a place of its own."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        data = os.pread(self._file.fileno(), len(buffer), self._place)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+
+def _spooled(name: str) -> IO[bytes]:
+    if name not in _spools:
+        spool = tempfile.TemporaryFile()  # noqa: SIM115 - stays open until it is forgotten
+        if name == STREAM:
+            shutil.copyfileobj(sys.stdin.buffer, spool)
+        else:
+            with open(name, "rb") as source:
+                shutil.copyfileobj(source, spool)
+        spool.flush()
+        _spools[name] = spool
+    return _spools[name]
+
+
+def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
+    has_mark = first.startswith(_MARK)
+    first = first.removeprefix(_MARK)
+    rest: Iterable[bytes] = file
+    if first.lstrip().startswith(b"["):
+        head = first + file.read(_MOST_ARRAY) + file.readline()
+        if (elements := _elements(head)) is not None and not file.read(1):
+            yield from elements
+            return
+        first, *others = head.splitlines(keepends=True)
+        rest = chain(others, file)
+    for line in _whole(enumerate(chain([first], rest), 1)):
+        yield Line(line.number, line.data, line.complete, "mark") if has_mark else line
+        has_mark = False
+
+
+def _elements(text: bytes) -> list[Line] | None:
+    """The elements of a JSON array; None when it is none."""
+    try:
+        elements = msgspec.json.decode(text, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    lines, number, end = [], 1, 0
+    for element in map(bytes, elements):
+        start = text.index(element, end)  # between two elements there are but blanks and a comma
+        number += text.count(b"\n", end, start)
+        lines.append(Line(number, element.replace(b"\n", b" "), True, "array"))
+        number, end = number + element.count(b"\n"), start + len(element)
+    return lines
+
+
+def _whole(lines: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
+    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one."""
+    several: list[bytes] = []
+    start = 0
+    for number, raw in lines:
+        data = raw.strip()
+        if several and not raw.startswith(b"{"):
+            several.append(data)
+            if raw.startswith(b"}"):
+                yield Line(start, b" ".join(several), True, "pretty")
+                several = []
+            continue
+        if several:
+            yield Line(start, b" ".join(several), True, "pretty")  # never closed: it is broken, what comes now need not be
+            several = []
+        if data == b"{":
+            several, start = [data], number
+        elif data:
+            yield Line(number, data, raw.endswith(b"\n"), "crlf" if raw.endswith(b"\r\n") else "line")
+    if several:
+        yield Line(start, b" ".join(several), len(several) > 1, "pretty")

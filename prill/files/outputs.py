@@ -1,0 +1,228 @@
+"""Output files: never in the place of an input or of something else, and whole or not at all.
+
+`-` is standard output; pipes and devices are written to as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from errno import EACCES, EISDIR, ENOTDIR
+from pathlib import Path
+from typing import IO, Literal, Protocol, TextIO
+
+from prill.errors import InputError, UsageError
+from prill.files.kinds import kind_of, object_of
+from prill.files.lines import STREAM, is_stream, open_lines, read_lines
+
+Content = Literal[
+    "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
+    "disagreements", "red team figures",
+]  # fmt: skip
+_Path = str | os.PathLike[str]
+_STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
+_HEAD = 1 << 14
+_BEGINNING = b'{"id":"'  # of our records: a file may hold but one, which a crash cut
+_REPORT = b'<meta name="generator" content="prill report">'
+# How files begin that are no JSON; tables by their first columns, as `prill.tables` writes them.
+_BEGINNINGS: dict[bytes, Content] = {
+    b"<svg ": "a diagram",
+    b"id,success,score,": "a table",
+    b"| id | success | score |": "a table",
+    b'[\n {\n  "id":': "a table",
+    b"| attack ": "red team figures",
+}
+# The keys that tell a JSON file of prill which is no trajectory, label or verdict.
+_KEYS: dict[Content, frozenset[str]] = {
+    "disagreements": frozenset({"kind", "annotators", "label"}),
+    "red team figures": frozenset({"attacks_version", "effects"}),
+}
+_FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill student": "a fitted judge"}
+
+
+class Writer(Protocol):
+    """What an output is written to. Raises UsageError when it cannot be."""
+
+    def write(self, data: bytes, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+
+def check_output(
+    path: _Path, content: Content, inputs: Iterable[_Path | None] = (), *, continued: bool = False, parameter: str = "output"
+) -> None:
+    """Says beforehand whether the file may be written: call it before anything is read or paid for.
+
+    Raises UsageError when the path is one of the inputs, also by another name, holds something else, or cannot be written.
+    `continued` is for files that are appended to, whose writer looks at each line: it may hold what cannot be told.
+    `parameter` is the one of the call that names the path.
+    """
+    if is_stdout(path) or is_stream(path):
+        return
+    for other in inputs:
+        if other is not None and _same_file(path, other):
+            raise UsageError(f"{path}: this is an input too; choose another file", parameters=(parameter,))
+    target = Path(os.path.realpath(path))
+    with failures(path):
+        _expect_writable(target)
+    there = content_of(target) if target.exists() else ""
+    if there not in ("", content) and not (there is None and continued):
+        raise UsageError(
+            f"{path}: holds {there or 'something that prill does not know'}, not {content}; choose another file",
+            parameters=(parameter,),
+        )
+
+
+def content_of(path: _Path) -> Content | Literal[""] | None:
+    """What a file holds, by its content: empty when nothing that is whole, None when it is nothing that prill writes."""
+    with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):
+        head = file.read(_HEAD).lstrip()
+        if not head:
+            return ""
+        if _REPORT in head:
+            return "a report"
+        for beginning, content in _BEGINNINGS.items():
+            if head.startswith(beginning):
+                return content
+    with suppress(InputError):
+        for line in read_lines(path):
+            is_torn = not line.complete and line.data.startswith(_BEGINNING) and object_of(line.data) is None
+            return "" if is_torn else content_of_line(line.data)
+    return None
+
+
+def content_of_line(data: bytes) -> Content | None:
+    """The content of a file of JSON, by one of its lines."""
+    record = object_of(data) or {}
+    form = record.get("format")
+    if isinstance(form, str):
+        return next((content for name, content in _FORMATS.items() if form.startswith(name)), None)
+    return next((content for content, keys in _KEYS.items() if keys <= record.keys()), None) or kind_of(data)
+
+
+def is_stdout(path: _Path) -> bool:
+    """Whether that stands for standard output."""
+    return os.fspath(path) in _STDOUT
+
+
+def words_beside(*outputs: _Path | None) -> TextIO:
+    """Where a command prints what is not its output: standard error where an output itself goes to standard output."""
+    return sys.stderr if any(output is not None and is_stdout(output) for output in outputs) else sys.stdout
+
+
+def expect_place(path: _Path, what: str) -> None:
+    """Raises UsageError for a pipe, where `what` (a folder, a file that is continued) must have a place on disk."""
+    if is_stdout(path) or is_stream(path):
+        raise UsageError(f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",))
+
+
+def make_folder(path: _Path) -> None:
+    """Makes the folder of a file. Raises UsageError."""
+    with failures(path):
+        os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
+
+
+def part_of(path: Path) -> Path:
+    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode "x"."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+
+
+@contextmanager
+def writing(path: _Path) -> Iterator[Writer]:
+    """The file, made anew: it takes its place when it is whole, and until then the old one stays.
+
+    Its folder is made, a link stays a link, and modes are kept. Raises UsageError when it cannot be written; what the block
+    raises passes through.
+    """
+    if is_stdout(path):
+        sys.stdout.flush()
+        yield _Checked(sys.stdout.buffer, path)
+        with failures(path):
+            sys.stdout.buffer.flush()
+    elif is_stream(path):
+        with failures(path):
+            file = open(path, "wb")  # noqa: SIM115 - closed below
+        with file:
+            yield _Checked(file, path)
+    else:
+        with _replacing(path, Path(os.path.realpath(path))) as whole:
+            yield whole
+
+
+def write_output(path: _Path, data: bytes) -> None:
+    """Writes a file in one piece, as `writing` does."""
+    with writing(path) as file:
+        file.write(data)
+
+
+class _Checked:
+    """A file whose failures to be written are UsageErrors, so that they cannot be taken for those of reading."""
+
+    def __init__(self, file: IO[bytes], path: _Path) -> None:
+        self._file = file
+        self._path = path
+
+    def write(self, data: bytes, /) -> int:
+        with failures(self._path):
+            return self._file.write(data)
+
+    def flush(self) -> None:
+        with failures(self._path):
+            self._file.flush()
+
+
+@contextmanager
+def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
+    part = part_of(target)
+    with failures(path):
+        _expect_writable(target)
+        make_folder(path)
+        file = part.open("xb")
+    try:
+        with file:
+            yield _Checked(file, path)
+            with failures(path):
+                file.flush()
+                os.fsync(file.fileno())
+                if target.exists():
+                    os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+        with failures(path):
+            part.replace(target)
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+@contextmanager
+def failures(path: _Path) -> Iterator[None]:
+    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone stays a BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _expect_writable(target: Path) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
+    place = target if target.exists() else next(folder for folder in target.parents if folder.exists())
+    if place != target and not place.is_dir():
+        raise NotADirectoryError(ENOTDIR, f"{place} is no directory")
+    if not os.access(place, os.W_OK):
+        raise PermissionError(EACCES, "permission denied")
+
+
+def _same_file(path: _Path, other: _Path) -> bool:
+    if os.path.realpath(path) == os.path.realpath(other):
+        return True
+    try:
+        return os.path.samefile(path, other)
+    except OSError:
+        return False
