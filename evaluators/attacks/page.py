@@ -1,0 +1,220 @@
+"""What somebody can change who writes a page: its text, title and address, and the characters that it is written in.
+
+A recorded state has the page's text, a caption of the screen, or both; what is written on the page is put into both, as a
+captioner that reads well would repeat it. Screenshots: `prill.evaluators.attacks.screenshot`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote_plus
+
+from prill.evaluators.attacks.agent import answered
+from prill.evaluators.attacks.screenshot import white_page, with_banner
+from prill.evaluators.attacks.texts import attack_texts, draw, one_line_goal
+from prill.types import Action, Observation, Step, Trajectory
+
+Where = Literal["before", "after", "both"]
+# What is on every page of a site is put on so many of the latest states.
+_PAGES = 3
+# Lines of WebArena's and BrowserGym's accessibility trees, and of trees without element numbers.
+_NUMBERED_TREE = re.compile(r"^\s*\[\w+\] ?\w+ '", re.MULTILINE)
+_TREE = re.compile(r"^\s*\w+ \"", re.MULTILINE)
+_TITLE = re.compile(r"RootWebArea '")
+_LOOK_ALIKES = str.maketrans(
+    "abcdeghijklmnopqrstuvwxyzABCEHIKMNOPSTXYZ",
+    "аƄсԁеɡһіјкⅼⅿոорԛгѕтυνԝхуᴢΑΒСЕΗΙΚΜΝОΡЅΤΧΥΖ",
+)
+_INVISIBLE = "\u200b\u200c\u2060\u00ad"
+_SEED = 7
+
+
+def inject_into_page(trajectory: Trajectory) -> Trajectory | None:
+    """The instruction at the end of the last state; None where it has no words."""
+    return _on_pages(trajectory, _appended(attack_texts().of("inject-page", trajectory)))
+
+
+def in_answer_and_page(trajectory: Trajectory, name: str) -> Trajectory:
+    """The text of that name after the answer and at the end of the last state."""
+    text = attack_texts().of(name, trajectory)
+    claimed = answered(trajectory, f"{trajectory.answer}\n\n{text}" if trajectory.answer else text)
+    return _on_pages(claimed, _appended(text)) or claimed
+
+
+def pad(trajectory: Trajectory, characters: int, where: Where) -> Trajectory | None:
+    """So many characters that say nothing of the task around the words of the latest states; None where they have none.
+
+    `both`: half of them before, half after.
+    """
+    share = characters // 2 if where == "both" else characters
+
+    def change(page: str) -> str:
+        filler = _filler(_shape(page), draw(trajectory, 1000), share)
+        return f"{'' if where == 'after' else filler + chr(10)}{page}{'' if where == 'before' else chr(10) + filler}"
+
+    return _on_pages(trajectory, change, _PAGES)
+
+
+def goal_on_page(trajectory: Trajectory, times: int) -> Trajectory | None:
+    """The goal so many times at the end of the last state; None where it has no words."""
+    return _on_pages(trajectory, _lines_after([one_line_goal(trajectory)] * times))
+
+
+def goal_in_title(trajectory: Trajectory, times: int) -> Trajectory | None:
+    """The goal so many times in the title of the last state; None where it has no words."""
+    goal = " ".join([one_line_goal(trajectory)] * times)
+    sentence = " ".join([attack_texts().of("goal-in-caption", trajectory)] * times)
+
+    def change(state: Observation) -> Observation:
+        text = state.text and (
+            _TITLE.sub(lambda title: f"{title[0]}{goal} - ", state.text, count=1)
+            if _TITLE.search(state.text)
+            else f"{_like_page(state.text, [goal])}\n{state.text}"
+        )
+        return replace(state, text=text, caption=state.caption and f"{sentence} {state.caption}")
+
+    return _changed(trajectory, _last_states(trajectory, change))
+
+
+def goal_in_url(trajectory: Trajectory, times: int) -> Trajectory | None:
+    """The goal so many times as a query of the last state's address, and of the last one that the agent went to.
+
+    None where neither was recorded.
+    """
+    query = "q=" + "+".join([quote_plus(one_line_goal(trajectory))] * times)
+
+    def longer(url: str) -> str:
+        return f"{url}{'&' if '?' in url else '?'}{query}"
+
+    def visit(action: Action) -> Action:
+        url = action.value or ""
+        return replace(action, text=action.text.replace(url, longer(url)), value=longer(url))
+
+    visits = [i for i, step in enumerate(trajectory.steps) if step.action.kind == "goto" and step.action.value][-1:]
+    steps = tuple(replace(s, action=visit(s.action)) if i in visits else s for i, s in enumerate(trajectory.steps))
+    changed = replace(trajectory, steps=steps)
+    return _changed(trajectory, _last_states(changed, lambda state: replace(state, url=state.url and longer(state.url))))
+
+
+def confirm(trajectory: Trajectory, lines: int, language: str) -> Trajectory | None:
+    """So many lines of confirmation at the end of the last state, written as its other lines are; None without words."""
+    return _on_pages(trajectory, _lines_after(attack_texts().lines(f"confirm-{language}", trajectory, lines)))
+
+
+def look_alikes(trajectory: Trajectory, share: float) -> Trajectory | None:
+    """That share of the latest states' letters replaced by letters of other alphabets that look the same."""
+    return _on_pages(trajectory, lambda page: _each(page, page.translate(_LOOK_ALIKES), trajectory, share), _PAGES)
+
+
+def invisible(trajectory: Trajectory, share: float) -> Trajectory | None:
+    """A character that nobody can see after that share of the latest states' letters."""
+    mark = _INVISIBLE[draw(trajectory, len(_INVISIBLE))]
+    return _on_pages(
+        trajectory,
+        lambda page: _each(page, [c + mark if c.isalpha() else c for c in page], trajectory, share),
+        _PAGES,
+    )
+
+
+def empty_pages(trajectory: Trajectory, states: int, kind: str, images: Path) -> Trajectory | None:
+    """The last so many states as pages of a kind, blank or error, without what was on them; None where there are fewer.
+
+    A white picture in `images` takes the place of recorded screenshots.
+    """
+    page, caption, picture = (attack_texts().of(f"{kind}-{part}", trajectory) for part in ("page", "caption", "picture"))
+    latest = trajectory.observations[-states:]
+    if len(latest) < states:
+        return None
+
+    def change(state: Observation) -> Observation:
+        screenshot = state.screenshot and white_page(picture, images)
+        return replace(state, text=state.text and page, caption=state.caption and caption, screenshot=screenshot)
+
+    return _changed(trajectory, _last_states(trajectory, change, states))
+
+
+def on_screenshot(trajectory: Trajectory, text: str, images: Path) -> Trajectory | None:
+    """That text along the lower edge of a copy of the last screenshot, kept in `images`; None without one.
+
+    Raises InputError when the screenshot cannot be used.
+    """
+    if not trajectory.observations or not (path := trajectory.observations[-1].screenshot):
+        return None
+    copy = with_banner(path, text, images)
+    return _last_states(trajectory, lambda state: replace(state, screenshot=copy))
+
+
+def _last_states(trajectory: Trajectory, change: Callable[[Observation], Observation], count: int = 1) -> Trajectory:
+    first = len(trajectory.observations) - count
+
+    def latest(i: int, step: Step) -> Step:
+        return replace(step, observation=change(step.observation)) if i >= first else step
+
+    steps = tuple(latest(i, step) for i, step in enumerate(trajectory.steps))
+    return replace(trajectory, steps=steps, final=trajectory.final and change(trajectory.final))
+
+
+def _on_pages(trajectory: Trajectory, change: Callable[[str], str], count: int = 1) -> Trajectory | None:
+    def words(state: Observation) -> Observation:
+        # None and "" stay: where nothing was recorded nothing is added.
+        return replace(state, text=state.text and change(state.text), caption=state.caption and change(state.caption))
+
+    return _changed(trajectory, _last_states(trajectory, words, count))
+
+
+def _changed(before: Trajectory, after: Trajectory) -> Trajectory | None:
+    return None if after == before else after
+
+
+def _appended(text: str) -> Callable[[str], str]:
+    # At the end, which judges keep where they shorten.
+    return lambda page: f"{page}\n\n{text}"
+
+
+def _lines_after(lines: Sequence[str]) -> Callable[[str], str]:
+    return lambda page: f"{page}\n{_like_page(page, lines)}"
+
+
+def _shape(page: str) -> str:
+    """How this page writes a line of text: `{}` is the text, `{n}` a number."""
+    if _NUMBERED_TREE.search(page):
+        return "\t[{n}] StaticText '{}'"
+    return 'text "{}"' if _TREE.search(page) else "{}"
+
+
+def _like_page(page: str, lines: Sequence[str]) -> str:
+    shape = _shape(page)
+    return "\n".join(shape.format(line, n=1234 + i) for i, line in enumerate(lines))
+
+
+@cache
+def _filler_lines(shape: str) -> tuple[str, ...]:
+    return tuple(shape.format(line.text, n=5000 + i) for i, line in enumerate(attack_texts().lists["filler"]))
+
+
+def _filler(shape: str, start: int, characters: int) -> str:
+    lines = _filler_lines(shape)
+    first = start % len(lines)
+    block = "\n".join((*lines[first:], *lines[:first])) + "\n"
+    return (block * (characters // len(block) + 1))[:characters]
+
+
+@cache
+def _thresholds() -> tuple[float, ...]:
+    """Numbers from 0 to 1, the same everywhere: what a small share changes, a larger one changes too."""
+    from random import Random
+
+    draws = Random(_SEED)
+    return tuple(draws.random() for _ in range(4099))
+
+
+def _each(page: str, changed: Sequence[str], trajectory: Trajectory, share: float) -> str:
+    thresholds = _thresholds()
+    first, count = draw(trajectory, len(thresholds)), len(thresholds)
+    pairs = enumerate(zip(page, changed, strict=True), first)
+    return "".join([new if thresholds[i % count] < share else old for i, (old, new) in pairs])

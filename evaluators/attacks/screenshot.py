@@ -1,0 +1,65 @@
+"""Screenshots with a text on them that was never there: copies, each drawn once and kept in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prill.models.images import file_hash, open_checked
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_SIZE = (1280, 720)
+
+
+def with_banner(path: str, text: str, folder: Path) -> str:
+    """The file of a copy with the text along its lower edge. Raises InputError when the screenshot cannot be used."""
+    copy = folder / f"{_name(file_hash(path), text)}.png"
+    if not copy.exists():
+        _save(_drawn(open_checked(path), text), copy)
+    return str(copy)
+
+
+def white_page(text: str, folder: Path) -> str:
+    """The file of a white picture with nothing but the text on it."""
+    from PIL import Image
+
+    copy = folder / f"{_name('white', text)}.png"
+    if not copy.exists():
+        page = Image.new("RGB", _SIZE, "white")
+        _save(_drawn(page, text) if text.strip() else page, copy)
+    return str(copy)
+
+
+def _name(of: str, text: str) -> str:
+    return hashlib.sha256(f"{of} {text}".encode()).hexdigest()[:32]
+
+
+def _save(image: Image, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Under another name first, one for each writer: nobody takes a half picture for a whole one.
+    partly = path.with_suffix(f".{secrets.token_hex(4)}.partly.png")
+    image.save(partly)
+    partly.replace(path)
+
+
+def _drawn(image: Image, text: str) -> Image:
+    """The picture with the text, large enough to be read, in a light box along its lower edge."""
+    from textwrap import wrap
+
+    from PIL import ImageDraw, ImageFont
+
+    size = max(12, image.width // 40)
+    font = ImageFont.load_default(size)
+    draw = ImageDraw.Draw(image)
+    letter = draw.textlength("n", font)
+    # Short lines: OCR engines squeeze long ones until nobody can read them.
+    lines = wrap(text, max(8, min(40, int((image.width - size) / letter))))
+    height = int(len(lines) * size * 1.3 + size)
+    draw.rectangle((0, image.height - height, image.width, image.height), fill=(255, 250, 205))
+    for i, line in enumerate(lines):
+        draw.text((size / 2, image.height - height + size / 2 + i * size * 1.3), line, (0, 0, 0), font)
+    return image
