@@ -118,7 +118,7 @@ def chat_messages(
                 parts[place] = f"{parts[place]}\n\n{ending}"
         if any(isinstance(part, Image) for part in parts):
             content: Any = [
-                {"type": "image_url", "image_url": {"url": _literal(images[part.path].url)}}
+                {"type": "image_url", "image_url": _image(part, images[part.path])}
                 if isinstance(part, Image)
                 else {"type": "text", "text": part}
                 for part in parts
@@ -127,6 +127,11 @@ def chat_messages(
             content = "\n\n".join(part for part in parts if isinstance(part, str))
         rows.append({"role": message.role, "content": content})
     return rows
+
+
+def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
+    detail = {} if image.detail is None else {"detail": image.detail}
+    return {"url": _literal(encoded.url), **detail}
 
 
 def _literal(url: bytes) -> msgspec.Raw:

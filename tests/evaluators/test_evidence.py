@@ -2,7 +2,7 @@
 
 import pytest
 
-from prill.evaluators.evidence import action_history, action_text, claims, last_frames, without_claims
+from prill.evaluators.evidence import action_history, action_text, claims, frames_of, without_claims
 from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -118,10 +118,10 @@ def test_shorten_keeps_both_ends() -> None:
     assert shorten("abc", 3) == "abc"
 
 
-def test_last_frames_say_their_place() -> None:
+def test_frames_of_say_their_place() -> None:
     steps = tuple(Step(Observation(screenshot=f"{i}.png" if i != 1 else None), Action("click")) for i in range(3))
     trajectory = Trajectory(id="a", task=Task(goal="g"), steps=steps, final=Observation(screenshot="end.png"))
-    frames = [(when, frame.screenshot) for when, frame in last_frames(trajectory, 3)]
+    frames = [(when, frame.screenshot) for when, frame in frames_of(trajectory, 3)]
     assert frames == [
         ("before action 1 of 3", "0.png"),
         ("before action 3 of 3", "2.png"),
