@@ -15,6 +15,7 @@ from typing import TypeVar, cast, get_args
 
 import msgspec
 
+from prill.actions.elements import with_element
 from prill.actions.phone import parse_android, parse_ios
 from prill.actions.webarena import parse_action, site_of, split_answer
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
@@ -185,7 +186,11 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     final = states.pop()[0] if states and states[-1][1] is None else None
     parse = _PARSERS.get(folder.platform, partial(Action, "other"))
     steps = tuple(
-        Step(observation, parse(action) if action else Action("other"), (logged.thought or None) if logged else None)
+        Step(
+            observation,
+            with_element(parse(action), observation.text) if action else Action("other"),
+            (logged.thought or None) if logged else None,
+        )
         for observation, action, logged in states
     )
     answer, ended_by = split_answer(record.response)

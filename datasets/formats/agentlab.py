@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, valid_unicode
+from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record, valid_unicode
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -28,7 +28,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every run below a folder, without its outcome. The id is the run's folder, relative to `source`.
 
     `site` is the benchmark, the first word of the task's name. Texts of states are there when the agent made them: the raw
-    page trees are not turned into text here. `error` is the message of a run that broke off.
+    page trees are not turned into text here. `error` is the message of a run that broke off. `metadata["date"]` is the one in
+    the name of the run's folder, or else of a folder around it up to `source`.
     """
     root = Path(source)
     for folder in _runs(root):
@@ -98,6 +99,7 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         "seed": fields(arguments.get("env_args")).get("task_seed"),
         "terminated": summary.terminated,
         "truncated": summary.truncated,
+        "date": _date(folder, root),
     }
     id, goal = _id(folder, root), _goal(folder) or goal
     if not goal:
@@ -113,6 +115,11 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
         metadata={key: value for key, value in extra.items() if isinstance(value, str | int)},
         error=summary.broke_off,
     )
+
+
+def _date(folder: Path, root: Path) -> str | None:
+    names = [folder.resolve().name] if folder == root else [*reversed(folder.relative_to(root).parts), root.resolve().name]
+    return next((date for name in names if (date := date_in(name))), None)
 
 
 def _observation(observed: dict[str, Any], folder: Path, number: int) -> Observation:

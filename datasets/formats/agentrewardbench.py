@@ -14,7 +14,7 @@ from os import PathLike
 from pathlib import Path
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.reading.records import decode_json, read_file, read_record
+from prill.datasets.reading.records import date_in, decode_json, read_file, read_record
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
@@ -64,7 +64,8 @@ def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
     """Every run of a file or a folder, without its outcome. The id is `<benchmark>/<agent>/<task>`, `site` the benchmark.
 
     The text of a state is the pruned accessibility tree, else the whole one. Screenshots are looked for by the ends of
-    their recorded paths, below `source` and beside it; `metadata["screenshots_missing"]` counts those that are not there.
+    their recorded paths, below `source` and beside it; `metadata["screenshots_missing"]` counts those that are not there, and
+    `metadata["date"]` is the one in these paths.
     """
     root = Path(source)
     for path in _files(root):
@@ -164,6 +165,8 @@ def _trajectory(path: Path, root: Path) -> Trajectory:
         "terminated": summary.terminated,
         "truncated": summary.truncated,
         "screenshots_missing": screenshots.missing or None,
+        # The folder in which AgentLab recorded the run bears its date.
+        "date": next((date for step in run.steps if (date := date_in(step.screenshot_path or ""))), None),
     }
     return Trajectory(
         id=_id(path, run),

@@ -15,7 +15,7 @@ from typing import Literal, TypeVar
 
 from prill.datasets.reading.chat import Call, ChatMessage, Part, conversation
 from prill.datasets.reading.images import RecordImages, image_store
-from prill.datasets.reading.records import decode_json, read_record
+from prill.datasets.reading.records import date_in, decode_json, read_record
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -77,6 +77,7 @@ class _Step:
     tool_calls: tuple[_Call, ...] | None = None
     observation: _Results | None = None
     metrics: _Metrics | None = None
+    timestamp: object = None
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _trajectory(document: _Document, name: str, ids: set[str], images: RecordIma
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata=_usage(document),
+        metadata={**_usage(document), **({"date": date} if (date := _date(document)) else {})},
     )
 
 
@@ -176,6 +177,10 @@ def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[Part, ...] | 
     return tuple(
         Part(part.type, part.text, part.source.path if part.type == "image" and part.source else None) for part in content
     )
+
+
+def _date(document: _Document) -> str | None:
+    return next((date for step in document.steps if (date := date_in(str(step.timestamp)))), None)
 
 
 def _usage(document: _Document) -> dict[str, int | float]:

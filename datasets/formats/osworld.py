@@ -26,7 +26,16 @@ from pathlib import Path
 import msgspec
 
 from prill.datasets.reading.images import image_size_or_none
-from prill.datasets.reading.records import UNREADABLE, decode_json, find_rows, image_in, read_record, read_rows, valid_unicode
+from prill.datasets.reading.records import (
+    UNREADABLE,
+    date_in,
+    decode_json,
+    find_rows,
+    image_in,
+    read_record,
+    read_rows,
+    valid_unicode,
+)
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
 from prill.store import BadLine, read_lines
@@ -72,6 +81,7 @@ class _Turn:
     screenshot_file: str | None = None
     instruction: str | None = None
     step_num: int | None = None
+    action_timestamp: object = None
     Error: str | None = None
 
 
@@ -183,6 +193,7 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
         agent=args.model,
         steps=tuple(steps),
         final=final,
+        metadata={"date": date} if (date := _date(rows)) else {},
         error="; ".join(errors) or None,
     )
 
@@ -200,6 +211,11 @@ def _rows(path: Path) -> tuple[list[_Turn], list[str]]:
         else:
             rows.append(row)
     return rows, errors
+
+
+def _date(rows: list[_Turn]) -> str | None:
+    """The time of the first action: its own, or that in the name of its picture."""
+    return date_in(f"{rows[0].action_timestamp} {rows[0].screenshot_file}") if rows else None
 
 
 def _screenshots(folder: Path, rows: list[_Turn]) -> list[str | None]:

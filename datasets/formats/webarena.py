@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
+from prill.actions.elements import with_element
 from prill.actions.webarena import parse_action, site_of, split_answer
 from prill.datasets.reading.images import ImageFolder, image_store
-from prill.datasets.reading.records import read_record
+from prill.datasets.reading.records import date_in, read_record
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Step, Task, Trajectory
@@ -44,26 +44,28 @@ _ERROR = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
 class _Log:
     results: dict[int, bool] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
+    dates: dict[int, str] = field(default_factory=dict)
 
 
 def load(folder: str | PathLike[str], *, images: str | PathLike[str] | None = None) -> Iterator[Trajectory | BadLine]:
     """Every rendered task, in the order of their numbers. The id is `webarena.<task>`, with `_<trial>` where there are trials.
 
-    `error` is what the log says of a run that broke off; an answer that is the harness's own ("Early stop: …") is
-    `metadata["ended_by"]`. Screenshots are written to the folder `images`; without one, to a temporary folder, and a
-    trajectory's go when the next trajectory is asked for.
+    `error` is what the log says of a run that broke off, `metadata["date"]` when it says that the task began; an answer that is
+    the harness's own ("Early stop: …") is `metadata["ended_by"]`. Screenshots are written to the folder `images`; without one,
+    to a temporary folder, and a trajectory's go when the next trajectory is asked for.
     """
     root = Path(folder)
     matches = [(_NAME.fullmatch(path.name), path) for path in _pages(root)]
     pages = [(int(name[1]), int(name[2] or -1), path) for name, path in matches if name]
     if not pages:
         raise UsageError(f"{root}: expected a folder with render_<task>.html in it")
-    errors = _read_logs(root).errors
+    log = _read_logs(root)
     with image_store(images) as store:
         for number, trial, path in sorted(pages):
             image_folder = store.new()
             # The log does not tell trials apart.
-            item = _read(path, image_folder, errors.get(number) if trial < 0 else None)
+            error, date = (log.errors.get(number), log.dates.get(number)) if trial < 0 else (None, None)
+            item = _read(path, image_folder, error, date)
             yield item
             image_folder.close()
 
@@ -100,6 +102,9 @@ def _read_logs(root: Path) -> _Log:
                 if begun := _BEGIN.search(line):
                     current = int(begun[1])
                     log.errors.pop(current, None)
+                    log.dates.pop(current, None)
+                    if date := date_in(line):
+                        log.dates[current] = date
                 elif result := _RESULT.search(line):
                     log.results[int(result[2])] = result[1] == "PASS"
                 elif (broke := _ERROR.search(line)) and current is not None:
@@ -108,11 +113,11 @@ def _read_logs(root: Path) -> _Log:
     return log
 
 
-def _read(path: Path, image_folder: ImageFolder, error: str | None) -> Trajectory | BadLine:
-    return read_record(str(path), lambda: _trajectory(path, image_folder, error))
+def _read(path: Path, image_folder: ImageFolder, error: str | None, date: str | None) -> Trajectory | BadLine:
+    return read_record(str(path), lambda: _trajectory(path, image_folder, error, date))
 
 
-def _trajectory(path: Path, image_folder: ImageFolder, error: str | None) -> Trajectory:
+def _trajectory(path: Path, image_folder: ImageFolder, error: str | None, date: str | None) -> Trajectory:
     try:
         head, *pages = _PAGE.split(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
@@ -127,7 +132,7 @@ def _trajectory(path: Path, image_folder: ImageFolder, error: str | None) -> Tra
             raise InputError(f"step {i}: {problem}") from None
     name = _NAME.fullmatch(path.name)
     answer, ended_by = split_answer(steps[-1].action.value if steps[-1].action.is_final else None)
-    metadata: dict[str, Any] = {"ended_by": ended_by} if ended_by else {}
+    extra = {"ended_by": ended_by, "date": date}
     trial = name[2] if name else None
     task = _task(head)
     return Trajectory(
@@ -135,7 +140,7 @@ def _trajectory(path: Path, image_folder: ImageFolder, error: str | None) -> Tra
         task=task,
         steps=tuple(steps),
         answer=answer,
-        metadata=metadata,
+        metadata={key: value for key, value in extra.items() if value},
         error=error,
     )
 
@@ -180,7 +185,7 @@ def _step(page: str, image_folder: ImageFolder) -> Step:
     _, marker, parsed = prediction.rpartition(_PARSED)
     # Without the named parts (the action set `playwright`), the action is the program itself.
     text = parsed.partition("<pre>")[2].partition("</pre></div>")[0] if marker else prediction.partition("</div>")[0]
-    return Step(observation, parse_action(text), (raw[1].strip() or None) if raw else None)
+    return Step(observation, with_element(parse_action(text), observation.text), (raw[1].strip() or None) if raw else None)
 
 
 def _decoded(image: str) -> bytes:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from prill.actions.elements import with_element
 from prill.datasets.reading.records import valid_unicode
 from prill.types import Action, LabelRecord, Observation, Step
 
@@ -104,11 +105,15 @@ class Summary:
 def steps_of(turns: Sequence[Turn]) -> tuple[tuple[Step, ...], Observation | None, str | None]:
     """The steps, the final state when the last turn has no action, and what the agent told the user last.
 
-    A message ends the episode only where nothing follows it; earlier ones are of kind `message`.
+    A message ends the episode only where nothing follows it; earlier ones are of kind `message`. The element that an action
+    names by its bid is looked up in the text of the state.
     """
     final = turns[-1].observation if turns and not turns[-1].action else None
     acted = turns[:-1] if final is not None else turns
-    steps = [Step(turn.observation, parse_action(turn.action or ""), turn.thought or None) for turn in acted]
+    steps = [
+        Step(turn.observation, with_element(parse_action(turn.action or ""), turn.observation.text), turn.thought or None)
+        for turn in acted
+    ]
     answers = [step.action.value for step in steps if step.action.is_final]
     steps[:-1] = [
         replace(step, action=replace(step.action, kind="message")) if step.action.is_final else step for step in steps[:-1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from prill.actions.elements import with_element
 from prill.datasets.reading.images import RecordImages
 from prill.datasets.reading.tool_calls import tool_action
 from prill.errors import InputError
@@ -138,7 +139,8 @@ def _conversation(
             action = replace(action, kind="answer")
         elif i < last and action.is_final:  # nothing ends an episode that goes on
             action = replace(action, kind="message")
-        steps.append(Step(moment.observation(), action, thought))
+        observation = moment.observation()
+        steps.append(Step(observation, with_element(action, observation.text), thought))
     final = moments[-1].observation() if actions else None
     answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
     last_state = final if final is not None and (final.text or final.screenshot) else None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -20,6 +22,8 @@ Item = TypeVar("Item")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 # What an archive may unpack to where all of it is held in memory; an archive of 1 MB can hold as much.
 _LARGEST = 2**30
+# "2024-10-26_05-28-49" of AgentLab's folders, "20240419@115711" of OSWorld's rows, "2023-08-09 15:22:31,123" of logs, ISO 8601.
+_DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)(-?)(\d\d)\2(\d\d)[T@_ ](\d\d)([-:_]?)(\d\d)\6(\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:\d\d)?")
 
 
 def read_rows(path: str | PathLike[str], row: type[Row], make: Callable[[Row], Iterable[Item]]) -> Iterator[Item | BadLine]:
@@ -89,6 +93,21 @@ def valid_unicode(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def date_in(text: str) -> str | None:
+    """The first date with a time of day that a folder's name, a log's line or a time stamp holds, in ISO 8601 with seconds.
+
+    In UTC (`…Z`) where the text has a zone; without a zone it is the time of the machine that wrote it, and stays without.
+    """
+    for match in _DATE.finditer(text):
+        year, _, month, day, hour, _, minute, second, zone = match.groups()
+        try:
+            date = datetime.fromisoformat(f"{year}-{month}-{day}T{hour}:{minute}:{second}{zone or ''}")
+        except ValueError:
+            continue
+        return date.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if zone else date.isoformat()
+    return None
 
 
 def find_rows(folder: str | PathLike[str], stem: str) -> Path:

@@ -7,27 +7,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+
+from prill.types import Action
 
 _ID = r"[A-Za-z]{0,16}\d{1,16}"
 _BRACKETED = re.compile(rf"\s*([A-Za-z_]+)\s*\[\s*({_ID})\s*\]")
-_CALLED = re.compile(rf"\s*([A-Za-z_]+)\s*\(\s*(?:[a-z_]*bid\s*=\s*)?(['\"]?)({_ID})\2\s*([,)])")
+_CALLED = re.compile(
+    rf"\s*([A-Za-z_]+)\s*\(\s*((?:bid|from_bid|element|element_id|index|ref)\s*=\s*)?(['\"]?)({_ID})\3\s*([,)])"
+)
 # The verbs whose first argument is an element: that of `stop [5]` is an answer, of `tab_focus(2)` a tab.
 _VERBS = {
     "check",
     "clear",
     "click",
+    "click_element",
     "dblclick",
     "double_click",
     "drag_and_drop",
     "fill",
     "focus",
     "hover",
+    "input_text",
     "long_press",
     "right_click",
     "select",
     "select_option",
     "tap",
     "type",
+    "type_text",
     "uncheck",
     "upload_file",
 }
@@ -54,17 +62,27 @@ def element_of(text: str, page_text: str) -> str | None:
     return (elements.pop() or None) if len(elements) == 1 else None
 
 
+def with_element(action: Action, page_text: str | None) -> Action:
+    """The action with its element's id, role and name as target, `[17] link 'Cart'`; as it is where the page does not tell.
+
+    The id stays: an element is not known by its name where there are several of that name.
+    """
+    id, element = element_id(action.text), element_of(action.text, page_text or "")
+    if element is None or action.target not in (None, id, f"[{id}]"):
+        return action
+    return replace(action, target=f"[{id}] {element}")
+
+
 def element_id(text: str) -> str | None:
     """The id that an action text names its element by: `17`, `a12`; None where it names none."""
     if (match := _BRACKETED.match(text)) and match[1].lower() in _VERBS:
         return match[2]
     if (match := _CALLED.match(text)) is None:
         return None
-    verb, quote, id, then = match.groups()
+    verb, keyword, quote, id, then = match.groups()
     # `press('12', 'Enter')` is a key on an element, `press('5')` a key; `click(40, 60)` is a point.
-    if (verb.lower() in _VERBS or (verb == "press" and then == ",")) and (quote or then == ")"):
-        return id
-    return None
+    on_element = verb.lower() in _VERBS or (verb == "press" and then == ",")
+    return id if on_element and (keyword or quote or then == ")") else None
 
 
 def _element(page: str, start: int, depth: int) -> str:

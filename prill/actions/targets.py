@@ -6,14 +6,18 @@ import re
 from dataclasses import dataclass
 
 _LINE = re.compile(
-    r"""\s*(?:\[(?P<number>\d+)\]\s*)?(?P<role>[^\s'"\[\]]+)\s+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL
+    r"""\s*(?:\[(?P<number>[A-Za-z]*\d+)\]\s*)?(?P<role>[^\s'"\[\]]+)\s+(?P<name>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""",
+    re.DOTALL,
 )
-_NUMBER = re.compile(r"\s*(?:\[(\d+)\]|(\d+)\s*\Z)")
+_NUMBER = re.compile(r"\s*(?:\[([A-Za-z]*\d+)\]|(\d+)\s*\Z)")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """An element as it is named: any part may be None. `name` keeps its quotes; states such as `focused: True` are left out."""
+    """An element as it is named: any part may be None. `name` keeps its quotes; states such as `focused: True` are left out.
+
+    BrowserGym's numbers have letters in front for elements in frames: `a12`.
+    """
 
     number: str | None = None
     role: str | None = None

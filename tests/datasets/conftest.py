@@ -30,6 +30,23 @@ def recording(tmp_path: Path) -> Callable[[Rows, Rows], Path]:
 
 
 @pytest.fixture
+def shop_axtree() -> str:
+    """A page as BrowserGym's agents are shown it."""
+    return """RootWebArea 'Red Shoes - Shop', focused, url='http://shop/red-shoes'
+\t[7] banner '', visible
+\t\t[a12] searchbox 'Search', clickable, visible, value='shoes'
+\t[40] LabelText '', clickable, visible
+\t\tStaticText 'Color'
+\t[44] combobox 'Color', clickable, visible, hasPopup='menu', expanded=False
+\t\t[45] option 'Red', selected=True
+\t\t[46] option 'Blue', selected=False
+\t[237] button 'Add to Cart', clickable, visible
+\t[b4] link '', clickable, visible
+\t\tStaticText 'Order'
+\t\tStaticText '#1042'"""
+
+
+@pytest.fixture
 def real() -> Callable[[str], Path]:
     """The folder of real recordings of that name; skips the test where there is none."""
 

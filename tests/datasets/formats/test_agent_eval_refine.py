@@ -88,6 +88,17 @@ def test_labels_unknown_annotation_placed(tmp_path: Path) -> None:
     ]
 
 
+def test_bare_ids_read_from_the_tree(tmp_path: Path) -> None:
+    row = record(7, "click [4]", "type [5] [tea] [1]", "stop []")
+    for step in row["steps"]:
+        step["accessibility_tree"] = "[4] link 'Cart'\n[5] textbox 'Search' required: False"
+    steps = only(folder(tmp_path / "web", [row])).steps
+    assert [(step.action.target, step.action.value) for step in steps[:2]] == [
+        ("[4] link 'Cart'", None),
+        ("[5] textbox 'Search'", "tea"),
+    ]
+
+
 def test_captions_may_be_missing(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record(7, "click [1] where [1] is [1] link 'Cart'", "stop [done]", response="done")])
     trajectory = only(root)

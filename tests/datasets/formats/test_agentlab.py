@@ -82,14 +82,14 @@ def packed(path: Path, value: object, protocol: int = 4) -> None:
     path.write_bytes(gzip.compress(pickle.dumps(value, protocol=protocol)))
 
 
-def run(folder: Path, *actions: str | None, protocol: int = 4, **summary: Any) -> Path:
+def run(folder: Path, *actions: str | None, protocol: int = 4, tree: str | None = None, **summary: Any) -> Path:
     import numpy
 
     for i, action in enumerate(actions):
         observation = {
             "goal": "Buy tea",
             "url": f"http://x/{i}",
-            "axtree_txt": f"tree {i}",
+            "axtree_txt": tree or f"tree {i}",
             "axtree_object": {"nodes": [{"nodeId": "1"}]},
             "active_page_index": numpy.asarray([0]),
             "extra": collections.OrderedDict(a=1),
@@ -124,6 +124,28 @@ def test_run_read_without_its_classes(tmp_path: Path, foreign: pytest.MonkeyPatc
     assert (trajectory.final.url, Path(str(trajectory.final.screenshot)).read_bytes()) == ("http://x/2", b"picture 2")
     assert trajectory.metadata == {"benchmark_task_id": "webarena.resized.24", "seed": 7, "terminated": True}
     assert "vanished" not in sys.modules
+
+
+def test_bids_read_from_the_state(tmp_path: Path, foreign: pytest.MonkeyPatch, shop_axtree: str) -> None:
+    run(tmp_path, "click('237')", "fill('a12', 'red shoes')", "select_option('44', 'Blue')", "click('12')", tree=shop_axtree)
+    vanish(foreign)
+    (trajectory,) = load(tmp_path)
+    assert isinstance(trajectory, Trajectory)
+    assert [(s.action.text, s.action.target, s.action.value) for s in trajectory.steps] == [
+        ("click('237')", "[237] button 'Add to Cart'", None),
+        ("fill('a12', 'red shoes')", "[a12] searchbox 'Search'", "red shoes"),
+        ("select_option('44', 'Blue')", "[44] combobox 'Color'", "Blue"),
+        ("click('12')", "12", None),
+    ]
+
+
+def test_date_from_folder_name(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:
+    run(tmp_path / "2024-10-26_05-28-49_study" / "2024-10-26_05-30-00_GenericAgent-x_on_webarena.24_0", None)
+    run(tmp_path / "2024-10-26_05-28-49_study" / "own", None)
+    run(tmp_path / "other", None)
+    vanish(foreign)
+    dates = [item.metadata.get("date") for item in load(tmp_path) if isinstance(item, Trajectory)]
+    assert dates == ["2024-10-26T05:30:00", "2024-10-26T05:28:49", None]
 
 
 def test_goal_from_first_observation(tmp_path: Path, foreign: pytest.MonkeyPatch) -> None:

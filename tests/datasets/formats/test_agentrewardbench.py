@@ -74,6 +74,25 @@ def test_run_read_without_its_reward(tmp_path: Path) -> None:
     assert "reward" not in repr(trajectory)
 
 
+def test_bids_read_from_pruned_tree(tmp_path: Path, shop_axtree: str) -> None:
+    actions = ("click('237')", "fill('a12', 'red shoes')", "click('b4')", "click('12')", "noop(237)")
+    run(tmp_path, "a", *(step(i, action, axtree_pruned=shop_axtree) for i, action in enumerate(actions)))
+    assert [(s.action.target, s.action.value) for s in only(tmp_path).steps] == [
+        ("[237] button 'Add to Cart'", None),
+        ("[a12] searchbox 'Search'", "red shoes"),
+        ("[b4] link 'Order #1042'", None),
+        ("12", None),
+        (None, None),
+    ]
+
+
+def test_date_from_recorded_path(tmp_path: Path) -> None:
+    run(
+        tmp_path, "a", step(0, "noop()", screenshot_path="shots/2025-01-21_13-02-37_agent_on_webarena.24/screenshot_step_0.png")
+    )
+    assert only(tmp_path).metadata["date"] == "2025-01-21T13:02:37"
+
+
 def test_early_message_does_not_end_run(tmp_path: Path) -> None:
     run(tmp_path, "a", step(0, "send_msg_to_user('which?')"), step(1, "click('4')"))
     assert [s.action.kind for s in only(tmp_path).steps] == ["message", "click"]

@@ -77,6 +77,14 @@ def test_document_becomes_a_trajectory(tmp_path: Path) -> None:
     assert trajectory.metadata == {"prompt_tokens": 30, "completion_tokens": 2, "cost_usd": 0.5}
 
 
+def test_date_of_first_step_in_utc(tmp_path: Path) -> None:
+    steps = [
+        {"step_id": 1, "timestamp": "2026-01-01T12:00:00.5+01:00", "source": "user", "message": "Go"},
+        {"step_id": 2, "timestamp": "2026-01-01T12:00:09Z", "source": "agent", "message": "Done."},
+    ]
+    assert one(write(tmp_path / "a.json", document(steps=steps))).metadata["date"] == "2026-01-01T11:00:00Z"
+
+
 def test_notes_of_the_writer_stay_out(tmp_path: Path) -> None:
     assert "reward" not in repr(one(write(tmp_path / "t.json", document())))
 

@@ -62,6 +62,22 @@ def test_page_becomes_step_with_screenshot(tmp_path: Path) -> None:
         assert items.final is None
 
 
+def test_bare_ids_read_from_page(tmp_path: Path) -> None:
+    tree = (
+        "Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop' focused: True\n\t[17] link 'Cart'\n\t[170] textbox '' required: False"
+    )
+    actions = ("click [17]", "type [170] [red shoes] [1]", "click [7]", "click [17] where [17] is link 'Cart'")
+    render(tmp_path, "24", *(page(tree, action) for action in actions))
+    for item in load(tmp_path):
+        assert isinstance(item, Trajectory)
+        assert [(step.action.text, step.action.target, step.action.value) for step in item.steps] == [
+            (actions[0], "[17] link 'Cart'", None),
+            (actions[1], "[170] textbox", "red shoes"),
+            (actions[2], "7", None),
+            (actions[3], "link 'Cart'", None),
+        ]
+
+
 def test_reference_answer_stays_out(tmp_path: Path) -> None:
     render(tmp_path, "24", page("t", "stop []"))
     assert "SECRET" not in repr(list(load(tmp_path)))
@@ -148,6 +164,8 @@ def test_log_results_are_oracle_labels(tmp_path: Path) -> None:
         "TimeoutError('page 3.json')",
         None,
     ]
+    dates = {item.metadata["date"] for item in load(tmp_path) if isinstance(item, Trajectory)}
+    assert dates == {"2023-09-01T10:00:00"}
 
 
 def test_trials_have_own_ids_and_no_labels(tmp_path: Path) -> None:

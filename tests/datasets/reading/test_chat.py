@@ -32,6 +32,19 @@ def result(id: str, content: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": id, "content": content}
 
 
+def test_calls_name_elements_just_seen(tmp_path: Path, shop_axtree: str) -> None:
+    chat = read(
+        tmp_path,
+        GOAL,
+        calls(("a", "goto", '{"url": "http://shop"}')),
+        result("a", shop_axtree),
+        calls(("b", "click", '{"bid": "237"}')),
+        result("b", "Cart"),
+        calls(("c", "click", '{"bid": "237"}')),
+    )
+    assert [step.action.target for step in chat.steps] == [None, "[237] button 'Add to Cart'", "237"]
+
+
 def test_calls_are_actions_results_are_seen(tmp_path: Path) -> None:
     chat = read(
         tmp_path,

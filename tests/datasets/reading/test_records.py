@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.reading import records as rows
-from prill.datasets.reading.records import decode_json, read_file, read_rows, valid_unicode
+from prill.datasets.reading.records import date_in, decode_json, read_file, read_rows, valid_unicode
 from prill.errors import InputError
 from prill.store import BadLine
 
@@ -61,6 +61,24 @@ def test_unreadable_files_are_one_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(os.urandom(99))[:40] + b"\xff" * 30)
     with pytest.raises(InputError, match="cannot be read"):
         read_file(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "date"),
+    [
+        ("runs/2024-10-26_05-28-49_GenericAgent-x_on_miniwob.a_3", "2024-10-26T05:28:49"),
+        ("step_1_20240419@115711123456.png", "2024-04-19T11:57:11"),
+        ("20240124_10_12_33", "2024-01-24T10:12:33"),
+        ("2023-08-09 15:22:31,123 - INFO - [Config file]", "2023-08-09T15:22:31"),
+        ("2026-01-01T23:30:00.25-05:00", "2026-01-02T04:30:00Z"),
+        ("2024-13-01_00-00-00 then 2024-01-02 03:04:05", "2024-01-02T03:04:05"),
+        ("gpt-4o-2024-11-20_on_webarena", None),
+        ("task 1202401021234567", None),
+        ("", None),
+    ],
+)
+def test_dates_in_names_and_stamps(text: str, date: str | None) -> None:
+    assert date_in(text) == date
 
 
 def test_lone_surrogates_joined_or_replaced() -> None:
