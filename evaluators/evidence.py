@@ -247,9 +247,9 @@ def address(observation: Observation) -> str:
 
 
 def state_text(text: str, observation: Observation) -> str:
-    """What a state holds as text, with its address on top where the text does not begin with it."""
+    """What a state holds as text, under its address; captions that begin with the address lose theirs."""
     where = address(observation)
-    return text if not where or text.startswith(observation.url or "") else f"{where}\n{text}"
+    return f"{where}\n" + text.removeprefix(f"{observation.url}\n") if where else text
 
 
 def _flat(text: str) -> str:
