@@ -31,6 +31,8 @@ _SPEECH = frozenset({"answer", "message", "stop"})
 _SPEECH_CALL = re.compile(
     r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
 )
+# Where the value is only how prill reads the text: `scroll(-5)` is down.
+_MOVES = frozenset({"press", "scroll", "swipe", "focus_tab"})
 _TOUCHES = frozenset({"click", "tap", "double_click", "double_tap"})
 # What is called by these words carries out what was prepared.
 _SUBMITTING = re.compile(
@@ -38,6 +40,7 @@ _SUBMITTING = re.compile(
     r"|check ?out|sign (in|up)|log ?in|register|continue|done|ok)\b",
     re.IGNORECASE,
 )
+_BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
 _WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 _ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
@@ -77,7 +80,7 @@ def action_text(action: Action, platform: Platform, page: str = "", *, paper: bo
     value = action.value or ""
     number = element_id(action.text) if text == action.text else None
     words = text.replace(number, "", 1) if number else text  # the 5 of `type [5]` is not what was typed
-    if not _says(words, value) and not (action.kind == "press" and " " in text):
+    if not _says(words, value) and not (action.kind in _MOVES and " " in text):
         text = f"{text} [{value.strip()}]"
     if element and not _says(text, element):
         text = f"{text} at [{element}]"
@@ -115,8 +118,8 @@ def _element(action: Action, page: str) -> str | None:
 
 
 def _says(text: str, part: str) -> bool:
-    """True when the part stands in the text, as a word or words of its own. Backslashes before quotes do not count."""
-    text, part = (_flat(words).replace("\\", "") for words in (text, part))
+    """True when the part stands in the text, as a word or words of its own, however the text writes quotes and line breaks."""
+    text, part = (_UNQUOTED.sub("", _flat(_BREAKS.sub(" ", words))) for words in (text, part))
     if len(part) > _SHORT or not part:
         return part in text
     return re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None

@@ -80,6 +80,10 @@ COMPLETE = [
     (Action("select", "select 'Blue' in combobox", target="combobox", value="Blue"), "select 'Blue' in combobox"),
     (Action("press", "press [ctrl+a]", value="Control+a"), "press [ctrl+a]"),
     (Action("press", "press", value="Enter"), "press [Enter]"),
+    (Action("scroll", "pyautogui.scroll(-5, x=960.0)", value="down"), "pyautogui.scroll(-5, x=960.0)"),
+    (Action("scroll", "scroll", value="down"), "scroll [down]"),
+    (Action("type", "fill('a9', 'Hi,\\n\\nall')", value="Hi,\n\nall"), "fill('a9', 'Hi,\\n\\nall')"),
+    (Action("select", "select_option('a9', ['A', 'B'])", value="A, B"), "select_option('a9', ['A', 'B'])"),
     (Action("goto", "goto", value="http://shop/cart"), "goto [http://shop/cart]"),
     (Action("stop", "stop", value="It costs 5"), "stop [It costs 5]"),
 ]
