@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prill.types import Action, Point
 
@@ -49,3 +49,12 @@ def place_of(action: Action, elements: Sequence[Element]) -> Point | None:
     if number is None or not 1 <= int(number[1]) <= len(elements):
         return None
     return elements[int(number[1]) - 1].centre
+
+
+def located(action: Action, elements: Sequence[Element]) -> Action:
+    """The action with its place as point and its element's line as target; as it is where it names no element of these."""
+    number = None if action.target is None else _NUMBER.fullmatch(action.target)
+    if number is None or not 1 <= int(number[1]) <= len(elements):
+        return action
+    line = _line(int(number[1]), elements[int(number[1]) - 1]).lstrip("\t")
+    return replace(action, point=place_of(action, elements), target=line)

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import msgspec
 
+from prill.actions.elements import element_id
 from prill.actions.targets import read_target
 from prill.actions.webarena import element_line
 from prill.errors import UsageError
@@ -72,13 +73,17 @@ def relocated(action: Action, text: str) -> Action:
     """The action on the element of this observation that has the same role and name, preferably with the same number.
 
     Where no element has them, or they were not recorded: at the recorded point, else the action as it is. A number that by now
-    belongs to an element of another role is taken away, so that nothing is done to that one.
+    belongs to an element of another role is taken away, so that nothing is done to that one. Where the action's text names the
+    element, the recorded point only says where that was, and is left out.
     """
-    if action.target is None:
+    target = action.target
+    if target is None:
         return action
-    wanted = read_target(action.target)
+    if element_id(action.text) is not None or target in action.text:
+        action = replace(action, point=None)
+    wanted = read_target(target)
     lines = [line.strip() for line in text.splitlines()]
-    if action.target in lines:
+    if target in lines:
         return action
     same = [line for line in lines if wanted.label is not None and read_target(line).label == wanted.label]
     if not same:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from prill.errors import EnvironmentFailure, Unscored
-from prill.protocols import Environment, Policy
+from prill.protocols import Environment, Locator, Policy
 from prill.types import Step, Task, Trajectory
 
 
@@ -29,11 +30,14 @@ async def rollout(
     trajectory keeps the steps so far and says so in `error`. `early_stop` looks at the steps after each action and may
     end the episode by saying why. `watch` is given the record so far after the start and after each action.
     `metadata["ended_by"]` is one of agent, environment, max_steps, early_stop, error; `metadata["stopped"]` is the reason
-    of an early stop, which is no answer of the agent. 30 steps is the limit of the paper's web experiments
-    (arXiv 2404.06474, section 4.2).
+    of an early stop, which is no answer of the agent; `metadata["date"]` is when the episode began, in UTC. An environment that
+    can `locate` an action adds element and point to its record, not to what is carried out and what `early_stop` sees. 30 steps
+    is the limit of the paper's web experiments (arXiv 2404.06474, section 4.2).
     """
-    record = Trajectory(id=id, task=task, agent=agent)
+    metadata = {"date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    record = Trajectory(id=id, task=task, agent=agent, metadata=metadata)
     ended_by, stopped = "max_steps", None
+    steps: list[Step] = []
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
@@ -44,16 +48,20 @@ async def rollout(
                     watch(record)
                 assert record.final is not None
                 step = await policy.act(record.final)
+                steps.append(step)
                 record = replace(record, steps=(*record.steps, step))
                 if step.action.is_final:
                     record, ended_by = replace(record, answer=step.action.value), "agent"
                     break
-                final, done = await environment.step(step.action)
+                if isinstance(environment, Locator):
+                    step = replace(step, action=await environment.locate(step.action))
+                    record = replace(record, steps=(*record.steps[:-1], step))
+                final, done = await environment.step(steps[-1].action)
                 record = replace(record, final=final)
                 if done:
                     ended_by = "environment"
                     break
-                if early_stop is not None and (stopped := early_stop(record.steps)) is not None:
+                if early_stop is not None and (stopped := early_stop(steps)) is not None:
                     ended_by = "early_stop"
                     break
     except EnvironmentFailure as failure:
@@ -64,4 +72,4 @@ async def rollout(
         if not limit.expired():
             raise
         record, ended_by = replace(record, final=None, error=f"the episode took more than {timeout:g} s"), "error"
-    return replace(record, metadata={"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))
+    return replace(record, metadata=metadata | {"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))

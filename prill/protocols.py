@@ -208,6 +208,18 @@ class Environment(Protocol):
         ...
 
 
+@runtime_checkable
+class Locator(Protocol):
+    """An environment that can tell where on the screen an action will happen."""
+
+    async def locate(self, action: Action) -> Action:
+        """For the record, before it is carried out: the action with the element's words as target and its middle as point.
+
+        As it is where nobody knows, or nothing of the element is on the screen. Raises EnvironmentFailure.
+        """
+        ...
+
+
 E = TypeVar("E", bound=Environment)
 
 

@@ -160,7 +160,7 @@ class _Run(Generic[E]):
         except Exception as bug:  # a policy's, say: it ends the run, and its episode is on record as broken
             # Its words stay in the trace: they may hold anything, also what must not be on record.
             error = f"a bug ended the episode: {type(bug).__name__}"
-            metadata = {"ended_by": "error", **episode.metadata}
+            metadata = {**watch.so_far.metadata, "ended_by": "error"}
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
             bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
             raise
@@ -198,11 +198,11 @@ class _Watch:
 
     def __init__(self, folder: RunFolder, episode: Episode[Any], task: Task) -> None:
         self._folder, self._metadata = folder, episode.metadata
-        self.so_far = Trajectory(id=episode.id, task=task, agent=episode.agent)
+        self.so_far = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
-        self.so_far, self.begun = replace(trajectory, metadata=self._metadata), True
+        self.so_far, self.begun = replace(trajectory, metadata={**trajectory.metadata, **self._metadata}), True
         self._folder.note(self.so_far)
 
 

@@ -91,7 +91,8 @@ class Observation(_HoldsImage):
 class Action:
     """One thing the agent did. `kind` is a word such as click, type, press, scroll, swipe, goto, answer, stop or other.
 
-    `text` is the readable (or raw) form, `target` names the element, `value` is what was typed, chosen or said.
+    `text` is the readable (or raw) form, `target` names the element (`[17] link 'Cart'`, a bare id where nothing tells more),
+    `value` is what was typed, chosen or said, `point` the place on the screenshot of its step.
     """
 
     kind: str

@@ -1,6 +1,8 @@
 """The one loop: what ends an episode, and what its record says."""
 
 import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from prill.errors import EnvironmentFailure, Refusal
 from prill.loop import rollout
@@ -49,7 +51,37 @@ async def test_final_action_ends_with_answer() -> None:
     trajectory = await rollout(Clicker(stops_at=2), environment, TASK, id="a")
     assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
     assert (trajectory.answer, environment.seen, trajectory.final) == ("there", 2, Observation(text="2"))
-    assert trajectory.metadata == {"ended_by": "agent"}
+    assert trajectory.metadata == {"date": trajectory.metadata["date"], "ended_by": "agent"}
+
+
+async def test_date_is_when_episode_began() -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    dates: list[str] = []
+    trajectory = await rollout(
+        Clicker(stops_at=1), Counter(slow=0.01), TASK, id="a", watch=lambda record: dates.append(record.metadata["date"])
+    )
+    assert {*dates} == {trajectory.metadata["date"]}
+    assert before <= datetime.strptime(dates[0], "%Y-%m-%dT%H:%M:%S%z") <= datetime.now(UTC)
+
+
+async def test_located_action_only_recorded() -> None:
+    class Locating(Counter):
+        done: tuple[Action, ...] = ()
+
+        async def locate(self, action: Action) -> Action:
+            if self.seen == 2:
+                raise EnvironmentFailure("the page does not answer")
+            return replace(action, target="[1] button 'More'", point=(0.25, 0.5))
+
+        async def step(self, action: Action) -> tuple[Observation, bool]:
+            self.done = (*self.done, action)
+            return await super().step(action)
+
+    environment, moves = Locating(), list[Step]()
+    trajectory = await rollout(Clicker(), environment, TASK, id="a", early_stop=lambda steps: moves.extend(steps))
+    assert [step.action.point for step in trajectory.steps] == [(0.25, 0.5), (0.25, 0.5), None]
+    assert trajectory.error == "the page does not answer"
+    assert {*environment.done} == {step.action for step in moves} == {Action("click")}
 
 
 async def test_environment_may_end_episode() -> None:
@@ -76,7 +108,11 @@ async def test_early_stop_is_no_answer() -> None:
         Clicker(), Counter(), TASK, id="a", early_stop=lambda steps: "it turns in circles" if len(steps) == 3 else None
     )
     assert (len(trajectory.steps), trajectory.final, trajectory.answer) == (3, Observation(text="3"), None)
-    assert trajectory.metadata == {"ended_by": "early_stop", "stopped": "it turns in circles"}
+    assert trajectory.metadata == {
+        "date": trajectory.metadata["date"],
+        "ended_by": "early_stop",
+        "stopped": "it turns in circles",
+    }
 
 
 async def test_watcher_sees_every_action() -> None:

@@ -233,7 +233,7 @@ async def test_bug_ends_the_run_next_goes_on(tmp_path: Path) -> None:
     assert await record(Pool([Counter()]), planned(), tmp_path) == Recorded(skipped=2, undecided=1)
     broken = recorded(tmp_path)[1]
     assert (broken.id, len(broken.steps), broken.error) == ("b", 1, "a bug ended the episode: KeyError")
-    assert broken.metadata == {"ended_by": "error", "seed": 3}
+    assert broken.metadata == {"date": broken.metadata["date"], "ended_by": "error", "seed": 3}
 
 
 async def test_only_requested_ones_are_retried(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from prill.emulators.android.avd import Avd
 from prill.emulators.android.phone import KEYCODES, WAKE_UP, Phone, PhoneLost, start_of
 from prill.emulators.android.ui_xml import elements
 from prill.emulators.screenshots import Size, keep_screenshot, png_size, settled_picture
-from prill.emulators.widgets import Element, describe, place_of
+from prill.emulators.widgets import Element, describe, located, place_of
 from prill.errors import EnvironmentFailure, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -112,6 +112,10 @@ class Android:
         async with self._episode():
             await self._perform(action)
             return await self._observe(), action.is_final
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its element and where the finger will go."""
+        return located(action, self._elements)
 
     async def close(self) -> None:
         """Ends the session, and the virtual device if there is one."""

@@ -84,7 +84,7 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Elem
 
     Kinds about tabs and addresses are not its own and do nothing here. `session` is that of the page.
     """
-    place: Element | Point | None = element if action.point is None else _pixels(page, action.point)
+    place: Element | Point | None = element if action.point is None else pixels(page, action.point)
     match action.kind:
         case "click":
             await _click(page, session, place)
@@ -103,7 +103,7 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Elem
             if action.target is None or place is not None:
                 await _scroll(page, session, place, action.value or "down")
         case "swipe" | "drag" if action.end_point is not None:
-            await _drag(page, place, _pixels(page, action.end_point))
+            await _drag(page, place, pixels(page, action.end_point))
         case "swipe" if action.value in _OPPOSITE:
             # A finger that goes up moves the page down.
             await _scroll(page, session, place, _OPPOSITE[action.value])
@@ -165,7 +165,8 @@ async def _drag(page: Page, place: Element | Point | None, end: Point) -> None:
         await page.mouse.up()
 
 
-def _pixels(page: Page, point: Point) -> Point:
+def pixels(page: Page, point: Point) -> Point:
+    """The point in CSS pixels of the window."""
     size = page.viewport_size or {"width": 0, "height": 0}
     # The far edge belongs to the screen, but the pixel after the last one does not.
     return (min(point[0] * size["width"], size["width"] - 1), min(point[1] * size["height"], size["height"] - 1))
@@ -175,15 +176,21 @@ async def _spot(page: Page, place: Element | Point | None) -> Point | None:
     """Where to act, in CSS pixels of the window; an element is scrolled into it first. None when it takes no room."""
     if not isinstance(place, Element):
         return place
-    corner = (0.0, 0.0)
     if place.owner is not None:
         await _ask(place.owner, "DOM.scrollIntoViewIfNeeded")
-        frame = await _ask(place.owner, "DOM.getBoxModel")
+    await _ask(place, "DOM.scrollIntoViewIfNeeded")
+    return await spot_in_window(page, place)
+
+
+async def spot_in_window(page: Page, element: Element) -> Point | None:
+    """Where the element is clicked as the window is now, in CSS pixels; None when it takes no room there."""
+    corner = (0.0, 0.0)
+    if element.owner is not None:
+        frame = await _ask(element.owner, "DOM.getBoxModel")
         if frame is None:
             return None
         corner = (frame["model"]["content"][0], frame["model"]["content"][1])
-    await _ask(place, "DOM.scrollIntoViewIfNeeded")
-    quads = await _ask(place, "DOM.getContentQuads")
+    quads = await _ask(element, "DOM.getContentQuads")
     size = page.viewport_size or {"width": 0, "height": 0}
     for quad in () if quads is None else quads["quads"]:
         left, right = max(0, min(quad[::2]) + corner[0]), min(size["width"], max(quad[::2]) + corner[0])
@@ -197,6 +204,11 @@ async def _element(session: CDPSession, place: Element | Point | None) -> Elemen
     """The element, or the one that lies at the point."""
     if place is None or isinstance(place, Element):
         return place
+    return await element_at(session, place)
+
+
+async def element_at(session: CDPSession, place: Point) -> Element | None:
+    """What lies there, in CSS pixels of the window: an element, or the words in one."""
     node = await _sent(session, "DOM.getNodeForLocation", {"x": round(place[0]), "y": round(place[1])})
     return None if node is None else Element(session, node["backendNodeId"])
 

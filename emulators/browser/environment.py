@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
-from prill.emulators.browser.actions import perform
+from prill.emulators.browser.actions import element_at, perform, pixels, spot_in_window
 from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.settle import RESTLESS, arrived, until_settled
 from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import View
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
-from prill.types import Action, Observation, Task
+from prill.types import Action, Observation, Point, Task
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -158,6 +158,27 @@ class BrowserEnvironment:
                 await self._act(tabs, page, action)
             await self._settle(tabs)
             return await self._observe(tabs), action.is_final
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its element's line, and the middle of the element where the window shows it."""
+        tabs, page = self._tabs, self.page
+        assert tabs is not None
+        with self._failures(f"before {action.kind}"):
+            self._check(tabs, page)
+            async with asyncio.timeout(self._spec.answer_timeout):
+                if action.point is not None:
+                    return action if action.target else await self._named(page, action, action.point)
+                element = None if action.target is None else self._view.find(action.target)
+                spot = None if element is None else await spot_in_window(page, element)
+        if action.target is None or spot is None:
+            return action
+        size = self._spec.viewport
+        point = (min(1.0, spot[0] / size[0]), min(1.0, spot[1] / size[1]))
+        return replace(action, point=point, target=self._view.line(action.target) or action.target)
+
+    async def _named(self, page: Page, action: Action, point: Point) -> Action:
+        element = await element_at(await self._view.session(page), pixels(page, point))
+        return action if element is None else replace(action, target=self._view.line_around(element))
 
     async def finish(self) -> None:
         """Ends the episode: closes its tabs, and writes trace and network record. Safe to call twice."""

@@ -268,6 +268,29 @@ class View:
         label = " ".join(named.label)
         return self._element(next((line.key for line in self._lines if f"{line.text} ".startswith(f"{label} ")), None))
 
+    def line(self, target: str) -> str | None:
+        """The line of the element that a target names; None where it is not in the text now."""
+        number = read_target(target).number
+        key = None if number is None else self._keys.get(number)
+        return next((f"[{number}] {line.text}" for line in self._lines if line.key == key), None)
+
+    def line_around(self, element: Element) -> str | None:
+        """The line of the element, else of the nearest around it that has one, short of the page as a whole."""
+        snapshot, lines = self._snapshot, {line.key: line for line in self._lines}
+        above: list[Node] = []
+        for node in snapshot.nodes if snapshot is not None else ():
+            while above and above[-1].depth >= node.depth:
+                above.pop()
+            above.append(node)
+            if node.key is None or node.key.number != element.number or not self._answers(element.session, node.key):
+                continue
+            near = (lines[other.key] for other in reversed(above) if other.key in lines and other.role != "RootWebArea")
+            return next((f"[{self._number(line.key)}] {line.text}" for line in near), None)
+        return None
+
+    def _answers(self, session: CDPSession, key: Key) -> bool:
+        return self._snapshot is not None and self._snapshot.sessions[key.frame] is session
+
     def _element(self, key: Key | None) -> Element | None:
         snapshot = self._snapshot
         if key is None or snapshot is None or snapshot.documents.get(key.frame) != key.document:

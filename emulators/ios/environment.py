@@ -31,7 +31,7 @@ from prill.emulators.ios.prepared import PreparedSimulator, Restore, Screen
 from prill.emulators.ios.screen import ENTER, can_type, check_size, combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import companion_path
 from prill.emulators.screenshots import keep_screenshot, settled_picture
-from prill.emulators.widgets import Element, describe, place_of
+from prill.emulators.widgets import Element, describe, located, place_of
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
 from prill.types import Action, Observation, Point, Task
 
@@ -122,6 +122,10 @@ class Ios:
                 await self._perform(action)
                 await asyncio.sleep(self._spec.after_action)
             return await self._observe(), action.is_final
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its element and where the finger will go."""
+        return located(action, self._elements)
 
     async def close(self) -> None:
         """Ends the companion, deletes the copy and turns off what was started; safe to call twice."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
-from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, page_script, perform
+from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, located, page_script, perform
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
@@ -133,6 +133,12 @@ class MiniWoB:
             observation = await self._observe()
             done = bool((await page.evaluate(OUTCOME))[0])
         return observation, action.is_final or (done and self._announce_end)
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its place on the picture."""
+        page = self._open_page()
+        async with self._bounded():
+            return await located(page, action)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Success is a raw reward above 0, the convention of the MiniWoB++ papers, without the discount for time.

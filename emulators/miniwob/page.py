@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -51,6 +52,15 @@ async def perform(page: Page, action: Action) -> tuple[float, float] | None:
     elif action.kind == "wait":
         await page.evaluate("(ms) => prillClock.advance(ms)", 1000 * _seconds(action.value))
     return None
+
+
+async def located(page: Page, action: Action) -> Action:
+    """The action with the point at which its element is clicked, where that can be seen."""
+    element = None if action.target is None or action.point is not None else await _find(page, action.target)
+    spot: list[float] | None = None if element is None else await element.evaluate("(el) => prillPage.seen(el)")
+    if spot is None or not (0 <= spot[0] <= WIDTH and 0 <= spot[1] <= HEIGHT):
+        return action
+    return replace(action, point=(spot[0] / WIDTH, spot[1] / HEIGHT))
 
 
 async def _find(page: Page, target: str) -> ElementHandle | None:

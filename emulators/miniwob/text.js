@@ -149,6 +149,11 @@ window.prillPage = (() => {
 
   function centre(el) {
     el.scrollIntoView({ block: "nearest", inline: "nearest" });
+    return spot(el);
+  }
+  // Where it would be clicked now; null where that is not to be seen.
+  const seen = (el) => outOfView(el) ? null : spot(el);
+  function spot(el) {
     const rect = el.getClientRects()[0];
     if (!rect) return null;
     const at = (x, y) => [rect.left + rect.width * x, rect.top + rect.height * y];
@@ -183,5 +188,5 @@ window.prillPage = (() => {
     (el || document.scrollingElement).scrollBy(0, down ? HEIGHT / 2 : -HEIGHT / 2);
   }
 
-  return { read, find, centre, editable, set, select, scroll, unseen, squeeze, show: (also) => { showHidden = also; } };
+  return { read, find, centre, seen, editable, set, select, scroll, unseen, squeeze, show: (also) => { showHidden = also; } };
 })();

@@ -143,6 +143,10 @@ class WebArena:
         """The tab after the action."""
         return await self._environment.step(action)
 
+    async def locate(self, action: Action) -> Action:
+        """The action with its element's line, and where in the window it is."""
+        return await self._environment.locate(action)
+
     async def finish(self) -> None:
         """Ends the episode: writes trace and network record. Safe to call twice."""
         await self._environment.finish()

@@ -107,12 +107,16 @@ async def play(actions: list[Action], **settings: object) -> Trajectory:
 async def test_reason_is_recorded_no_answer() -> None:
     trajectory = await play([CART] * 5)
     assert (len(trajectory.steps), trajectory.answer, trajectory.error) == (3, None, None)
-    assert trajectory.metadata == {"ended_by": "early_stop", "stopped": "the same action 3 times in a row"}
+    assert trajectory.metadata == {
+        "date": trajectory.metadata["date"],
+        "ended_by": "early_stop",
+        "stopped": "the same action 3 times in a row",
+    }
 
 
 async def test_thirty_steps_are_the_end() -> None:
     trajectory = await play([Action("click", point=(i / 100, 0.5)) for i in range(60)])
-    assert (len(trajectory.steps), trajectory.metadata) == (30, {"ended_by": "max_steps"})
+    assert (len(trajectory.steps), trajectory.metadata) == (30, {"date": trajectory.metadata["date"], "ended_by": "max_steps"})
 
 
 async def test_agents_own_end_is_no_loop() -> None:

@@ -127,8 +127,10 @@ def played(rows: Sequence[Case], folder: Path) -> int:
 
 def without_pictures(trajectory: Trajectory) -> tuple[object, ...]:
     states = [(o.text, o.url, o.caption) for o in trajectory.observations]
-    steps = [(step.action, step.thought) for step in trajectory.steps]
-    return trajectory.task, trajectory.agent, states, steps, trajectory.answer, trajectory.metadata
+    # The samples are older than points and dates.
+    steps = [(replace(step.action, point=None), step.thought) for step in trajectory.steps]
+    metadata = {name: value for name, value in trajectory.metadata.items() if name != "date"}
+    return trajectory.task, trajectory.agent, states, steps, trajectory.answer, metadata
 
 
 def difference(first: str, second: str) -> float:

@@ -27,7 +27,11 @@ async def test_18b_is_asked_with_grounding() -> None:
     assert [call[0].parts for call in model.seen] == [(Image("screen.png"), question)] * 2, "it sees no history"
     first, last = trajectory.steps
     assert (first.action.kind, first.action.point, first.thought) == ("click", (0.5, 0.2), "Plan: open it.")
-    assert (last.action.text, last.thought, trajectory.metadata) == ("Action Type: TaskComplete", None, {"ended_by": "agent"})
+    assert (last.action.text, last.thought, trajectory.metadata) == (
+        "Action Type: TaskComplete",
+        None,
+        {"date": trajectory.metadata["date"], "ended_by": "agent"},
+    )
 
 
 async def test_9b_is_told_its_operations() -> None:

@@ -268,7 +268,11 @@ async def test_episode_is_recorded_with_answer() -> None:
     environment = shop_of(SHOP, SHOP, kettle, kettle)
     trajectory = await rollout(React(model), environment, TASK, id="a", agent="react", early_stop=EarlyStop())
     assert [step.action.kind for step in trajectory.steps] == ["type", "other", "stop"]
-    assert (trajectory.answer, trajectory.error, trajectory.metadata) == ("$34.50", None, {"ended_by": "agent"})
+    assert (trajectory.answer, trajectory.error, trajectory.metadata) == (
+        "$34.50",
+        None,
+        {"date": trajectory.metadata["date"], "ended_by": "agent"},
+    )
     assert [action.kind for action in environment.actions] == ["type", "other"], "the final action is not carried out"
     assert trajectory.final == Observation(text=kettle, url="http://shop.example")
 
@@ -290,5 +294,9 @@ async def test_repeated_clicks_are_stopped() -> None:
 async def test_failing_model_ends_the_episode() -> None:
     model = ScriptedModel([said("click [7]"), Truncated("the reply was cut at 768 tokens")])
     trajectory = await rollout(React(model), shop_of(SHOP, SHOP, SHOP), TASK, id="a")
-    assert (len(trajectory.steps), trajectory.answer, trajectory.metadata) == (1, None, {"ended_by": "error"})
+    assert (len(trajectory.steps), trajectory.answer, trajectory.metadata) == (
+        1,
+        None,
+        {"date": trajectory.metadata["date"], "ended_by": "error"},
+    )
     assert trajectory.error == "the agent's model gave no action (truncated): the reply was cut at 768 tokens"

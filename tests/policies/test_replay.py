@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prill.errors import UsageError
@@ -40,6 +42,24 @@ def test_element_is_found_by_role_and_name(
     assert (action.target, action.point) == (found, kept_point)
 
 
+def test_place_of_named_element_left_out() -> None:
+    gone = Action("click", "click [12] where [12] is link 'Gone'", target="[12] link 'Gone'", point=(0.5, 0.5))
+    assert relocated(gone, NOW) == replace(gone, point=None)
+    named = Action("click", "click link 'Cart'", target="link 'Cart'", point=(0.5, 0.5))
+    assert relocated(named, "[30] link 'Cart'").point is None
+    # Where the text tells of the place alone, that is what was clicked.
+    bare = Action("click", "CLICK(box=[[500,500,500,500]])", target="[30] link 'Cart'", point=(0.5, 0.5))
+    assert relocated(bare, NOW) == bare
+
+
+def test_bid_with_letters_is_found_again() -> None:
+    page = "[a3] button 'Save', clickable\n[a4] button 'Save', clickable\n[b1] link 'Home'"
+    assert (
+        relocated(Action("click", "click('a4')", target="[a4] button 'Save'"), page).target == "[a4] button 'Save', clickable"
+    )
+    assert relocated(Action("click", "click('c9')", target="[c9] link 'Home'"), page).target == "[b1] link 'Home'"
+
+
 def test_same_number_wins_among_namesakes() -> None:
     page = "[4] button 'Buy'\n[7] button 'Buy' focused: True\n[9] button 'Buy'"
     assert relocated(Action("click", target="[7] button 'Buy'"), page).target == "[7] button 'Buy' focused: True"
@@ -68,7 +88,7 @@ async def test_replay_keeps_thoughts_and_answer() -> None:
     assert [step.action.target for step in trajectory.steps] == ["[30] link 'Cart'", "[5] textbox 'Search'", None]
     assert [step.thought for step in trajectory.steps] == ["To the cart.", None, None]
     assert [step.observation.text for step in trajectory.steps] == [NOW] * 3
-    assert (trajectory.answer, trajectory.metadata) == ("$3", {"ended_by": "agent"})
+    assert (trajectory.answer, trajectory.metadata) == ("$3", {"date": trajectory.metadata["date"], "ended_by": "agent"})
 
 
 async def test_recorded_end_is_played_once() -> None:

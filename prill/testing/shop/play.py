@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from prill.actions.webarena import parse_action
+from prill.actions.webarena import describe, parse_action
 from prill.errors import UsageError
 from prill.types import Action, Observation, Step, Task
 
@@ -35,8 +35,8 @@ class Play:
             line = line_of(action.target, observation.text or "")
             if line is None:
                 return Step(observation, self._scroll(action))
-            number = line[1 : line.index("]")]
-            action = replace(action, target=line, text=action.text.replace(f"[{action.target}]", f"[{number}]", 1))
+            action = replace(action, target=line)
+            action = replace(action, text=describe(action, observation.text))
         self._at, self._scrolls = self._at + 1, 0
         return Step(observation, action)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prill.emulators.android.ui_xml import elements
-from prill.emulators.widgets import Element, describe, place_of
+from prill.emulators.widgets import Element, describe, located, place_of
 from prill.types import Action
 
 DUMP = """<?xml version='1.0' encoding='UTF-8' standalone='yes' ?><hierarchy rotation="0">
@@ -53,6 +53,15 @@ def test_places_are_screen_fractions() -> None:
     found = elements(DUMP, (1000, 2000))
     assert found[2] == Element("switch", "Wi-Fi", (0.8, 0.11, 0.96, 0.19), 1, (("checked", "true"),))
     assert place_of(Action("click", target="[3] switch"), found) == pytest.approx((0.88, 0.15))
+
+
+def test_located_action_names_its_widget() -> None:
+    widgets = elements(DUMP, (1000, 2000))
+    tap = located(Action("click", "tap [3]", target="[3]"), widgets)
+    assert (tap.text, tap.target) == ("tap [3]", "[3] switch 'Wi-Fi' checked: true")
+    assert tap.point == pytest.approx((0.88, 0.15))
+    for elsewhere in (Action("back"), Action("click", target="[9]"), Action("click", point=(0.1, 0.2))):
+        assert located(elsewhere, widgets) == elsewhere
 
 
 @pytest.mark.parametrize("odd", ["&#0;", "&#x1F;", "\x0b", "￿"])

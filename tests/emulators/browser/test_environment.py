@@ -100,6 +100,33 @@ async def test_element_actions_are_a_persons(environment: BrowserEnvironment, si
         assert await on(environment, seen, line, kind, value) == title, (line, kind)
 
 
+async def test_located_action_names_its_place(environment: BrowserEnvironment, site: Site) -> None:
+    seen = await opened(environment, f"{site.url}/form")
+    field = number(seen, "textbox 'Search'")
+    typed = await environment.locate(Action("type", "type [1]", target=field, value="tea"))
+    assert typed.target is not None and typed.target.startswith(f"[{field}] textbox 'Search'")
+    box = await environment.page.locator("input[name=q]").bounding_box()
+    assert box is not None and typed.point is not None
+    middle = ((box["x"] + box["width"] / 2) / 1280, (box["y"] + box["height"] / 2) / 720)
+    assert typed.point == pytest.approx(middle, abs=0.002)
+    # The other way round: a click at the place is a click on the element.
+    pointed = await environment.locate(Action("click", point=typed.point))
+    assert (pointed.target, pointed.point) == (typed.target, typed.point)
+    assert await environment.locate(Action("press", value="Enter")) == Action("press", value="Enter")
+    assert await environment.locate(Action("click", target="[999]")) == Action("click", target="[999]")
+    assert await environment.locate(Action("click", point=(0.99, 0.99))) == Action("click", point=(0.99, 0.99))
+
+
+async def test_element_out_of_sight_has_no_place(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+    environment = BrowserEnvironment(tmp_path / "images", PageSpec(whole_page=True), browser=chromium)
+    seen = await opened(environment, site.url)
+    below = Action("click", target=number(seen, "button 'below'"))
+    assert await environment.locate(below) == below
+    assert await environment.page.evaluate("scrollY") == 0
+    assert head((await environment.step(below))[0])[0] == "Tab 0 (current): Found"
+    await environment.close()
+
+
 async def test_drag_and_click_by_place(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, f"{site.url}/form")
     seen, _ = await environment.step(Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25)))

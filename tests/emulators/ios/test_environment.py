@@ -239,7 +239,11 @@ async def test_two_simulators_do_not_interfere(make_ios: Callable[..., Ios], sim
 async def test_loop_records_an_ios_episode(make_running: Callable[..., Ios], tmp_path: Path) -> None:
     actions = [Action("click", "tap Settings", target="[2]"), Action("click", "tap VPN", target="[8]"), Action("stop", "done")]
     played = await rollout(ReplayPolicy(actions), make_running(), TASK, id="one", max_steps=10)
-    assert (played.error, len(played.steps), played.metadata) == (None, 3, {"ended_by": "agent"})
+    assert (played.error, len(played.steps), played.metadata) == (
+        None,
+        3,
+        {"date": played.metadata["date"], "ended_by": "agent"},
+    )
     assert played.final is not None and played.final.text is not None and "'VPN' value: '1'" in played.final.text
     assert json.loads(encode_trajectory(played, tmp_path))["task"]["platform"] == "ios"
 

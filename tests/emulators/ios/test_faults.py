@@ -186,10 +186,13 @@ async def test_timed_out_episode_is_on_record(make_ios: Callable[..., Ios], simu
     for faults in ({"hid": "hang"}, {"start": "hang"}, {"clone": "hang"}):
         simulators.faults(**faults)
         played = await rollout(ReplayPolicy(script), phone, TASK, id="one", timeout=1.5)
-        assert (played.error, played.metadata) == ("the episode took more than 1.5 s", {"ended_by": "error"})
+        assert (played.error, played.metadata) == (
+            "the episode took more than 1.5 s",
+            {"date": played.metadata["date"], "ended_by": "error"},
+        )
         simulators.faults()
         again = await rollout(ReplayPolicy(script), phone, TASK, id="two")
-        assert (again.error, again.metadata) == (None, {"ended_by": "agent"})
+        assert (again.error, again.metadata) == (None, {"date": again.metadata["date"], "ended_by": "agent"})
 
 
 async def test_undeletable_copy_goes_later(make_ios: Callable[..., Ios], simulators: FakeSimulators, temporary: Path) -> None:

@@ -59,6 +59,16 @@ async def test_scripts_solve_by_the_pages_reward(environment: MiniWoB, name: str
     assert trajectory.metadata["ended_by"] == "agent"
 
 
+async def test_recorded_place_is_the_element(environment: MiniWoB) -> None:
+    trajectory, _ = await play(environment, "click-button", 3, "solve")
+    click, stop = (step.action for step in trajectory.steps)
+    assert (click.kind, stop.point) == ("click", None)
+    assert click.target is not None and click.point is not None
+    await environment.reset(trajectory.task)
+    await environment.step(Action("click", point=click.point))
+    assert (await environment.grade(trajectory)).success
+
+
 @pytest.mark.parametrize(
     ("behaviour", "name"),
     [
