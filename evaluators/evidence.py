@@ -190,14 +190,28 @@ def states(trajectory: Trajectory) -> list[State]:
     ]
 
 
+def endings(trajectory: Trajectory) -> frozenset[int]:
+    """The places in `observations` of the states in which the outcome can be seen: judges need one that they can read.
+
+    The state after the last action, and the one before where that action only spoke to the user. Recordings that lack the
+    state after the last action are judged by the last two that they have.
+    """
+    place = count = len(trajectory.steps)
+    places = {count} if trajectory.final is not None else {count - 1, count - 2}
+    while place and trajectory.steps[place - 1].action.kind in _SPEECH:
+        place -= 1
+        places.add(place)
+    return frozenset(i for i in places if 0 <= i < len(trajectory.observations))
+
+
 def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
     """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
 
     The telling ones: the first, the one before the action that submitted something, and the last two; of equal pictures the
-    latest. None at all where neither of the last two states has a screenshot: the outcome could not be seen.
+    latest. None at all where no state in which the outcome can be seen has a screenshot.
     """
     every = states(trajectory)
-    if not any(state.screenshot for _, state in every[-2:]):
+    if not any(every[i][1].screenshot for i in endings(trajectory)):
         return []
     frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
     if count is not None:

@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.errors import NoEvidence, Unparsable
-from prill.evaluators.evidence import action_history, address, claims, request, state_text, without_claims
+from prill.evaluators.evidence import action_history, address, claims, endings, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.models.calls import ROOM, ask, filled, planned, together
 from prill.models.images import file_hash
@@ -42,7 +42,7 @@ async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -
     """The screenshots, or what a captioner makes of the states, each once, ordered by when they were last seen.
 
     Pictures are equal when their bytes are. States without a screenshot (or without what the captioner reads) have no frame.
-    Raises NoEvidence when neither of the last two states has one, InputError for an image that cannot be read.
+    Raises NoEvidence when no state in which the outcome can be seen has one, InputError for an image that cannot be read.
     """
     if captioner is not None:
         frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
@@ -51,8 +51,9 @@ async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -
     if not frames:
         raise NoEvidence("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
     if not _shows_the_end(frames, trajectory):
-        what = "has a screenshot" if captioner is None else "can be read"
-        raise NoEvidence(f"neither of the last two states {what}, so the outcome cannot be seen")
+        raise NoEvidence(
+            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no outcome is shown"
+        )
     return frames
 
 
@@ -69,9 +70,8 @@ def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[
 
 
 def _shows_the_end(frames: Sequence[Frame], trajectory: Trajectory) -> bool:
-    """True when one of the last two states has a frame: without, nobody can tell what came of the actions."""
-    last = len(trajectory.observations) - 1
-    return any(frame.states[-1] >= last - 1 for frame in frames)
+    """True when a state in which the outcome can be seen has a frame: without, nobody can tell what came of the actions."""
+    return any(not endings(trajectory).isdisjoint(frame.states) for frame in frames)
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:

@@ -9,7 +9,7 @@ nothing is warned of. The wording of our prompts is our own in both. docs/judges
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -22,6 +22,7 @@ from prill.evaluators.evidence import (
     action_history,
     address,
     claims,
+    endings,
     frames_of,
     request,
     state_text,
@@ -189,7 +190,7 @@ class VLMJudge(OutcomeJudge):
         return [frame.screenshot for _, frame in self._frames(trajectory) if frame.screenshot]
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The call that would be made; nothing where neither of the last two states has a screenshot."""
+        """The call that would be made; nothing where the outcome cannot be seen."""
         frames = self._frames(trajectory)
         return planned(self._request(trajectory, frames, ROOM), self.max_tokens) if frames else Usage()
 
@@ -197,8 +198,7 @@ class VLMJudge(OutcomeJudge):
         frames = await asyncio.to_thread(self._frames, trajectory)
         if not frames:
             raise NoEvidence(
-                "neither of the last two states has a screenshot, so the outcome cannot be seen; "
-                "the modular judge reads captions or page text"
+                "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
             )
         return await self._ask(trajectory, lambda room: self._request(trajectory, frames, room))
 
@@ -216,7 +216,8 @@ class VLMJudge(OutcomeJudge):
 class CaptionJudge(ModularSpec, OutcomeJudge):
     """Modular judge: a captioner turns the last states into text, a language model reasons over it (arXiv 2404.06474, 3.2).
 
-    The captioner never sees the goal. Where the last state holds nothing that it reads, the one before is shown.
+    The captioner never sees the goal. Where the last state holds nothing that it reads, and another one can show the outcome
+    too, that one is shown.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]
@@ -234,35 +235,47 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
         seen = trajectory.observations
-        return images_read(seen[-self.frames :], self.captioner) or images_read(seen[-2:], self.captioner)
+        return images_read(seen[-self.frames :], self.captioner) or images_read(
+            (seen[i] for i in self._others(trajectory)), self.captioner
+        )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; no caption is made for it."""
-        every = states(trajectory)[-max(2, self.frames) :]
-        texts = planned_captions([state for _, state in every], self.captioner)
-        if not any(texts[-2:]):
-            return Usage()
-        last = [(state, text) for state, text in zip(every, texts, strict=True) if text][-self.frames :]
-        return planned(self._request(trajectory, last, self.max_chars), self.max_tokens)
+        every = trajectory.observations
+        places = [*range(len(every))[-self.frames :], *self._others(trajectory)]
+        texts = dict(zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True))
+        captioned = self._shown(trajectory, texts)
+        return planned(self._request(trajectory, captioned, self.max_chars), self.max_tokens) if captioned else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         captioned = await self._captioned(trajectory)
         return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room), self.max_chars)
 
-    async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
-        """The last `frames` states that can be read. Raises NoEvidence where neither of the last two can."""
+    def _others(self, trajectory: Trajectory) -> list[int]:
+        """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
+        return sorted((i for i in endings(trajectory) if i < len(trajectory.observations) - self.frames), reverse=True)
+
+    def _shown(self, trajectory: Trajectory, texts: Mapping[int, str | None]) -> list[tuple[State, str]]:
+        """The last `frames` of the states that have a text; none where the outcome could not be seen in them."""
+        if not any(texts.get(i) for i in endings(trajectory)):
+            return []
         every = states(trajectory)
-        last = every[-self.frames :]
-        try:
-            texts = await captions([state for _, state in last], self.captioner)
-        except NoEvidence:
-            last = every[-2:-1]
-            if self.frames > 1 or not last:
-                raise
-            texts = await captions([state for _, state in last], self.captioner)
-        if not any(texts[-2:]):
-            raise NoEvidence("neither of the last two states can be read, so the outcome cannot be seen")
-        return [(state, text) for state, text in zip(last, texts, strict=True) if text]
+        return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.frames :]
+
+    async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
+        """The states to show. Raises NoEvidence where none can be read in which the outcome can be seen."""
+        every = trajectory.observations
+        last = range(len(every))[-self.frames :]
+        error = NoEvidence("the last state cannot be read, so the outcome cannot be seen")
+        texts: dict[int, str | None] = {}
+        for places in (last, *([i] for i in self._others(trajectory))):
+            try:
+                texts |= zip(places, await captions([every[i] for i in places], self.captioner), strict=True)
+            except NoEvidence as failure:
+                error = failure
+            if captioned := self._shown(trajectory, texts):
+                return captioned
+        raise error
 
     def _request(self, trajectory: Trajectory, captioned: Sequence[tuple[State, str]], room: int) -> tuple[Message, ...]:
         if self.preset == "paper":

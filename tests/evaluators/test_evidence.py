@@ -223,7 +223,7 @@ FRAMES = [
     ("  bc d", (CLICK, BUY, CLICK, CLICK, CLICK), "235"),
     ("ab", (CLICK,), "01"),
     ("a", (), "0"),
-    ("abcd  ", (CLICK, BUY, CLICK, CLICK, CLICK), ""),
+    ("abcde ", (CLICK, BUY, CLICK, CLICK, CLICK), ""),
 ]
 
 

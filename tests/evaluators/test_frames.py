@@ -43,7 +43,7 @@ async def test_equal_pictures_are_one_frame(
 
 async def test_states_without_frame_keep_numbers(tmp_path: Path) -> None:
     cart = replace(picture(tmp_path / "a.png", 1), caption="end")
-    states = (Observation(caption="start"), Observation(), cart, Observation())
+    states = (Observation(caption="start"), Observation(), cart)
     assert [frame.states for frame in await distinct_frames(attempt(*states), None)] == [(2,)]
     frames = await distinct_frames(attempt(*states), GivenCaption())
     assert [(frame.states, frame.text) for frame in frames] == [((0,), "start"), ((2,), "end")]

@@ -86,26 +86,39 @@ async def test_vision_judge_sees_what_tells(tmp_path: Path) -> None:
 
 
 async def test_state_before_stands_in_for_the_last() -> None:
-    model = ScriptedModel([SUCCESS])
+    spoken = Step(Observation(), Action("stop", "stop [Done]"))
     run = trajectory()
-    assert (await CaptionJudge(model, GivenCaption())(run)).success
-    assert "The state before action 1 of 1:\n[state" in text(model.seen[0])
-    earlier = Step(Observation(), Action("wait", "wait"))
-    late = replace(run, steps=(*run.steps, earlier, earlier))
-    for frames in (1, 2, 4):
-        assert (await CaptionJudge(ScriptedModel([]), GivenCaption(), frames=frames)(late)).unscored == "no_evidence"
-        assert CaptionJudge(ScriptedModel([]), GivenCaption(), frames=frames).estimate(late) == Usage()
+    for last in (replace(run, final=None), replace(run, steps=(*run.steps, spoken), final=None)):
+        model = ScriptedModel([SUCCESS])
+        assert (await CaptionJudge(model, GivenCaption())(last)).success
+        assert f"The state before action 1 of {len(last.steps)}:\n[state" in text(model.seen[0])
 
 
-async def test_end_without_picture_no_evidence(tmp_path: Path) -> None:
-    run = trajectory(tmp_path)
-    blind = replace(run, steps=(Step(run.observations[-1], Action("click", "click")),) * 2, final=Observation(text="x"))
-    assert (await VLMJudge(ScriptedModel([SUCCESS]))(blind)).success, "the state before the last action has one"
-    blind = replace(blind, steps=(*blind.steps, Step(Observation(), Action("click", "click"))))
-    for frames in (None, 1, 4):
-        judge = VLMJudge(ScriptedModel([]), frames=frames)
-        assert (await judge(blind)).unscored == "no_evidence"
-        assert (judge.screenshots(blind), judge.estimate(blind)) == ([], Usage())
+async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
+    shot = trajectory(tmp_path, caption="x").observations[-1]
+    click, wait, stop = (Step(shot, Action(kind, kind)) for kind in ("click", "wait", "stop"))
+    blind = Step(Observation(), Action("wait", "wait"))
+    said = replace(stop, observation=Observation())
+    # (actions and what was seen before each, the state after the last, whether somebody can tell what came of it)
+    runs: list[tuple[tuple[Step, ...], Observation | None, bool]] = [
+        ((click, wait), Observation(), False),
+        ((click, wait), Observation(url="http://shop"), False),
+        ((click, stop), Observation(), True),
+        ((click, stop, said), Observation(), True),
+        ((click, wait), None, True),
+        ((click, blind), None, True),
+        ((click, blind, blind), None, False),
+        ((click, blind, said), None, False),
+        ((), shot, True),
+        ((), None, False),
+    ]
+    for steps, final, seen in runs:
+        run = replace(trajectory(), steps=steps, final=final)
+        for judge in (*(VLMJudge(ScriptedModel([SUCCESS]), frames=n) for n in (None, 1, 4)),):
+            assert ((await judge(run)).unscored, judge.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
+            assert bool(judge.screenshots(run)) is seen
+        for reader in (CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), frames=n) for n in (1, 2, 4)):
+            assert ((await reader(run)).unscored, reader.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
 
 
 @pytest.mark.parametrize("word", ["insufficient-evidence", "Insufficient evidence.", "insufficient_evidence"])
