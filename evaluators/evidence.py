@@ -1,39 +1,102 @@
-"""What a judge is shown of a trajectory, as text: numbered actions, states, the answer, each fenced as a quotation."""
+"""What a judge is shown of a trajectory: the request, numbered actions, states with their addresses, the agent's claims.
+
+Text comes as quotations, each between marks that no page can know.
+"""
 
 from __future__ import annotations
 
+import filecmp
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from math import dist
 
+from prill.actions.elements import element_id, element_of
 from prill.actions.phone import SWIPE_DISTANCE
 from prill.models.prompts import clean, quoted, shorten
-from prill.types import Action, Observation, Platform, Trajectory
+from prill.types import Action, Observation, Platform, Point, Trajectory
+
+State = tuple[str, Observation]  # words that say when it was, and what was seen
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
 _TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
+# The same without the element's name, as agents write them. The last number tells whether Enter follows.
+_BARE_CALL = re.compile(r"(?:click \[\w+\]|type \[\w+\] \[(.*?)\](?: \[[01]\])?)", re.DOTALL)
+_BARE_ID = re.compile(r"\[?([A-Za-z]{0,16}\d{1,16})\]?")
+_NUMBERED = re.compile(r"\[[A-Za-z]{0,16}\d{1,16}\] ")
 _DUAL_POINT = re.compile(r"DualPoint\D*" + r"\D+".join([r"(\d+(?:\.\d+)?|\.\d+)"] * 4))
 # Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
 _SPEECH_CALL = re.compile(
     r"^[ \t]*(send_msg_to_user|report_infeasible|stop|answer|finish|finished|done|terminate|complete)\s*[\[({:]", re.I | re.M
 )
+# Where the value is only how prill reads the text: `scroll(-5)` is down.
+_MOVES = frozenset({"press", "scroll", "swipe", "focus_tab"})
+_TOUCHES = frozenset({"click", "tap", "double_click", "double_tap"})
+# What is called by these words carries out what was prepared.
+_SUBMITTING = re.compile(
+    r"\b(submit|save|send|order|buy|purchase|pay|book|reserve|confirm|apply|post|publish|create|add|update|delete|remove"
+    r"|check ?out|sign (in|up)|log ?in|register|continue|done|ok)\b",
+    re.IGNORECASE,
+)
+_BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
 _WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
+_ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
+_SHORT = 20  # a word as short as this may stand in another word
 
 
-def action_text(action: Action, platform: Platform) -> str:
-    """One action as the judge reads it, by the rules of arXiv 2404.06474.
+def request(trajectory: Trajectory) -> str:
+    """The user's request as a quotation and, where the record has it (`metadata["date"]`), when the agent began."""
+    block = quoted("request", trajectory.task.goal)
+    date = trajectory.metadata.get("date")
+    try:
+        began = datetime.fromisoformat(date) if isinstance(date, str) else None
+    except ValueError:
+        began = None
+    if began is None or not isinstance(date, str):
+        return block
+    # In words of ours: what stands in the record could say anything.
+    time = f", {began:%H:%M} {began.tzname() or ''}".rstrip() if ":" in date else ""
+    return f"{block}\n\nThe agent began on {began:%A, %Y-%m-%d}{time}."
 
-    Element numbers go: `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']` (WebArena's form; prill's agents
-    use it on phones too). Android: a DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is named reads
-    `tap`. All else stays as recorded.
+
+def action_text(action: Action, platform: Platform, page: str = "", *, paper: bool = False) -> str:
+    """One action as the judge reads it: by the rules of arXiv 2404.06474, and then what its text leaves out.
+
+    The rules: element numbers go, `click [7] where [7] is link 'Cart'` reads `click at [link 'Cart']` (WebArena's form;
+    prill's agents use it on phones too). Android: a DualPoint reads `tap` or `swipe on screen`. iOS: a tap on nothing that is
+    named reads `tap`. All else stays as recorded.
+
+    What a text leaves out: the value, `type [red shoes]`; the element, ` at [button 'Save']`, by the action's target, or by
+    the line of `page`, the text of the state in which it was done, that has its number; else the place, in fractions of the
+    screen; and Enter behind a value that ends in a line break. `paper`: nothing is added to a text.
     """
-    text = action.text or " ".join(part for part in (action.kind, action.target, action.value) if part)
+    element = _element(action, page)
+    text = _paper_words(action, platform, element)
+    if paper and action.text:
+        return text
+    value = action.value or ""
+    number = element_id(action.text) if text == action.text else None
+    words = text.replace(number, "", 1) if number else text  # the 5 of `type [5]` is not what was typed
+    if not _says(words, value) and not (action.kind in _MOVES and " " in text):
+        text = f"{text} [{value.strip()}]"
+    if element and not _says(text, element):
+        text = f"{text} at [{element}]"
+    if action.point is not None and not element and not re.search(r"\d", text):
+        text = f"{text} at {' to '.join(_place(p) for p in (action.point, action.end_point) if p is not None)}"
+    return f"{text} and press Enter" if action.kind == "type" and value.endswith("\n") else text
+
+
+def _paper_words(action: Action, platform: Platform, element: str | None) -> str:
+    text = action.text or action.kind
     if click := _CLICK.fullmatch(text):
         return f"click at [{click[2]}]"
     if entry := _TYPE.fullmatch(text):
         return f"type [{entry[2]}] at [{entry[3]}]"
+    if element and not _BARE_ID.fullmatch(element) and (call := _BARE_CALL.fullmatch(text)):
+        return f"click at [{element}]" if call[1] is None else f"type [{call[1]}] at [{element}]"
     if platform == "android" and (points := _DUAL_POINT.search(text)):
         x1, y1, x2, y2 = map(float, points.groups())
         # The hair's breadth: 0.55 - 0.50 is a little more than 0.05 in binary.
@@ -43,13 +106,43 @@ def action_text(action: Action, platform: Platform) -> str:
     return text
 
 
-def action_history(trajectory: Trajectory, max_chars: int = 24_000) -> str:
+def _element(action: Action, page: str) -> str | None:
+    """The element in words, without its number; only the number where nothing says more."""
+    target = _flat(action.target or "")
+    if not target:
+        return element_of(action.text, page)
+    if number := _BARE_ID.fullmatch(target):
+        return element_of(f"click [{number[1]}]", page) or target
+    number = _NUMBERED.match(target)
+    return shorten(target[number.end() :] if number else target, _ELEMENT_CHARS)
+
+
+def _says(text: str, part: str) -> bool:
+    """True when the part stands in the text, as a word or words of its own, however the text writes quotes and line breaks."""
+    text, part = (_UNQUOTED.sub("", _flat(_BREAKS.sub(" ", words))) for words in (text, part))
+    if len(part) > _SHORT or not part:
+        return part in text
+    return re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
+
+
+def _place(point: Point) -> str:
+    return f"({point[0]:.2f}, {point[1]:.2f})"
+
+
+def action_history(trajectory: Trajectory, max_chars: int = 24_000, *, paper: bool = False) -> str:
     """All actions as numbered lines, `1: …`; long ones are shortened so that together they take about `max_chars`."""
-    platform = trajectory.task.platform
-    texts = [_flat(action_text(step.action, platform)) for step in trajectory.steps]
+    texts = [_flat(_history_text(trajectory, i, paper=paper)) for i in range(len(trajectory.steps))]
     share = min(_ACTION_CHARS, max(_LEAST_ACTION_CHARS, max_chars // max(1, len(texts))))
     lines = [f"{i}: {shorten(text, share)}" for i, text in enumerate(texts, 1)]
     return "\n".join(lines) or "(no actions)"
+
+
+def _history_text(trajectory: Trajectory, i: int, *, paper: bool = False) -> str:
+    step = trajectory.steps[i]
+    action = step.action
+    if action.is_final and trajectory.answer and action.value and _says(trajectory.answer, action.value):
+        action = replace(action, value=None)  # the answer is quoted apart
+    return action_text(action, trajectory.task.platform, step.observation.text or "", paper=paper)
 
 
 def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bool) -> str:
@@ -60,11 +153,15 @@ def claims(trajectory: Trajectory, max_chars: int, *, answer: bool, thoughts: bo
     if answer:
         blocks.append(quoted("answer", shorten(trajectory.answer or "(none)", max_chars)))
     if thoughts:
-        share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
-        numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
-        lines = [f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered]
-        blocks.append(quoted("thoughts", "\n".join(lines) or "(none)"))
+        blocks.append(quoted("thoughts", thought_lines(trajectory, max_chars)))
     return "\n\n".join(blocks)
+
+
+def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
+    """The agent's thoughts as lines with the numbers of their actions, in about `max_chars`."""
+    share = max(_LEAST_ACTION_CHARS, max_chars // max(1, len(trajectory.steps)))
+    numbered = ((i, step.thought) for i, step in enumerate(trajectory.steps, 1) if step.thought)
+    return "\n".join(f"{i}: {shorten(_flat(thought), share)}" for i, thought in numbered) or "(none)"
 
 
 def without_claims(trajectory: Trajectory) -> Trajectory:
@@ -84,15 +181,92 @@ def _silent(action: Action) -> Action:
     return replace(action, text=text[: call.start()].strip() or action.kind, target=None, value=None)
 
 
-def last_frames(trajectory: Trajectory, count: int) -> list[tuple[str, Observation]]:
-    """The last `count` states that have a screenshot, oldest first, each with words that say when it was taken."""
+def states(trajectory: Trajectory) -> list[State]:
+    """Every recorded state, oldest first."""
     actions = len(trajectory.steps)
-    states = [
+    return [
         ("after the last action" if i == actions else f"before action {i + 1} of {actions}", observation)
         for i, observation in enumerate(trajectory.observations)
-        if observation.screenshot
     ]
-    return states[-count:]
+
+
+def endings(trajectory: Trajectory) -> frozenset[int]:
+    """The places in `observations` of the states in which the outcome can be seen: judges need one that they can read.
+
+    The state after the last action, and the one before where that action only spoke to the user. Recordings that lack the
+    state after the last action are judged by the last two that they have.
+    """
+    place = count = len(trajectory.steps)
+    places = {count} if trajectory.final is not None else {count - 1, count - 2}
+    while place and trajectory.steps[place - 1].action.kind in _SPEECH:
+        place -= 1
+        places.add(place)
+    return frozenset(i for i in places if 0 <= i < len(trajectory.observations))
+
+
+def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
+    """The states whose screenshots are shown, oldest first: the last `count`, or the telling ones.
+
+    The telling ones: the first, the one before the action that submitted something, and the last two; of equal pictures the
+    latest. None at all where no state in which the outcome can be seen has a screenshot.
+    """
+    every = states(trajectory)
+    if not any(every[i][1].screenshot for i in endings(trajectory)):
+        return []
+    frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
+    if count is not None:
+        return [every[i] for i in frames[-count:]]
+    places = {frames[0], *frames[-2:]} | ({_submission(trajectory)} & set(frames))
+    return _distinct([every[i] for i in sorted(place for place in places if place is not None)])
+
+
+def _submission(trajectory: Trajectory) -> int | None:
+    """The place of the last action that pressed Enter or touched what is called submit, save, order and the like.
+
+    Without one: of the last action after which the page's address or text was another. None: there is none, either.
+    """
+    places = range(len(trajectory.steps) - 1, -1, -1)
+    if (place := next((i for i in places if _submits(trajectory, i)), None)) is not None:
+        return place
+    pages = [(state.url, state.text) for state in trajectory.observations]
+    return next((i for i in places if i + 1 < len(pages) and pages[i] != pages[i + 1]), None)
+
+
+def _submits(trajectory: Trajectory, i: int) -> bool:
+    action = trajectory.steps[i].action
+    if action.kind == "type":
+        return (action.value or "").endswith("\n")
+    if action.kind == "press":
+        return "enter" in f"{action.text} {action.value}".lower()
+    return action.kind in _TOUCHES and _SUBMITTING.search(_history_text(trajectory, i)) is not None
+
+
+def _distinct(frames: Sequence[State]) -> list[State]:
+    kept: list[State] = []
+    for frame in reversed(frames):
+        if not any(_same_picture(frame[1], other[1]) for other in kept):
+            kept.insert(0, frame)
+    return kept
+
+
+def _same_picture(one: Observation, other: Observation) -> bool:
+    if not one.screenshot or not other.screenshot:
+        return False
+    try:
+        return one.screenshot == other.screenshot or filecmp.cmp(one.screenshot, other.screenshot, shallow=False)
+    except OSError:
+        return False  # a file that is missing is reported when it is to be sent
+
+
+def address(observation: Observation) -> str:
+    """The state's address on one line, shortened; empty where none was recorded."""
+    return shorten(_flat(observation.url or ""), _ADDRESS_CHARS)
+
+
+def state_text(text: str, observation: Observation) -> str:
+    """What a state holds as text, under its address; captions that begin with the address lose theirs."""
+    where = address(observation)
+    return f"{where}\n" + text.removeprefix(f"{observation.url}\n") if where else text
 
 
 def _flat(text: str) -> str:

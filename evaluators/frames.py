@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.errors import NoEvidence, Unparsable
-from prill.evaluators.evidence import action_history, claims, without_claims
+from prill.evaluators.evidence import action_history, address, claims, endings, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
 from prill.models.calls import ROOM, ask, filled, planned, together
 from prill.models.images import file_hash
@@ -35,27 +35,43 @@ class Frame:
     states: tuple[int, ...]
     image: str | None = None
     text: str = ""
+    address: str = ""  # of the last of the states
 
 
 async def distinct_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
     """The screenshots, or what a captioner makes of the states, each once, ordered by when they were last seen.
 
     Pictures are equal when their bytes are. States without a screenshot (or without what the captioner reads) have no frame.
-    Raises NoEvidence when none has one, InputError for an image that cannot be read.
+    Raises NoEvidence when no state in which the outcome can be seen has one, InputError for an image that cannot be read.
     """
     if captioner is not None:
-        return _text_frames(await captions(trajectory.observations, captioner))
-    frames = await asyncio.to_thread(_screen_frames, trajectory)
+        frames = _text_frames(trajectory, await captions(trajectory.observations, captioner))
+    else:
+        frames = await asyncio.to_thread(_screen_frames, trajectory)
     if not frames:
         raise NoEvidence("no state of this trajectory has a screenshot; a captioner (given, text) would judge by text")
+    if not _shows_the_end(frames, trajectory):
+        raise NoEvidence(
+            f"the last state {'has no screenshot' if captioner is None else 'cannot be read'}: no outcome is shown"
+        )
     return frames
 
 
 def planned_frames(trajectory: Trajectory, captioner: Captioner | None) -> list[Frame]:
-    """The same without making a caption: where captions are unknown, every state counts as a frame of common length."""
+    """The same without making a caption: where captions are unknown, every state counts as a frame of common length.
+
+    None where there would be no evidence.
+    """
     if captioner is None:
-        return _screen_frames(trajectory)
-    return _text_frames(planned_captions(trajectory.observations, captioner))
+        frames = _screen_frames(trajectory)
+    else:
+        frames = _text_frames(trajectory, planned_captions(trajectory.observations, captioner))
+    return frames if _shows_the_end(frames, trajectory) else []
+
+
+def _shows_the_end(frames: Sequence[Frame], trajectory: Trajectory) -> bool:
+    """True when a state in which the outcome can be seen has a frame: without, nobody can tell what came of the actions."""
+    return any(not endings(trajectory).isdisjoint(frame.states) for frame in frames)
 
 
 async def captions(states: Sequence[Observation], captioner: Captioner) -> list[str | None]:
@@ -68,9 +84,9 @@ async def captions(states: Sequence[Observation], captioner: Captioner) -> list[
             return error
 
     results = await together([one(state) for state in states])
-    texts = [text if isinstance(text, str) else None for text in results]
-    if not any(text is not None for text in texts):
-        raise next((error for error in results if isinstance(error, NoEvidence)), NoEvidence("the trajectory has no states"))
+    texts = [text if isinstance(text, str) and text.strip() else None for text in results]
+    if not any(texts):
+        raise next((error for error in results if isinstance(error, NoEvidence)), NoEvidence("there is no state to read"))
     return texts
 
 
@@ -115,7 +131,8 @@ def frame_block(
         heading = title(frame, trajectory)
         if frame.image is not None:
             images.append(Image(frame.image))
-            pieces.append(f"Image {len(images)}: {heading}")
+            where = f"\n{quoted('address', frame.address)}" if frame.address else ""
+            pieces.append(f"Image {len(images)}: {heading}{where}")
         else:
             pieces.append(f"{heading}\n{quoted('state', shorten(frame.text, share))}")
         if description:
@@ -126,19 +143,21 @@ def frame_block(
 def _screen_frames(trajectory: Trajectory) -> list[Frame]:
     paths = {state.screenshot for state in trajectory.observations if state.screenshot}
     hashes = {path: file_hash(path) for path in sorted(paths)}
-    screenshots = ((i, s.screenshot) for i, s in enumerate(trajectory.observations) if s.screenshot)
-    return _merge_equal((i, hashes[path], Frame((), image=path)) for i, path in screenshots)
+    screenshots = ((i, s.screenshot, address(s)) for i, s in enumerate(trajectory.observations) if s.screenshot)
+    return _merge_equal((i, hashes[path], Frame((), image=path, address=where)) for i, path, where in screenshots)
 
 
-def _text_frames(texts: Sequence[str | None]) -> list[Frame]:
-    return _merge_equal((i, text, Frame((), text=text)) for i, text in enumerate(texts) if text)
+def _text_frames(trajectory: Trajectory, texts: Sequence[str | None]) -> list[Frame]:
+    pairs = zip(trajectory.observations, texts, strict=True)
+    pages = (state_text(text, state) if text else None for state, text in pairs)
+    return _merge_equal((i, text, Frame((), text=text)) for i, text in enumerate(pages) if text)
 
 
 def _merge_equal(numbered: Iterable[tuple[int, str, Frame]]) -> list[Frame]:
     frames: dict[str, Frame] = {}
     for i, key, frame in numbered:
         before = frames.pop(key, frame)  # put back at the end: the last state is always the last frame
-        frames[key] = Frame((*before.states, i), frame.image, frame.text)
+        frames[key] = replace(frame, states=(*before.states, i))
     return list(frames.values())
 
 
@@ -152,7 +171,7 @@ def verdict_blocks(
     block, images = frame_block(frames, descriptions, trajectory, room)
     history = trajectory if answer else without_claims(trajectory)
     values = {
-        "goal": quoted("request", trajectory.task.goal),
+        "goal": request(trajectory),
         "actions": quoted("actions", action_history(history, room)),
         "claims": claims(trajectory, room // 4, answer=answer, thoughts=False),
         "frames": block,
@@ -278,7 +297,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
 
     def _rating_messages(self, trajectory: Trajectory, criteria: C, frame: Frame, room: int) -> tuple[Message, ...]:
         block, images = frame_block([frame], [""], trajectory, room)
-        values = {"goal": quoted("request", trajectory.task.goal), "frame": block, **self._block(criteria, room)}
+        values = {"goal": request(trajectory), "frame": block, **self._block(criteria, room)}
         return filled(self.prompts[self.prompt_names[1]], images, **values)
 
     def _verdict_messages(

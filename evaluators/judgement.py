@@ -103,6 +103,7 @@ class ModelJudge(ABC):
     spec: ClassVar[type]
     prompt_names: ClassVar[tuple[str, ...]]
     main_prompts: ClassVar[tuple[str, ...]]
+    paper_prompts: ClassVar[tuple[str, ...]] = ()  # those of the paper's protocol, where the judge has it
     forms: ClassVar[tuple[Form, ...]]
 
     def __post_init__(self) -> None:
@@ -113,12 +114,14 @@ class ModelJudge(ABC):
     @cached_property
     def prompts(self) -> Mapping[str, Prompt]:
         """The prompts in use, by name."""
-        return prompt_set("prill.evaluators", self.prompt_names, self.main_prompts, self.prompt)
+        names = self._names()
+        main = self.main_prompts if names == self.prompt_names else names
+        return prompt_set("prill.evaluators", names, main, self.prompt)
 
     @cached_property
     def info(self) -> EvaluatorInfo:
         """Changes whenever a verdict could."""
-        prompt = content_hash(*(self.prompts[name].text for name in self.prompt_names), *self._form_texts())
+        prompt = content_hash(*(self.prompts[name].text for name in self._names()), *self._form_texts())
         return EvaluatorInfo(self.name, self._version(), self.model.name, prompt, self._params())
 
     @property
@@ -140,6 +143,9 @@ class ModelJudge(ABC):
 
     def _version(self) -> str:
         return self.version
+
+    def _names(self) -> tuple[str, ...]:
+        return self.prompt_names
 
     def _params(self) -> dict[str, Any]:
         return spec_values(self, self.spec)

@@ -2,14 +2,14 @@
 
 Two presets. `prill` is our default. `paper` follows arXiv 2404.06474 as its code did it: one state is shown, the last; on
 the web its text judge sees the agent's answer and its vision judge does not (although the prompt printed in the paper has a
-place for it), on phones it is the other way round; the reply is two lines, "Thoughts:" and "Status:". The wording of our
-prompts is our own in both. One deliberate difference: a reply without a verdict, and a failed call, count as failures there
-and are unscored here.
+place for it), on phones it is the other way round; the reply is two lines, "Thoughts:" and "Status:"; nothing is quoted and
+nothing is warned of. The wording of our prompts is our own in both. docs/judges.md lists what differs all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -17,16 +17,31 @@ from msgspec import Meta
 
 from prill.actions.phone import DEVICE_NAMES
 from prill.errors import NoEvidence, UsageError
-from prill.evaluators.evidence import action_history, claims, last_frames, without_claims
-from prill.evaluators.frames import images_read, planned_captions
+from prill.evaluators.evidence import (
+    State,
+    action_history,
+    address,
+    claims,
+    endings,
+    frames_of,
+    request,
+    state_text,
+    states,
+    thought_lines,
+    without_claims,
+)
+from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.models.calls import ROOM, ask, planned, together
-from prill.models.prompts import NONCE, Prompt, quoted, shorten
+from prill.models.calls import ROOM, ask, planned
+from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, choice_probability
-from prill.protocols import Captioner, Form, Image, LanguageModel, Message
+from prill.protocols import Captioner, Image, LanguageModel, Message
 from prill.types import Trajectory, Usage
 
-STATUS = ReplyFormat("thoughts", "status", ("success", "failure"))
+OUTCOMES = ("success", "failure")
+INSUFFICIENT = "insufficient-evidence"  # no verdict: the record does not show the outcome
+STATUS = ReplyFormat("thoughts", "status", (*OUTCOMES, INSUFFICIENT))
+PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
 MAX_TOKENS = 1024
 _DEVICES = {
     "web": "web sites",
@@ -53,10 +68,9 @@ class Preset:
         return self.answer_on_the_web if trajectory.task.platform == "web" else self.answer_on_devices
 
 
-_TAGGED = replace(STATUS, tagged=True)
-_PRILL = Preset("2", STATUS, answer_on_the_web=True, answer_on_devices=True)
-_PAPER_TEXT = Preset("1", _TAGGED, answer_on_the_web=True, answer_on_devices=False)
-_PAPER_VISION = Preset("1", _TAGGED, answer_on_the_web=False, answer_on_devices=True)
+_PRILL = Preset("3", STATUS, answer_on_the_web=True, answer_on_devices=True)
+_PAPER_TEXT = Preset("2", PAPER_STATUS, answer_on_the_web=True, answer_on_devices=False)
+_PAPER_VISION = Preset("2", PAPER_STATUS, answer_on_the_web=False, answer_on_devices=True)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,8 +78,10 @@ class VLMSpec:
     """Settings of `vlm`, and of every judge of outcomes by one call."""
 
     preset: Annotated[PresetName, Meta(description="the protocol: prill's own, or that of arXiv 2404.06474")] = "prill"
-    # The paper shows one state; more did not help there.
-    frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
+    frames: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(description="last states shown (default: the first, the last two, the one before something was submitted)"),
+    ] = None
     answer: Annotated[bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")] = None
     thoughts: Annotated[bool, Meta(description="show the agent's thoughts, as claims")] = False
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
@@ -75,6 +91,8 @@ class VLMSpec:
 class ModularSpec(VLMSpec):
     """Settings of `modular`."""
 
+    # The paper shows one state; more did not help there.
+    frames: Annotated[int, Meta(ge=1, description="last states shown to the judge")] = 1
     max_chars: Annotated[int, Meta(ge=1, description="most characters for states, and as many again for actions")] = ROOM
 
 
@@ -83,15 +101,14 @@ class OutcomeJudge(VLMSpec, ModelJudge):
     """What both judges share: one prompt a platform, one call, one verdict.
 
     With `answer` False, actions lose the words of the agent's messages too; the paper's protocol keeps them where it hides
-    the answer.
+    the answer. Rewards are the paper's: 0 for each step, and for the last one 1 after success.
     """
 
-    forms: ClassVar[tuple[Form, ...]] = (STATUS,)
     paper: ClassVar[Preset]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.preset == "paper" and self.frames != 1:
+        if self.preset == "paper" and self.frames not in (None, 1):
             raise UsageError("the paper's protocol shows one state: leave frames at 1, or use preset prill")
 
     @property
@@ -101,9 +118,15 @@ class OutcomeJudge(VLMSpec, ModelJudge):
     def _version(self) -> str:
         return self._preset.version
 
+    def _form_texts(self) -> list[str]:
+        return [self._preset.form.instructions(as_json=as_json) for as_json in (True, False)]
+
+    def _names(self) -> tuple[str, ...]:
+        return self.paper_prompts if self.preset == "paper" else self.prompt_names
+
     def _prompt(self, trajectory: Trajectory) -> Prompt:
         """The prompt for the trajectory's platform: the first of the judge's two for the web."""
-        return self.prompts[self.prompt_names[0 if trajectory.task.platform == "web" else 1]]
+        return self.prompts[self._names()[0 if trajectory.task.platform == "web" else 1]]
 
     def _messages(self, trajectory: Trajectory, room: int, images: Sequence[Image] = (), **blocks: str) -> tuple[Message, ...]:
         """The filled prompt; images come after all text, so that servers can reuse the common beginning.
@@ -111,57 +134,90 @@ class OutcomeJudge(VLMSpec, ModelJudge):
         `room` bounds the actions, and a quarter of it the answer and the thoughts each, in characters.
         """
         prompt = self._prompt(trajectory)
+        values = self._paper_values(trajectory, room) if self.preset == "paper" else self._values(trajectory, room)
+        device = {"device": _DEVICES[trajectory.task.platform]} if "device" in prompt.slots else {}
+        turns = prompt.fill({**values, **device, **blocks})
+        return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+
+    def _values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
         history = without_claims(trajectory) if self.answer is False else trajectory
         answer = self._preset.shows_answer(trajectory, self.answer)
-        values = {
-            "goal": quoted("request", trajectory.task.goal),
+        return {
+            "goal": request(trajectory),
             "actions": quoted("actions", action_history(history, room)),
             "claims": claims(trajectory, room // 4, answer=answer, thoughts=self.thoughts),
             "code": NONCE,
-            **blocks,
         }
-        if "device" in prompt.slots:
-            values["device"] = _DEVICES[trajectory.task.platform]
-        turns = prompt.fill(values)
-        return Message("system", (turns["system"],)), Message("user", (turns["user"], *images))
+
+    def _paper_values(self, trajectory: Trajectory, room: int) -> dict[str, str]:
+        """The same as the paper shows it: plain text, without marks around it."""
+        history = without_claims(trajectory) if self.answer is False else trajectory
+        lines = []
+        if self._preset.shows_answer(trajectory, self.answer):
+            lines.append(
+                f"The agent's answer to the user: {shorten(clean(trajectory.answer or ''), room // 4).strip() or 'N/A'}"
+            )
+        if self.thoughts:
+            lines.append(f"The agent's thoughts:\n{thought_lines(trajectory, room // 4)}")
+        return {
+            "goal": clean(trajectory.task.goal),
+            "actions": action_history(history, room, paper=True),
+            "claims": "\n\n".join(lines),
+        }
+
+    async def _ask(self, trajectory: Trajectory, messages: Callable[[int], Sequence[Message]], room: int = ROOM) -> Judgement:
+        prompt, form = self._prompt(trajectory), self._preset.form
+        judgement = await judge_outcome(self.model, messages, prompt, self.max_tokens, room, form)
+        return replace(judgement, rewards=rewards_of(judgement.success, len(trajectory.steps)) or None)
 
 
 @dataclass(frozen=True, eq=False)
 class VLMJudge(OutcomeJudge):
-    """End-to-end judge: a vision-language model sees the last screenshots, actions and answer (arXiv 2404.06474, 3.1)."""
+    """End-to-end judge: a vision-language model sees screenshots, the actions and the answer (arXiv 2404.06474, 3.1)."""
 
     name: ClassVar[str] = "vlm"
     spec: ClassVar[type] = VLMSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("web_vision", "device_vision")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
+    paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_vision", "paper_device_vision")
     paper: ClassVar[Preset] = _PAPER_VISION
+
+    def _frames(self, trajectory: Trajectory) -> list[State]:
+        return frames_of(trajectory, 1 if self.preset == "paper" else self.frames)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The frames that are shown."""
-        return [frame.screenshot for _, frame in last_frames(trajectory, self.frames) if frame.screenshot]
+        return [frame.screenshot for _, frame in self._frames(trajectory) if frame.screenshot]
 
     def estimate(self, trajectory: Trajectory) -> Usage:
-        """The call that would be made; nothing where there is no screenshot."""
-        return planned(self._request(trajectory, ROOM), self.max_tokens) if self.screenshots(trajectory) else Usage()
+        """The call that would be made; nothing where the outcome cannot be seen."""
+        frames = self._frames(trajectory)
+        return planned(self._request(trajectory, frames, ROOM), self.max_tokens) if frames else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        if not self.screenshots(trajectory):
-            raise NoEvidence("no state of this trajectory has a screenshot; the modular judge reads captions or page text")
-        prompt, form = self._prompt(trajectory), self._preset.form
-        return await judge_outcome(self.model, lambda room: self._request(trajectory, room), prompt, self.max_tokens, form=form)
+        frames = await asyncio.to_thread(self._frames, trajectory)
+        if not frames:
+            raise NoEvidence(
+                "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
+            )
+        return await self._ask(trajectory, lambda room: self._request(trajectory, frames, room))
 
-    def _request(self, trajectory: Trajectory, room: int) -> tuple[Message, ...]:
-        frames = last_frames(trajectory, self.frames)
+    def _request(self, trajectory: Trajectory, frames: Sequence[State], room: int) -> tuple[Message, ...]:
+        paths = [frame.screenshot for _, frame in frames if frame.screenshot]
+        if self.preset == "paper":
+            return self._messages(trajectory, room, [Image(path, detail="high") for path in paths])
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
-        images = [Image(frame.screenshot) for _, frame in frames if frame.screenshot]
-        return self._messages(trajectory, room, images, frames=lines)
+        where = [f"Image {i}: {address(frame)}" for i, (_, frame) in enumerate(frames, 1) if frame.url]
+        block = "\n\n".join([lines, *([quoted("addresses", "\n".join(where))] if where else [])])
+        return self._messages(trajectory, room, [Image(path) for path in paths], frames=block)
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionJudge(ModularSpec, OutcomeJudge):
     """Modular judge: a captioner turns the last states into text, a language model reasons over it (arXiv 2404.06474, 3.2).
 
-    The captioner never sees the goal.
+    The captioner never sees the goal. Where the last state holds nothing that it reads, and another one can show the outcome
+    too, that one is shown.
     """
 
     captioner: Annotated[Captioner, Meta(description="what reads states")]
@@ -170,6 +226,7 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
     spec: ClassVar[type] = ModularSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("web_text", "device_text")
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
+    paper_prompts: ClassVar[tuple[str, ...]] = ("paper_web_text", "paper_device_text")
     paper: ClassVar[Preset] = _PAPER_TEXT
 
     def _params(self) -> dict[str, Any]:
@@ -177,29 +234,53 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """The images of the states that are captioned, where captions come from images."""
-        return images_read(trajectory.observations[-self.frames :], self.captioner)
+        seen = trajectory.observations
+        return images_read(seen[-self.frames :], self.captioner) or images_read(
+            (seen[i] for i in self._others(trajectory)), self.captioner
+        )
 
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; no caption is made for it."""
-        captions = [text for text in planned_captions(trajectory.observations[-self.frames :], self.captioner) if text]
-        return planned(self._request(trajectory, captions, self.max_chars), self.max_tokens) if captions else Usage()
+        every = trajectory.observations
+        places = [*range(len(every))[-self.frames :], *self._others(trajectory)]
+        texts = dict(zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True))
+        captioned = self._shown(trajectory, texts)
+        return planned(self._request(trajectory, captioned, self.max_chars), self.max_tokens) if captioned else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        states = trajectory.observations[-self.frames :]
-        if not states:
-            raise NoEvidence("the trajectory has no states")
-        captions = await together([self.captioner(state) for state in states])
-        return await judge_outcome(
-            self.model,
-            lambda room: self._request(trajectory, captions, room),
-            self._prompt(trajectory),
-            self.max_tokens,
-            self.max_chars,
-            self._preset.form,
-        )
+        captioned = await self._captioned(trajectory)
+        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room), self.max_chars)
 
-    def _request(self, trajectory: Trajectory, captions: Sequence[str], room: int) -> tuple[Message, ...]:
-        return self._messages(trajectory, room, state=_state_block(captions, room))
+    def _others(self, trajectory: Trajectory) -> list[int]:
+        """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
+        return sorted((i for i in endings(trajectory) if i < len(trajectory.observations) - self.frames), reverse=True)
+
+    def _shown(self, trajectory: Trajectory, texts: Mapping[int, str | None]) -> list[tuple[State, str]]:
+        """The last `frames` of the states that have a text; none where the outcome could not be seen in them."""
+        if not any(texts.get(i) for i in endings(trajectory)):
+            return []
+        every = states(trajectory)
+        return [(every[i], text) for i, text in sorted(texts.items()) if text][-self.frames :]
+
+    async def _captioned(self, trajectory: Trajectory) -> list[tuple[State, str]]:
+        """The states to show. Raises NoEvidence where none can be read in which the outcome can be seen."""
+        every = trajectory.observations
+        last = range(len(every))[-self.frames :]
+        error = NoEvidence("the last state cannot be read, so the outcome cannot be seen")
+        texts: dict[int, str | None] = {}
+        for places in (last, *([i] for i in self._others(trajectory))):
+            try:
+                texts |= zip(places, await captions([every[i] for i in places], self.captioner), strict=True)
+            except NoEvidence as failure:
+                error = failure
+            if captioned := self._shown(trajectory, texts):
+                return captioned
+        raise error
+
+    def _request(self, trajectory: Trajectory, captioned: Sequence[tuple[State, str]], room: int) -> tuple[Message, ...]:
+        if self.preset == "paper":
+            return self._messages(trajectory, room, state=shorten(clean(captioned[-1][1]), room))
+        return self._messages(trajectory, room, state=_state_block(captioned, room))
 
 
 async def judge_outcome(
@@ -212,20 +293,30 @@ async def judge_outcome(
 ) -> Judgement:
     """One call for one verdict; `messages` and `room` as in `ask`.
 
-    The score is P(success) by the reply's log-probabilities where there are some, else 0 or 1.
+    The score is P(success), of success and failure, by the reply's log-probabilities where there are some, else 0 or 1.
+    Raises NoEvidence where the model says that the record does not show the outcome.
     """
     reply = await ask(model, messages, form, prompt, max_tokens, room)
-    status = reply.fields[form.verdict]
+    status, reason = reply.fields[form.verdict], reply.fields[form.text]
+    if status == INSUFFICIENT:
+        raise NoEvidence(f"the judge says that the evidence is insufficient: {reason}")
     success = status == "success"
-    score = choice_probability(reply.tokens, form.verdict, form.choices, "success", status) if reply.tokens else None
+    score = choice_probability(reply.tokens, form.verdict, OUTCOMES, "success", status) if reply.tokens else None
     if score is None:
         score = 1.0 if success else 0.0
-    return Judgement(success, round(min(1.0, max(0.0, score)), 6), reply.fields[form.text])
+    return Judgement(success, round(min(1.0, max(0.0, score)), 6), reason)
 
 
-def _state_block(texts: Sequence[str], max_chars: int) -> str:
-    """Descriptions of the last states, the latest last, sharing `max_chars`."""
-    share = max_chars // max(1, len(texts))
-    if len(texts) == 1:
-        return quoted("state", shorten(texts[0], share))
-    return "\n\n".join(quoted(f"state-{i}", shorten(text, share)) for i, text in enumerate(texts, 1))
+def rewards_of(success: bool, steps: int) -> tuple[float, ...]:
+    """The paper's rewards for an outcome: 0 for every step, and 1 for the last one after success."""
+    return tuple(float(success and i == steps - 1) for i in range(steps))
+
+
+def _state_block(captioned: Sequence[tuple[State, str]], max_chars: int) -> str:
+    """The last states in words, the latest last, sharing `max_chars`."""
+    share = max_chars // max(1, len(captioned))
+    blocks = []
+    for i, ((when, state), text) in enumerate(captioned, 1):
+        name = "state" if len(captioned) == 1 else f"state-{i}"
+        blocks.append(f"The state {when}:\n{quoted(name, shorten(state_text(text, state), share))}")
+    return "\n\n".join(blocks)

@@ -43,7 +43,7 @@ _HERE = "prill.evaluators.registry"
 JUDGES = Registry(
     "judge",
     {
-        "vlm": Entry("a vision-language model sees the last screenshots", "prill.evaluators.outcome:VLMJudge"),
+        "vlm": Entry("a vision-language model sees screenshots", "prill.evaluators.outcome:VLMJudge"),
         "modular": Entry("a captioner, then a language model that reads the caption", "prill.evaluators.outcome:CaptionJudge"),
         "steps": Entry("a label and a reward for every action", "prill.evaluators.steps:StepJudge"),
         "webjudge": Entry("key points, a grade for every frame, then the verdict", "prill.evaluators.webjudge:WebJudge"),

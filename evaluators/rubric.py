@@ -262,6 +262,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     """
 
     name: ClassVar[str] = "rubric"
+    version: ClassVar[str] = "2"
     spec: ClassVar[type] = RubricSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)

@@ -10,12 +10,12 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta
 
 from prill.errors import NoEvidence, Unparsable, UsageError
-from prill.evaluators.evidence import action_text
+from prill.evaluators.evidence import action_text, request, state_text
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.evaluators.outcome import PresetName
+from prill.evaluators.outcome import PresetName, rewards_of
 from prill.models.calls import ROOM, ask, planned, together
-from prill.models.prompts import NONCE, quoted, shorten
+from prill.models.prompts import NONCE, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Captioner, Form, Message
 from prill.types import Label, Observation, StepVerdict, Trajectory, Usage, Verdict
@@ -61,9 +61,14 @@ class StepJudge(StepsSpec, ModelJudge):
 
     name: ClassVar[str] = "steps"
     spec: ClassVar[type] = StepsSpec
+    version: ClassVar[str] = "2"
     prompt_names: ClassVar[tuple[str, ...]] = ("steps",)
     main_prompts: ClassVar[tuple[str, ...]] = prompt_names
+    paper_prompts: ClassVar[tuple[str, ...]] = ("paper_steps",)
     forms: ClassVar[tuple[Form, ...]] = (STEP,)
+
+    def _names(self) -> tuple[str, ...]:
+        return self.paper_prompts if self.preset == "paper" else self.prompt_names
 
     @property
     def _shows_last_state(self) -> bool:
@@ -98,7 +103,7 @@ class StepJudge(StepsSpec, ModelJudge):
         return Judgement(reached, score, _summary(steps), steps, tuple(step.reward for step in steps))
 
     async def _step(self, trajectory: Trajectory, i: int, states: Sequence[str | None]) -> tuple[StepVerdict, float]:
-        prompt = self.prompts["steps"]
+        prompt = self.prompts[self._names()[0]]
         try:
             reply = await ask(
                 self.model,
@@ -119,22 +124,41 @@ class StepJudge(StepsSpec, ModelJudge):
         return StepVerdict(i, label, reward, reply.fields[STEP.text]), probability
 
     def _messages(self, trajectory: Trajectory, i: int, states: Sequence[str | None], room: int) -> tuple[Message, ...]:
-        def block(name: str, text: str | None) -> str:
-            return quoted(name, shorten(text or _NOT_RECORDED, room // 2))
-
-        action = action_text(trajectory.steps[i].action, trajectory.task.platform)
-        turns = self.prompts["steps"].fill(
-            {
-                "goal": quoted("request", trajectory.task.goal),
-                "before": block("before", states[i]),
-                "action": block("action", action),
-                "after": block("after", states[i + 1]) if i + 1 < len(states) else "Terminated",
-                "code": NONCE,
-            }
-        )
+        prompt = self.prompts[self._names()[0]]
         if self.preset == "paper":
-            return (Message("user", (turns["system"], turns["user"])),)
+            return (Message("user", (prompt.fill(self._paper_values(trajectory, i, states, room // 2))["user"],)),)
+        turns = prompt.fill(self._values(trajectory, i, states, room // 2))
         return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+    def _values(self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int) -> dict[str, str]:
+        def block(name: str, number: int) -> str:
+            text = states[number]
+            shown = _NOT_RECORDED if text is None else state_text(text, trajectory.observations[number])
+            return quoted(name, shorten(shown, share))
+
+        step = trajectory.steps[i]
+        action = action_text(step.action, trajectory.task.platform, step.observation.text or "")
+        return {
+            "goal": request(trajectory),
+            "before": block("before", i),
+            "action": quoted("action", shorten(action, share)),
+            "after": block("after", i + 1) if i + 1 < len(states) else "Terminated",
+            "code": NONCE,
+        }
+
+    def _paper_values(self, trajectory: Trajectory, i: int, states: Sequence[str | None], share: int) -> dict[str, str]:
+        """The same as the paper shows it: plain text, without marks around it."""
+
+        def plain(text: str | None) -> str:
+            return shorten(clean(text or _NOT_RECORDED), share)
+
+        step = trajectory.steps[i]
+        return {
+            "goal": clean(trajectory.task.goal),
+            "before": plain(states[i]),
+            "action": plain(action_text(step.action, trajectory.task.platform, step.observation.text or "", paper=True)),
+            "after": plain(states[i + 1]) if i + 1 < len(states) else "Terminated",
+        }
 
 
 def kept_steps(verdict: Verdict, threshold: float, *, stop_at_reached: bool = True) -> tuple[int, ...]:
@@ -163,8 +187,7 @@ def outcome_rewards(verdict: Verdict, trajectory: Trajectory) -> tuple[float, ..
     """
     if verdict.success is None:
         return None
-    count = len(trajectory.steps)
-    return tuple(float(verdict.success and i == count - 1) for i in range(count))
+    return rewards_of(verdict.success, len(trajectory.steps))
 
 
 def _summary(steps: Sequence[StepVerdict]) -> str:

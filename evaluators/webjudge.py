@@ -46,14 +46,16 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
 
     Without `answer` the agent's messages lose their words in the history, too.
 
-    Version 1 differs from the original protocol: the wording is ours; the best-rated frames are kept, where the original
+    It differs from the original protocol: the wording is ours; the best-rated frames are kept, where the original
     keeps the first 50 that pass and so drops the end; the last frame is always shown; equal frames are rated once; a failed
     call leaves the trajectory unscored, where the original counts a failure; a frame whose rating cannot be read is shown
     all the same and the verdict's reason says so (more of them than `top_k`: unscored, since some would go unseen); a goal
-    for which the model finds no key points is its own; there is a reading for text.
+    for which the model finds no key points is its own; there is a reading for text; the model may say that the evidence is
+    insufficient.
     """
 
     name: ClassVar[str] = "webjudge"
+    version: ClassVar[str] = "2"
     spec: ClassVar[type] = WebJudgeSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("webjudge_key_points", "webjudge_frame", "webjudge_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("webjudge_verdict",)

@@ -12,9 +12,13 @@ from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajecto
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture in a message, by file path. It is checked, scaled and encoded when the message is sent."""
+    """A picture in a message, by file path. It is checked, scaled and encoded when the message is sent.
+
+    `detail` is what OpenAI's endpoints call so: how closely the model looks. None: the endpoint decides.
+    """
 
     path: str
+    detail: Literal["low", "high", "auto"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

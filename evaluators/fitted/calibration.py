@@ -169,7 +169,10 @@ class Calibrated:
         if verdict.success is None:
             return replace(verdict, evaluator=self.info)
         score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
-        return replace(verdict, score=score, success=score >= self.calibration.threshold, evaluator=self.info)
+        success, rewards = score >= self.calibration.threshold, verdict.rewards
+        if rewards and verdict.steps is None:  # the rewards of an outcome: the last one is the outcome
+            rewards = (*rewards[:-1], float(success))
+        return replace(verdict, score=score, success=success, rewards=rewards, evaluator=self.info)
 
 
 def _comparable(info: EvaluatorInfo) -> bytes:

@@ -122,7 +122,7 @@ def is_bare(action: Action, platform: Platform = "other") -> bool:
     """True for an action at a point that does not name its target, of a kind that is put into words here."""
     if action.point is None or action.target:
         return False
-    if platform == "web" and action.text and action_text(action, platform) != action.text:
+    if platform == "web" and action.text and action_text(action, platform, paper=True) != action.text:
         return False  # `click [7] where [7] is link 'Cart'` names it
     return _is_stroke(action) or action.kind == "type" or action.kind in _MOUSE
 

@@ -87,6 +87,7 @@ def _prompt(judge: str | None, name: str | None) -> str:
     if not (isinstance(maker, type) and issubclass(maker, ModelJudge)):
         raise UsageError(f"judge {judge!r} has no prompts")
     name = name or str(maker.main_prompts[0])
-    if name not in maker.prompt_names:
-        raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(maker.prompt_names)}")
+    names = (*maker.prompt_names, *maker.paper_prompts)
+    if name not in names:
+        raise UsageError(f"judge {judge!r} has no prompt {name!r}; there are: {', '.join(names)}")
     return load_prompt("prill.evaluators", name).text.rstrip()

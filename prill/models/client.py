@@ -245,7 +245,7 @@ class OpenAIModel:
         parts = [
             f"{message.role} text {part}"
             if isinstance(part, str)
-            else f"{message.role} image {hashlib.sha256(images[part.path].url).hexdigest()}"
+            else f"{message.role} image{part.detail or ''} {hashlib.sha256(images[part.path].url).hexdigest()}"
             for message in messages
             for part in message.parts
         ]

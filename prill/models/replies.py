@@ -87,9 +87,9 @@ class ReplyFormat:
             last = tagged
         if last is None:
             raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
-        word = last[0].strip(_DECORATION).lower()
+        word = _plain(last[0].strip(_DECORATION))
         for choice in self.choices:
-            if word == choice.lower():
+            if word == _plain(choice):
                 return {self.text: _storable(last[1].strip()), self.verdict: choice}
         raise Unparsable(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
 
@@ -144,6 +144,11 @@ class RecordFormat(Generic[_T]):
     def read(self, reply: Reply) -> _T:
         """The record that a reply to this form holds."""
         return msgspec.json.decode(reply.fields["record"], type=self.type_)
+
+
+def _plain(word: str) -> str:
+    """The word as it is compared: "Not sure" is "not-sure"."""
+    return re.sub(r"[ _]", "-", word.lower())
 
 
 def _word(value: object) -> str | None:

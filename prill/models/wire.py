@@ -219,7 +219,7 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
     for message in messages:
         if any(isinstance(part, Image) for part in message.parts):
             content: Any = [
-                {"type": "image_url", "image_url": {"url": _literal(images[part.path].url)}}
+                {"type": "image_url", "image_url": _image(part, images[part.path])}
                 if isinstance(part, Image)
                 else {"type": "text", "text": part}
                 for part in message.parts
@@ -240,6 +240,11 @@ def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
     texts = [part for part in (*first, start) if isinstance(part, str)]
     images = [part for part in (*first, start) if not isinstance(part, str)]
     return Message(others[0].role, ("\n\n".join(texts), *images, *parts)), *others[1:]
+
+
+def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
+    detail = {} if image.detail is None else {"detail": image.detail}
+    return {"url": _literal(encoded.url), **detail}
 
 
 def _literal(url: bytes) -> msgspec.Raw:

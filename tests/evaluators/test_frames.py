@@ -1,5 +1,6 @@
 """Which frames a judge is shown: equal ones once, the telling ones, always the last."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,9 @@ async def test_equal_pictures_are_one_frame(
 
 
 async def test_states_without_frame_keep_numbers(tmp_path: Path) -> None:
-    states = (Observation(caption="start"), picture(tmp_path / "a.png", 1), Observation(caption="end"), Observation())
-    assert [frame.states for frame in await distinct_frames(attempt(*states), None)] == [(1,)]
+    cart = replace(picture(tmp_path / "a.png", 1), caption="end")
+    states = (Observation(caption="start"), Observation(), cart)
+    assert [frame.states for frame in await distinct_frames(attempt(*states), None)] == [(2,)]
     frames = await distinct_frames(attempt(*states), GivenCaption())
     assert [(frame.states, frame.text) for frame in frames] == [((0,), "start"), ((2,), "end")]
 

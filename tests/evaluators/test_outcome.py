@@ -4,22 +4,24 @@ import asyncio
 import time
 from dataclasses import replace
 from importlib.resources import files
+from math import log
 from pathlib import Path
 from statistics import median
 
 import pytest
 from PIL import Image as Picture
 
+from prill.captioner.recorded import GivenCaption
 from prill.errors import ContextTooLong, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.evaluators.meta import reference_action, reference_verdict
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.models.client import OpenAIModel
-from prill.models.prompts import Prompt, load_prompt
-from prill.protocols import Image, Message
+from prill.models.prompts import NONCE, Prompt, load_prompt
+from prill.protocols import Image, Message, Reply, Token
 from prill.scoring import score_stream
 from prill.testing import MockServer, ScriptedModel
-from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory, Usage
 
 SUCCESS = "Thoughts: it is there\nStatus: success"
 
@@ -69,15 +71,124 @@ async def test_vision_judge_sees_last_frames(tmp_path: Path) -> None:
     assert "Image 1: the state after the last action." in text((user,))
 
 
+async def test_vision_judge_sees_what_tells(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.png" for i in range(5)]
+    for shade, path in enumerate(paths):
+        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
+    states = [Observation(screenshot=str(path), url=f"http://shop/{path.stem}") for path in paths]
+    actions = (Action("click", "click [1]"), Action("click", "click", target="button 'Buy'"), *[Action("scroll", "scroll")] * 2)
+    steps = tuple(Step(state, action) for state, action in zip(states, actions, strict=False))
+    run = Trajectory(id="a", task=Task(goal="g", platform="web"), steps=steps, final=states[-1])
+    model = ScriptedModel([SUCCESS] * 3)
+    for options in ({}, {"frames": 2}, {"preset": "paper"}):
+        await VLMJudge(model, **options)(run)  # type: ignore[arg-type]
+    images = [[Path(part.path).stem for part in messages[1].parts if isinstance(part, Image)] for messages in model.seen]
+    assert images == [["0", "1", "3", "4"], ["3", "4"], ["4"]]
+    sent = text(model.seen[0])
+    assert "Image 2: the state before action 2 of 4." in sent
+    assert "Image 2: http://shop/1\n" in sent.split("[addresses ")[1].split("[/addresses")[0]
+    assert "http://shop" not in text(model.seen[2]), "the paper shows no address"
+
+
+async def test_state_before_stands_in_for_the_last() -> None:
+    spoken = Step(Observation(), Action("stop", "stop [Done]"))
+    run = trajectory()
+    for last in (replace(run, final=None), replace(run, steps=(*run.steps, spoken), final=None)):
+        model = ScriptedModel([SUCCESS])
+        assert (await CaptionJudge(model, GivenCaption())(last)).success
+        assert f"The state before action 1 of {len(last.steps)}:\n[state" in text(model.seen[0])
+
+
+async def test_end_unread_is_no_evidence(tmp_path: Path) -> None:
+    shot = trajectory(tmp_path, caption="x").observations[-1]
+    click, wait, stop = (Step(shot, Action(kind, kind)) for kind in ("click", "wait", "stop"))
+    blind = Step(Observation(), Action("wait", "wait"))
+    said = replace(stop, observation=Observation())
+    # (actions and what was seen before each, the state after the last, whether somebody can tell what came of it)
+    runs: list[tuple[tuple[Step, ...], Observation | None, bool]] = [
+        ((click, wait), Observation(), False),
+        ((click, wait), Observation(url="http://shop"), False),
+        ((click, stop), Observation(), True),
+        ((click, stop, said), Observation(), True),
+        ((click, wait), None, True),
+        ((click, blind), None, True),
+        ((click, blind, blind), None, False),
+        ((click, blind, said), None, False),
+        ((), shot, True),
+        ((), None, False),
+    ]
+    for steps, final, seen in runs:
+        run = replace(trajectory(), steps=steps, final=final)
+        for judge in (*(VLMJudge(ScriptedModel([SUCCESS]), frames=n) for n in (None, 1, 4)),):
+            assert ((await judge(run)).unscored, judge.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
+            assert bool(judge.screenshots(run)) is seen
+        for reader in (CaptionJudge(ScriptedModel([SUCCESS]), GivenCaption(), frames=n) for n in (1, 2, 4)):
+            assert ((await reader(run)).unscored, reader.estimate(run).calls) == (None if seen else "no_evidence", int(seen))
+
+
+@pytest.mark.parametrize("word", ["insufficient-evidence", "Insufficient evidence.", "insufficient_evidence"])
+async def test_insufficient_evidence_is_no_verdict(word: str) -> None:
+    reply = f"Thoughts: the page after the order is missing\nStatus: {word}"
+    verdict = await CaptionJudge(ScriptedModel([reply]), Given())(trajectory(caption="x"))
+    assert (verdict.success, verdict.unscored, verdict.rewards) == (None, "no_evidence", None)
+    assert "the page after the order is missing" in verdict.reason
+    paper = ScriptedModel([reply])
+    assert (await CaptionJudge(paper, Given(), preset="paper")(trajectory(caption="x"))).unscored == "parse"
+
+
+async def test_score_leaves_out_third_answer() -> None:
+    likely = (("failure", log(0.2)), ("insufficient", log(0.2)), ("success", log(0.6)))
+    tokens = (Token("Status: ", 0.0), Token("success", log(0.6), likely))
+    model = ScriptedModel([Reply(SUCCESS, Usage(), {"thoughts": "x", "status": "success"}, tokens)])
+    assert (await CaptionJudge(model, Given())(trajectory(caption="x"))).score == 0.75
+
+
+@pytest.mark.parametrize(("status", "last"), [("success", 1.0), ("failure", 0.0)])
+async def test_rewards_are_those_of_the_paper(status: str, last: float) -> None:
+    run = trajectory(caption="x")
+    run = replace(run, steps=run.steps * 3)
+    model = ScriptedModel([f"Thoughts: x\nStatus: {status}"] * 2)
+    assert (await CaptionJudge(model, Given())(run)).rewards == (0.0, 0.0, last)
+    assert (await CaptionJudge(model, Given())(replace(run, steps=()))).rewards is None
+
+
 PROMPTS = sorted(file.name.removesuffix(".md") for file in (files("prill.evaluators") / "prompts").iterdir())
+PAPERS = [name for name in PROMPTS if name.startswith("paper_")]
 
 
-@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("name", [name for name in PROMPTS if name not in PAPERS])
 def test_calls_of_a_prompt_begin_alike(name: str) -> None:
     prompt = load_prompt("prill.evaluators", name)
     system, user = prompt.text.split("\n# user\n")
     assert set(Prompt(name, system).slots) <= {"device"}
     assert user.startswith("The code of this message is {{ code }};"), "the code stands before all that is quoted"
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_paper_prompts_add_nothing(name: str) -> None:
+    prompt = load_prompt("prill.evaluators", name)
+    assert "code" not in prompt.slots
+    for addition in ("quoted", "instruction", "evidence", "may be false", "`"):
+        assert addition not in prompt.text.replace("```", "")
+
+
+async def test_paper_preset_is_plain_text(tmp_path: Path) -> None:
+    run = replace(trajectory(tmp_path, caption="The cart holds [1] item"), answer=None, metadata={"date": "2026-01-05"})
+    run = replace(run, final=replace(run.final or Observation(), url="http://shop/cart"))
+    model = ScriptedModel([SUCCESS] * 3)
+    await CaptionJudge(model, Given(), preset="paper")(run)
+    await VLMJudge(model, preset="paper", answer=True)(run)
+    await VLMJudge(model, preset="paper")(run)
+    for messages in model.seen:
+        sent = text(messages)
+        assert not [word for word in (NONCE, "[request", "[/", "http://shop", "2026", "code of this") if word in sent]
+        assert "User intent: Put it in the cart\n\nAction history:\n1: click at [link 'Cart']\n" in sent
+    worded, seen, silent = map(text, model.seen)
+    assert "```md\nThe cart holds [1] item\n```" in worded
+    assert worded.rstrip().endswith("answer to the user: N/A")
+    assert seen.rstrip().endswith("answer to the user: N/A")
+    assert silent.rstrip().endswith("is in the image.")
+    assert model.seen[1][1].parts[-1] == Image(str(tmp_path / "end.png"), detail="high")
 
 
 async def test_answer_can_be_left_out() -> None:
@@ -156,7 +267,9 @@ def test_identity_holds_every_setting() -> None:
     model = ScriptedModel([])
     infos = [
         VLMJudge(model).info,
+        VLMJudge(model, frames=1).info,
         VLMJudge(model, frames=2).info,
+        VLMJudge(model, preset="paper").info,
         VLMJudge(model, answer=False).info,
         CaptionJudge(model, Given()).info,
         CaptionJudge(model, Given(), max_tokens=9).info,

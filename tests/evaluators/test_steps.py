@@ -10,6 +10,7 @@ from prill.captioner.recorded import GivenCaption, TextState
 from prill.errors import CallTimeout, ContextTooLong, TransportFailure, UsageError
 from prill.evaluators.steps import StepJudge, kept_steps, outcome_rewards
 from prill.models.client import OpenAIModel
+from prill.models.prompts import NONCE
 from prill.protocols import Message, Reply, Token
 from prill.testing import MockServer, ScriptedModel
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
@@ -84,6 +85,7 @@ async def test_paper_preset_is_one_message() -> None:
     ends = {place(messages): text(messages).rstrip().endswith("\nTerminated") for messages in model.seen}
     assert ends == {0: False, 1: False, 2: False, 3: True}
     assert not any("screen 4" in text(messages) for messages in model.seen)
+    assert not any(NONCE in text(messages) or "[before" in text(messages) for messages in model.seen), "nothing is quoted"
 
 
 async def test_last_state_shown_where_recorded() -> None:

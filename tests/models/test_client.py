@@ -326,7 +326,16 @@ async def test_images_follow_text_with_type(endpoint: ScriptedEndpoint, picture:
     text, image = endpoint.bodies[0]["messages"][0]["content"]
     assert text["text"].startswith("Look.\n\nReply with one JSON object")
     assert image["image_url"]["url"].startswith("data:image/jpeg;base64,")
+    assert list(image["image_url"]) == ["url"]
     assert reply.usage.images == 1
+
+
+async def test_detail_of_images_is_sent(endpoint: ScriptedEndpoint, tmp_path: Path, picture: str) -> None:
+    asked = model(endpoint, cache=DiskCache(tmp_path / "c.sqlite"))
+    for image in (Image(picture), Image(picture, detail="high")):
+        await asked.complete((Message("user", ("Look.", image)),), form=FORM)
+    plain, close = (body["messages"][0]["content"][1]["image_url"] for body in endpoint.bodies)
+    assert close == {**plain, "detail": "high"}
 
 
 async def test_missing_counts_are_estimated(endpoint: ScriptedEndpoint) -> None:

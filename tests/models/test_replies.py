@@ -55,6 +55,11 @@ def test_other_replies_have_no_verdict(text: str, why: str) -> None:
         FORM.parse(text)
 
 
+@pytest.mark.parametrize("word", ["not-sure", "Not sure.", "not_sure", '"NOT-SURE"'])
+def test_choice_of_two_words_is_read(word: str) -> None:
+    assert ReplyFormat("thoughts", "label", ("sure", "not-sure")).parse(f"Thoughts: x\nLabel: {word}")["label"] == "not-sure"
+
+
 def test_digit_choice_may_be_a_number() -> None:
     rating = ReplyFormat("description", "score", ("1", "2", "3"))
     assert rating.parse('{"description": "d", "score": 2}') == rating.parse('{"description": "d", "score": "2"}')

@@ -1,5 +1,6 @@
 """Screenshots with the action drawn on them, as a judge sees them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image as Picture
@@ -37,6 +38,23 @@ async def test_judge_sees_mark_file_is_untouched(tmp_path: Path) -> None:
     assert far == (255, 255, 255)
     with Picture.open(tmp_path / "before.png") as untouched:
         assert untouched.convert("RGB").getcolors() == [(20000, (255, 255, 255))]
+
+
+async def test_click_on_the_web_is_drawn(tmp_path: Path) -> None:
+    model = ScriptedModel(["Thoughts: x\nStatus: success"])
+    recorded = run(tmp_path)
+    for name, shade in (("first", "red"), ("before", "green"), ("after", "blue")):
+        Picture.new("RGB", (200, 100), shade).save(tmp_path / f"{name}.png")
+    clicks = [Action("click", "click [17]", target=name, point=(0.25, 0.5)) for name in ("link 'Tea'", "button 'Buy'")]
+    steps = tuple(replace(step, action=click) for step, click in zip(recorded.steps, clicks, strict=True))
+    await Marked(VLMJudge(model))(replace(recorded, task=replace(recorded.task, platform="web"), steps=steps))
+    images = [part.path for message in model.seen[0] for part in message.parts if isinstance(part, Image)]
+    colours = []
+    for path in images:
+        with Picture.open(path) as shown:
+            colours.append(len(shown.convert("RGB").getcolors() or ()))
+    assert colours == [3, 3, 1], "a ring before each click, on the frames that vlm is shown by default"
+    assert "2: click at [button 'Buy']" in str(model.seen[0])
 
 
 async def test_key_goes_by_recorded_files(tmp_path: Path) -> None:
