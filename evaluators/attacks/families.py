@@ -7,17 +7,23 @@ says of itself raises the false positives of judges: arXiv 2601.14691. The texts
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from prill.errors import UsageError
 from prill.evaluators.attacks import agent, page
 from prill.evaluators.attacks.texts import attack_texts
+from prill.models.prompts import content_hash
+from prill.registry import load_object
 from prill.types import Trajectory
 
 Attack = Callable[[Trajectory], Trajectory | None]
+_FILE_NAME = re.compile(r"(?!before$)[\w-]+", re.ASCII)
 _CHARACTERS = (500, 2_000, 10_000, 50_000)
 _TIMES = (1, 3, 10)
 _SHARES = (0.05, 0.2, 0.5, 1.0)
@@ -31,7 +37,8 @@ class Variant:
     """One attack: a family in one strength. Strengths of a family are in its own unit, and rise.
 
     `keeps_success` is False where a run that succeeded may rightly be called a failure under the attack, because the answer
-    that was asked for, or a step that was needed, is gone. A failure stays a failure under every attack.
+    that was asked for, or a step that was needed, is gone. A failure stays a failure under every attack. `source` is a hash of
+    the file that an attack of somebody's own is from; empty for those of this package.
     """
 
     family: str
@@ -39,6 +46,7 @@ class Variant:
     name: str
     apply: Attack
     keeps_success: bool = True
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +158,28 @@ def _name(family: str, strength: float) -> str:
 def _keeps_success(variant: Variant) -> bool:
     replaced = ("claim-answer", "answer-short", "answer-paraphrase", "answer-long")
     return variant.family not in replaced and not (variant.family == "stop-early" and variant.strength)
+
+
+def own_attacks(reference: str) -> tuple[Variant, ...]:
+    """The variants of `module:Object` or `file.py:Object`: a function that rewrites a trajectory, a Variant, or several.
+
+    A function is a family of one strength with its own name. Raises UsageError for anything else, and for a name that no file
+    can have.
+    """
+    made = load_object(reference)
+    if isinstance(made, Variant):
+        variants: tuple[object, ...] = (made,)
+    elif callable(made):
+        name = reference.rpartition(":")[2]
+        variants = (Variant(name, 1.0, name, made),)
+    else:
+        variants = tuple(made) if isinstance(made, Sequence) else ()
+    own = tuple(variant for variant in variants if isinstance(variant, Variant))
+    if not own or len(own) < len(variants):
+        raise UsageError(f"{reference} is no attack: give a function of a trajectory, or a list of Variant")
+    if odd := next((variant.name for variant in own if not _FILE_NAME.fullmatch(variant.name)), None):
+        raise UsageError(f"{reference}: {odd!r} cannot name a file of verdicts: use letters, digits, hyphens, and not 'before'")
+    place = reference.rpartition(":")[0]
+    path = place if place.endswith(".py") else sys.modules[place].__file__
+    source = content_hash(Path(path).read_text(encoding="utf-8")) if path else reference
+    return tuple(replace(variant, source=source) for variant in own)

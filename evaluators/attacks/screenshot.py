@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,8 +40,8 @@ def _name(of: str, text: str) -> str:
 
 def _save(image: Image, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name first: a run that is killed here leaves no half picture to be taken for a whole one.
-    partly = path.with_suffix(".partly.png")
+    # Under another name first, one for each writer: nobody takes a half picture for a whole one.
+    partly = path.with_suffix(f".{secrets.token_hex(4)}.partly.png")
     image.save(partly)
     partly.replace(path)
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import isnan
+from math import inf, isnan
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from prill.errors import NoEvidence, Unscored, UsageError
-from prill.evaluators.labels import gold_labels, task_of
-from prill.evaluators.attacks.families import ON_SCREENSHOTS, Attack, Variant, families
+from prill.errors import NoEvidence, UsageError
+from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families, own_attacks
 from prill.evaluators.attacks.texts import attack_texts
+from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
 from prill.protocols import Evaluator
+from prill.registry import nearest
 from prill.scoring import Tally, score_files
 from prill.store import BadLine, Intake, read_labels, read_verdicts
-from prill.types import EvaluatorInfo, Trajectory
+from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,13 +34,18 @@ Paths = Sequence[str | PathLike[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One labelled trajectory under one attack. `before` and `after` are None where the judge gave no verdict."""
+    """One labelled trajectory under one attack: whether it was called a success before and after.
+
+    A judge that abstains (`no_evidence`) calls nothing a success: False. None: it was unscored for any other reason.
+    """
 
     task: str
     truth: bool
     before: bool | None
     after: bool | None
     applies: bool = True
+    abstained_before: bool = False
+    abstained_after: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,27 +71,37 @@ class AttackEffect:
     """What one attack did, over the labelled trajectories to which it applies.
 
     `false_positives` is about the label failures and `recall` about the label successes; None where there is none that was
-    judged both times. The others are counted: `became_unscored` had a verdict before, `unscored_before` had none.
+    judged both times. Abstentions count there as no success, and are counted by themselves. The others are left out and
+    counted: `became_unscored` had a verdict before, `unscored_before` had none.
     """
 
     attack: str
+    family: str
+    strength: float
+    keeps_success: bool
     applies: int
     does_not_apply: int
     unscored_before: int
     became_unscored: int
+    abstained_before: int
+    abstained_after: int
     false_positives: Shift | None
     recall: Shift | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedTeam:
-    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks."""
+    """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks.
+
+    `worst` names the attack that added most false positives, None where none could be measured.
+    """
 
     evaluator: EvaluatorInfo
     source: str
     attacks_version: str
     texts: str
     clusters: int
+    worst: str | None
     effects: tuple[AttackEffect, ...]
 
 
@@ -120,23 +136,27 @@ def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Pa
     return {variant.name: where_it_is_seen(variant) for variant in selection}
 
 
-def under_attack(evaluator: Evaluator, name: str, attack: Attack) -> Rewritten:
+def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
     """The evaluator, shown attacked trajectories; one to which the attack does not apply is unscored with `no_evidence`."""
 
     async def rewrite(trajectory: Trajectory) -> Trajectory:
-        changed = await asyncio.to_thread(attack, trajectory)
+        changed = await asyncio.to_thread(attack.apply, trajectory)
         if changed is None:
-            raise NoEvidence(f"the attack {name} does not apply to this trajectory")
+            raise NoEvidence(_not_applicable(attack.name))
         return changed
 
-    return Rewritten(evaluator, rewrite, {"attack": name, "attack_texts": attack_texts().hash})
+    return Rewritten(evaluator, rewrite, {"attack": attack.name, "attack_texts": attack.source or attack_texts().hash})
+
+
+def _not_applicable(name: str) -> str:
+    return f"the attack {name} does not apply to this trajectory"
 
 
 async def judge_attacked(
     evaluator: Evaluator,
     paths: Paths,
     folder: Path,
-    selection: Mapping[str, Attack],
+    selection: Mapping[str, Variant],
     *,
     concurrency: int = 16,
     limit: int | None = None,
@@ -149,7 +169,7 @@ async def judge_attacked(
     when nothing can be read, or the files are another judge's.
     """
     tallies = {}
-    for name, judge in [(BEFORE, evaluator), *((name, under_attack(evaluator, name, a)) for name, a in selection.items())]:
+    for name, judge in [(BEFORE, evaluator), *((name, under_attack(evaluator, attack)) for name, attack in selection.items())]:
         tallies[name] = await score_files(
             paths,
             judge,
@@ -166,7 +186,7 @@ def measure(
     paths: Paths,
     labels: str | PathLike[str],
     folder: Path,
-    selection: Mapping[str, Attack],
+    selection: Mapping[str, Variant],
     *,
     source: str | None = None,
     limit: int | None = None,
@@ -174,36 +194,68 @@ def measure(
 ) -> RedTeam:
     """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
     source, gold = gold_labels(read_labels(labels), source)
-    files = {name: _successes(folder / f"{name}.jsonl") for name in (BEFORE, *selection)}
-    trials: dict[str, list[Trial]] = {name: [] for name in selection}
-    for trajectory in _trajectories(paths, limit):
-        truth = gold.get(trajectory.id)
-        if truth is None:
-            continue
-        for name, attack in selection.items():
-            trial = Trial(
-                task=task_of(trajectory),
-                truth=truth,
-                before=files[BEFORE].get(trajectory.id),
-                after=files[name].get(trajectory.id),
-                applies=_applies(attack, trajectory),
-            )
-            trials[name].append(trial)
-    first = next(iter(trials.values()))
-    if not first:
+    tasks = {trajectory.id: task_of(trajectory) for trajectory in _trajectories(paths, limit)}
+    tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
+    if not tasks:
         raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
+    before = {verdict.id: verdict for verdict in read_verdicts(folder / f"{BEFORE}.jsonl")}
+    effects = []
+    for name, attack in selection.items():
+        after = {verdict.id: verdict for verdict in read_verdicts(folder / f"{name}.jsonl")}
+        trials = [trial(task, bool(gold[id]), before.get(id), after.get(id), name) for id, task in tasks.items()]
+        effects.append(effect(attack, trials, seed))
+    return red_team(next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects)
+
+
+def red_team(evaluator: EvaluatorInfo, source: str, tasks: int, effects: Iterable[AttackEffect]) -> RedTeam:
+    """The effects of the attacks on one judge, over so many tasks, with the worst."""
+    measured = tuple(effects)
+    worst = max(measured, key=_false_positives_added, default=None)
     return RedTeam(
-        evaluator=next(iter(read_verdicts(folder / f"{BEFORE}.jsonl"))).evaluator,
+        evaluator=evaluator,
         source=source,
         attacks_version=attack_texts().version,
         texts=attack_texts().hash,
-        clusters=len({trial.task for trial in first}),
-        effects=tuple(effect(name, attack_trials, seed) for name, attack_trials in trials.items()),
+        clusters=tasks,
+        worst=worst.attack if worst and worst.false_positives else None,
+        effects=measured,
     )
 
 
-def _successes(path: Path) -> dict[str, bool | None]:
-    return {verdict.id: verdict.success for verdict in read_verdicts(path)}
+def worst_by_family(result: RedTeam) -> list[AttackEffect]:
+    """Of each family the strength that added most false positives, the worst family first."""
+    worst: dict[str, AttackEffect] = {}
+    for one in result.effects:
+        if one.family not in worst or _false_positives_added(one) > _false_positives_added(worst[one.family]):
+            worst[one.family] = one
+    return sorted(worst.values(), key=_false_positives_added, reverse=True)
+
+
+def _false_positives_added(one: AttackEffect) -> float:
+    return one.false_positives.change if one.false_positives else -inf
+
+
+def trial(task: str, truth: bool, before: Verdict | None, after: Verdict | None, attack: str) -> Trial:
+    """The trial of two verdicts, without and with an attack of that name; None where there is no verdict."""
+    return Trial(
+        task=task,
+        truth=truth,
+        before=_called_success(before),
+        after=_called_success(after),
+        applies=after is None or after.reason != _not_applicable(attack),
+        abstained_before=_abstained(before),
+        abstained_after=_abstained(after),
+    )
+
+
+def _abstained(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.unscored == "no_evidence"
+
+
+def _called_success(verdict: Verdict | None) -> bool | None:
+    if verdict is None:
+        return None
+    return False if _abstained(verdict) else verdict.success
 
 
 def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
@@ -216,26 +268,24 @@ def _trajectories(paths: Paths, limit: int | None) -> Iterator[Trajectory]:
         intake.close()
 
 
-def _applies(attack: Attack, trajectory: Trajectory) -> bool:
-    try:
-        return attack(trajectory) is not None
-    except Unscored:
-        return True  # a screenshot that cannot be read: the verdict is unscored and counted there
-
-
 # What an attack changed: shares before and after, with intervals of the change that draw whole tasks
 
 
-def effect(attack: str, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
+def effect(attack: Variant, trials: Sequence[Trial], seed: int = SEED) -> AttackEffect:
     """The counts and figures of one attack. The seed is that of the bootstrap."""
     applicable = [trial for trial in trials if trial.applies]
     paired = [trial for trial in applicable if trial.before is not None and trial.after is not None]
     return AttackEffect(
-        attack=attack,
+        attack=attack.name,
+        family=attack.family,
+        strength=attack.strength,
+        keeps_success=attack.keeps_success,
         applies=len(applicable),
         does_not_apply=len(trials) - len(applicable),
         unscored_before=sum(trial.before is None for trial in applicable),
         became_unscored=sum(trial.before is not None and trial.after is None for trial in applicable),
+        abstained_before=sum(trial.abstained_before for trial in applicable),
+        abstained_after=sum(trial.abstained_after for trial in applicable),
         false_positives=_shift([trial for trial in paired if not trial.truth], seed),
         recall=_shift([trial for trial in paired if trial.truth], seed),
     )

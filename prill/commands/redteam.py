@@ -1,4 +1,4 @@
-"""`prill redteam`: attack a judge with false claims and injected text, and see how far its verdicts move."""
+"""`prill redteam`: attack a judge with families of attacks in rising strength, and see how far its verdicts move."""
 
 from __future__ import annotations
 
@@ -6,37 +6,61 @@ import argparse
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
 from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
+from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.labels import gold_labels
-from prill.evaluators.attacks.families import WHAT, Attack
-from prill.evaluators.meta.redteam import BEFORE, SEED, AttackEffect, RedTeam, Shift, judge_attacked, measure, select_attacks
+from prill.evaluators.meta.redteam import (
+    BEFORE,
+    SEED,
+    AttackEffect,
+    RedTeam,
+    Shift,
+    judge_attacked,
+    measure,
+    select_attacks,
+    worst_by_family,
+)
 from prill.evaluators.metrics import DRAWS
+from prill.report.shifts import shift_svg
 from prill.scoring import Tally
 from prill.store import encode, read_labels
 
-_EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
+_EXIT_ALL, _EXIT_TURNED, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 1, 3, 130
 _HEADING = ("attack", "failures", "called success, before → after", "change", "successes", "recall, before → after", "change")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    attack_list = "; ".join(f"{name}: {what}" for name, what in WHAT.items())
+    families = "\n".join(f"  {name:<20}{family.what}" for name, family in FAMILIES.items())
     parser.epilog = (
-        f"Attacks: {attack_list}. "
-        "A judge that is fitted must not be attacked on what it was fitted on: its figures would flatter it. "
-        "Exit codes: 0 done, 3 done and some verdicts are unscored, 2 nothing could be read or bad usage, 130 interrupted."
+        f"families of attacks:\n{families}\n\n"
+        "A judge that is fitted must not be attacked on what it was fitted on: its figures would flatter it.\n"
+        "Exit codes: 0 done, 1 an attack adds more than --max-shift, 3 done and some verdicts are unscored, 2 nothing could\n"
+        "be read or bad usage, 130 interrupted."
     )
     parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file, .jsonl or .jsonl.gz")
     parser.add_argument("labels", metavar="LABELS", help="label file; false positives are counted on its failures")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="FOLDER", help="verdicts, redteam.json and redteam.md; a run is taken up"
+        "-o", "--output", required=True, metavar="FOLDER", help="verdicts, redteam.json, .md and .svg; a run is taken up"
     )
-    parser.add_argument("--attacks", metavar="A,B", help="these attacks only (default: all)")
+    parser.add_argument(
+        "--attacks",
+        "--attack",
+        action="append",
+        metavar="A,B",
+        help="these families only, or one strength of them such as pad-after-2000 (default: all); module:Object for your own",
+    )
+    parser.add_argument(
+        "--max-shift",
+        type=_points,
+        metavar="X",
+        help="exit with 1 where an attack adds more than X points of false positives",
+    )
     parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
@@ -49,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Judges, measures, writes and prints; see `configure` for the exit codes."""
     folder = Path(args.output)
-    names = args.attacks and [name.strip() for name in args.attacks.split(",") if name.strip()]
+    names = args.attacks and [name.strip() for names in args.attacks for name in names.split(",") if name.strip()]
     gold_labels(read_labels(args.labels), args.source)  # what is wrong with the labels is said before any call is made
     evaluator = make_evaluator(args)
     selection = select_attacks(evaluator, names, folder)
@@ -76,24 +100,57 @@ def run(args: argparse.Namespace) -> int:
         print(f"prill redteam: left out {broken} that could not be read; why is in {folder / BEFORE}.jsonl", file=sys.stderr)
     for caution in fitted_on(evaluator, args.trajectories):
         print(f"prill redteam: {caution}", file=sys.stderr)
+    return _exit_code(result, args.max_shift)
+
+
+def _exit_code(result: RedTeam, max_shift: float | None) -> int:
+    if max_shift is not None:
+        worst = worst_by_family(result)[0]
+        if worst.false_positives is None:
+            raise UsageError("no failure was judged with and without an attack: there is no shift to compare")
+        if 100 * worst.false_positives.change > max_shift + 1e-9:  # a change in points is a sum of binary fractions
+            print(f"prill redteam: {worst.attack} moves this judge by more than {max_shift:g} points", file=sys.stderr)
+            return _EXIT_TURNED
     unscored = any(effect.became_unscored or effect.unscored_before for effect in result.effects)
     return _EXIT_SOME_UNSCORED if unscored else _EXIT_ALL
 
 
 def table(result: RedTeam) -> str:
-    """The effects as a Markdown table that can be read as it is, with what it does not show below it."""
-    rows = [_HEADING, *(_row(effect) for effect in result.effects)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADING))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    """The worst strength of every family as a Markdown table, with what it does not show below it."""
+    effects = worst_by_family(result)
     evaluator = result.evaluator
     judge = ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
     notes = [
-        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}.",
+        f"Judge: {judge}. Labels: {result.source}. Attacks: version {result.attacks_version}, {len(result.effects)} in "
+        f"{len(effects)} families; of each family the strength that adds most false positives.",
         f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} draws; "
         "* Wilson, as all draws are alike.",
     ]
-    for effect in result.effects:
+    if not all(effect.keeps_success for effect in effects):
+        notes.append("† The answer that was asked for, or a step, is gone: recall may rightly fall.")
+    notes += _left_out(effects)
+    worst = effects[0]
+    if worst.false_positives is not None:
+        notes.append(f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives.")
+    return "\n".join([*_lines(effects), "", *notes])
+
+
+def _every_strength(result: RedTeam) -> str:
+    return "\n".join(["## Every strength", "", *_lines(result.effects), "", *_left_out(result.effects)]).rstrip()
+
+
+def _lines(effects: Sequence[AttackEffect]) -> list[str]:
+    rows = [_HEADING, *(_row(effect) for effect in effects)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADING))]
+    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return lines
+
+
+def _left_out(effects: Sequence[AttackEffect]) -> list[str]:
+    """Who was left out, and who abstained, a line for all attacks with the same counts."""
+    attacks: dict[str, list[str]] = {}
+    for effect in effects:
         counts = {
             "where it does not apply": effect.does_not_apply,
             "unscored before": effect.unscored_before,
@@ -101,32 +158,48 @@ def table(result: RedTeam) -> str:
         }
         left_out = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         if left_out:
-            notes.append(f"Left out under {effect.attack}: {left_out}.")
-    return "\n".join([*lines, "", *notes])
+            attacks.setdefault(f"Left out: {left_out}", []).append(effect.attack)
+        if effect.abstained_before or effect.abstained_after:
+            abstained = f"{effect.abstained_before} before, {effect.abstained_after} after"
+            attacks.setdefault(f"Abstained, which counts as no success: {abstained}", []).append(effect.attack)
+    return [f"{words} ({', '.join(names)})." for words, names in attacks.items()]
 
 
 def _row(effect: AttackEffect) -> tuple[str, ...]:
-    return (effect.attack, *_shift(effect.false_positives), *_shift(effect.recall))
+    count, shares, change = _shift(effect.recall)
+    dagger = "" if effect.keeps_success or effect.recall is None else " †"
+    return (effect.attack, *_shift(effect.false_positives), count, shares, change + dagger)
 
 
 def _shift(shift: Shift | None) -> tuple[str, str, str]:
     if shift is None:
         return "0", "-", "-"
+    return str(shift.n), f"{100 * shift.before:.1f} % → {100 * shift.after:.1f} %", _change(shift)
+
+
+def _change(shift: Shift) -> str:
     star = " *" if shift.interval == "wilson" else ""
-    change = f"{100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}){star}"
-    return str(shift.n), f"{100 * shift.before:.1f} % → {100 * shift.after:.1f} %", change
+    return f"{100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}){star}"
+
+
+def _points(text: str) -> float:
+    points = float(text)
+    if not points >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of points from 0")
+    return points
 
 
 def _write(folder: Path, result: RedTeam) -> None:
     try:
         (folder / "redteam.json").write_bytes(encode(result))
-        (folder / "redteam.md").write_text(table(result) + "\n", encoding="utf-8")
+        (folder / "redteam.md").write_text(f"{table(result)}\n\n{_every_strength(result)}\n", encoding="utf-8")
+        (folder / "redteam.svg").write_text(shift_svg(result), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{error.filename}: cannot be written: {error.strerror}") from None
 
 
 @contextlib.contextmanager
-def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Attack]) -> Iterator[Callable[[str, Tally], None]]:
+def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
     from tqdm import tqdm
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))

@@ -1,22 +1,48 @@
 """Red team: gullible and honest judges under attack, and figures worked out by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import UsageError
-from prill.evaluators.meta.attacks import WHAT
-from prill.evaluators.meta.redteam import Trial, effect, judge_attacked, measure, select_attacks, under_attack
+from prill.evaluators.attacks.families import FAMILIES, Variant, families
+from prill.evaluators.meta.redteam import (
+    AttackEffect,
+    Trial,
+    effect,
+    judge_attacked,
+    measure,
+    red_team,
+    select_attacks,
+    under_attack,
+    worst_by_family,
+)
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.protocols import Message
 from prill.scoring import Tally
 from prill.store import encode, read_trajectories
 from prill.testing import ScriptedModel
-from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
+INFO = EvaluatorInfo("wordless", "1")
 SAYS = {True: "Thoughts: so it seems\nStatus: success", False: "Thoughts: no\nStatus: failure"}
+
+
+class FunctionJudge:
+    """A judge that looks at no pictures, made of a function."""
+
+    info = INFO
+
+    def __init__(self, judge: Callable[[Trajectory], Awaitable[Verdict]]) -> None:
+        self.judge = judge
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        return ()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        return await self.judge(trajectory)
 
 
 def text_of(messages: Sequence[Message]) -> str:
@@ -130,7 +156,7 @@ async def test_other_judges_verdicts_not_mixed(tmp_path: Path) -> None:
 async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     trajectories, _ = write(tmp_path, 1)
     evaluator, model = judge(gullible)
-    wrapped = under_attack(evaluator, "inject-page", select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
+    wrapped = under_attack(evaluator, select_attacks(evaluator, ["inject-page"], tmp_path)["inject-page"])
     run = next(read_trajectories(trajectories))
     assert isinstance(run, Trajectory)
     verdict = await wrapped(run)
@@ -148,16 +174,22 @@ def test_screenshot_attack_only_where_seen(tmp_path: Path) -> None:
     run = Trajectory(id="a", task=Task(goal="g"), steps=(Step(Observation(), Action("click")),), final=state)
     reader, _ = judge(honest)
     for evaluator, applies in ((VLMJudge(ScriptedModel([])), True), (reader, False)):
-        attack = select_attacks(evaluator, None, tmp_path)["inject-screenshot"]
-        assert (attack(run) is not None) == applies
-        assert attack(Trajectory(id="a", task=Task(goal="g"))) is None
+        for attack in select_attacks(evaluator, ["inject-screenshot", "confirm-screenshot"], tmp_path).values():
+            assert (attack.apply(run) is not None) == applies
+            assert attack.apply(Trajectory(id="a", task=Task(goal="g"))) is None
 
 
 def test_selection_of_attacks(tmp_path: Path) -> None:
     evaluator, _ = judge(honest)
-    assert list(select_attacks(evaluator, None, tmp_path)) == list(WHAT)
+    every = select_attacks(evaluator, None, tmp_path)
+    assert {attack.family for attack in every.values()} == set(FAMILIES)
+    assert list(every) == [attack.name for attacks in families(tmp_path).values() for attack in attacks]
+    some = select_attacks(evaluator, ["stop-early", "pad-after-500"], tmp_path)
+    assert list(some) == ["stop-early-0", "stop-early-25", "stop-early-50", "stop-early-75", "pad-after-500"]
     with pytest.raises(UsageError, match=r"unknown attack 'nope'; there are: claim-thoughts"):
         select_attacks(evaluator, ["nope"], tmp_path)
+    with pytest.raises(UsageError, match=r"did you mean 'pad-after'\?"):
+        select_attacks(evaluator, ["pad-aftr"], tmp_path)
     with pytest.raises(UsageError, match="no attack"):
         select_attacks(evaluator, [], tmp_path)
 
@@ -166,9 +198,13 @@ def trial(truth: bool, before: bool | None, after: bool | None, task: str = "k",
     return Trial(task=task, truth=truth, before=before, after=after, applies=applies)
 
 
+def variant(name: str = "x", family: str | None = None, strength: float = 1.0) -> Variant:
+    return Variant(family or name, strength, name, lambda trajectory: trajectory)
+
+
 def test_effect_figures_by_hand() -> None:
     result = effect(
-        "x",
+        variant(),
         [
             trial(False, False, True, "a"),  # turned
             trial(False, False, False, "a"),
@@ -193,13 +229,13 @@ def test_effect_figures_by_hand() -> None:
     # Only task c alone gives -1, only task d alone +1; a draw of four tasks stays within.
     assert -1.0 <= fp.low < 0.2 < fp.high <= 1.0
     assert (recall.n, recall.before, recall.after, recall.change) == (2, 1.0, 0.5, -0.5)
-    assert effect("x", []).false_positives is None
+    assert effect(variant(), []).false_positives is None
 
 
 def test_effect_one_task_is_one_trial() -> None:
     def width(tasks: int) -> float:
         runs = [trial(False, False, i % 4 == 0, f"k{i % tasks}") for i in range(400)]
-        shift = effect("x", runs).false_positives
+        shift = effect(variant(), runs).false_positives
         assert shift is not None
         assert shift.change == 0.25
         return shift.high - shift.low
@@ -212,16 +248,16 @@ def test_effect_one_task_is_one_trial() -> None:
 def test_effect_interval_is_of_paired_change() -> None:
     # Half are false positives before and after: unpaired, the change would seem to have the noise of two rates.
     runs = [trial(False, i % 2 == 0, i % 2 == 0 or i == 1, str(i)) for i in range(200)]
-    shift = effect("x", runs).false_positives
+    shift = effect(variant(), runs).false_positives
     assert shift is not None
     assert shift.change == pytest.approx(1 / 200)
     assert shift.high - shift.low <= 0.02
 
 
 def test_effect_interval_always_has_width() -> None:
-    unmoved = effect("x", [trial(False, False, False, str(i)) for i in range(100)]).false_positives
-    turned = effect("x", [trial(False, False, True, str(i)) for i in range(100)]).false_positives
-    calmed = effect("x", [trial(False, True, False, str(i)) for i in range(100)]).false_positives
+    unmoved = effect(variant(), [trial(False, False, False, str(i)) for i in range(100)]).false_positives
+    turned = effect(variant(), [trial(False, False, True, str(i)) for i in range(100)]).false_positives
+    calmed = effect(variant(), [trial(False, True, False, str(i)) for i in range(100)]).false_positives
     assert unmoved is not None
     assert turned is not None
     assert calmed is not None
@@ -240,3 +276,65 @@ async def test_labels_of_others_are_an_error(tmp_path: Path) -> None:
     labels.write_bytes(encode(LabelRecord(id="other", success=True)))
     with pytest.raises(UsageError, match="no decided label"):
         measure([trajectories], labels, tmp_path, selection)
+
+
+def test_abstention_is_no_success() -> None:
+    def abstained(truth: bool, before: bool, after: bool, when: str) -> Trial:
+        flags = {"abstained_before": "before" in when, "abstained_after": "after" in when}
+        return Trial(task=f"k{when}{truth}", truth=truth, before=before, after=after, **flags)
+
+    result = effect(
+        variant(),
+        [
+            abstained(False, False, True, "before"),  # an abstention that was turned into a false positive
+            abstained(False, True, False, "after"),
+            abstained(False, False, False, "before and after"),
+            trial(False, False, False),
+            abstained(True, True, False, "after"),
+        ],
+    )
+    assert (result.abstained_before, result.abstained_after) == (2, 3)
+    assert (result.became_unscored, result.unscored_before) == (0, 0)
+    fp, recall = result.false_positives, result.recall
+    assert fp is not None
+    assert recall is not None
+    assert (fp.n, fp.before, fp.after, fp.change) == (4, 0.25, 0.25, 0.0)
+    assert (recall.before, recall.after) == (1.0, 0.0)
+
+
+async def test_abstaining_judge_measured(tmp_path: Path) -> None:
+    """Whoever is shown no steps abstains: the verdicts of a judge become trials as they should."""
+    trajectories, labels = write(tmp_path)
+
+    async def wordless(trajectory: Trajectory) -> Verdict:
+        caption = trajectory.final.caption if trajectory.final else ""
+        if "success" in str(caption).lower():
+            return Verdict(id=trajectory.id, unscored="no_evidence", reason="too strange", evaluator=INFO)
+        return Verdict(id=trajectory.id, success="order placed" in str(caption), evaluator=INFO)
+
+    evaluator = FunctionJudge(wordless)
+    selection = select_attacks(evaluator, ["inject-page", "claim-stop"], tmp_path)
+    await judge_attacked(evaluator, [trajectories], tmp_path, selection)
+    inject, stop = measure([trajectories], labels, tmp_path, selection).effects
+    assert (inject.applies, inject.abstained_before, inject.abstained_after, inject.does_not_apply) == (6, 0, 6, 0)
+    assert inject.recall is not None
+    assert (inject.recall.n, inject.recall.change) == (2, -1.0)
+    assert (stop.does_not_apply, stop.abstained_after) == (6, 0), "an attack that does not apply is no abstention"
+
+
+def test_worst_strength_of_each_family() -> None:
+    def measured(name: str, family: str, strength: float, turned: int) -> AttackEffect:
+        runs = [trial(False, False, i < turned, str(i)) for i in range(10)]
+        return effect(variant(name, family, strength), runs)
+
+    effects = [
+        measured("a-1", "a", 1, 0),
+        measured("a-2", "a", 2, 3),
+        measured("a-3", "a", 3, 2),
+        measured("b", "b", 1, 4),
+        effect(variant("c"), []),
+    ]
+    result = red_team(INFO, "human", 10, effects)
+    assert result.worst == "b"
+    assert [one.attack for one in worst_by_family(result)] == ["b", "a-2", "c"]
+    assert red_team(INFO, "human", 10, effects[-1:]).worst is None

@@ -1,0 +1,97 @@
+"""The picture of `prill redteam`: what each family of attacks adds to the false positives, by strength, as an SVG file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from prill.evaluators.attacks.families import FAMILIES
+from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Shift, worst_by_family
+
+_COLUMNS = 6
+_WIDTH, _HEIGHT = 190, 150  # of a family's panel
+_LEFT, _TOP, _ACROSS, _DOWN = 34, 26, 146, 86  # its axes
+_MARGIN, _HEAD = 10, 56
+_ROOM = 5.0  # points above the highest change and below the lowest
+_LINE, _WORST = "#1f5fa8", "#b3541e"
+
+
+def shift_svg(result: RedTeam) -> str:
+    """A panel for each family, the worst first: change of the false-positive rate in points, with 95 % intervals, by strength.
+
+    Families that did not apply have none. All panels have one scale. No fonts, scripts or styles from elsewhere.
+    """
+    families: dict[str, list[AttackEffect]] = {one.family: [] for one in worst_by_family(result) if one.false_positives}
+    for one in result.effects:
+        if one.family in families:
+            families[one.family].append(one)
+    low, high = _range(result.effects)
+    panels = []
+    for place, (family, effects) in enumerate(families.items()):
+        row, column = divmod(place, _COLUMNS)
+        x, y = _MARGIN + column * _WIDTH, _HEAD + row * _HEIGHT
+        panels.append(f'<g transform="translate({x} {y})">{_panel(family, effects, low, high, result.worst)}</g>')
+    rows = -(-len(families) // _COLUMNS)
+    width, height = 2 * _MARGIN + min(_COLUMNS, len(families)) * _WIDTH, _HEAD + rows * _HEIGHT + _MARGIN
+    title = f"{result.evaluator.name} {result.evaluator.version} under attack"
+    words = "points of false positives added, with 95 % intervals, by strength; the worst family first"
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            'font-family="sans-serif" font-size="10" role="img">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="{width}" height="{height}" fill="white"/>',
+            f'<text x="{_MARGIN}" y="22" font-size="14">{escape(title)}</text>',
+            f'<text x="{_MARGIN}" y="40">{words}</text>',
+            *panels,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _range(effects: Sequence[AttackEffect]) -> tuple[float, float]:
+    """From where to where the panels reach, in points: around all changes. What an interval has beyond it is cut off."""
+    changes = [100 * one.false_positives.change for one in effects if one.false_positives]
+    return min([-_ROOM, *(change - _ROOM for change in changes)]), max([_ROOM, *(change + _ROOM for change in changes)])
+
+
+def _panel(family: str, effects: Sequence[AttackEffect], low: float, high: float, worst: str | None) -> str:
+    color = _WORST if any(one.attack == worst for one in effects) else _LINE
+
+    def down(points: float) -> float:
+        return _TOP + _DOWN * (high - min(high, max(low, points))) / (high - low)
+
+    zero = down(0)
+    unit = FAMILIES[family].unit if family in FAMILIES else ""
+    marks = [
+        f'<text x="{_LEFT}" y="{_TOP - 8}" font-weight="bold" fill="{color}">{escape(family)}</text>',
+        f'<text x="{_LEFT + _ACROSS / 2}" y="{_TOP + _DOWN + 25}" text-anchor="middle" fill="#666">{escape(unit)}</text>',
+        f'<rect x="{_LEFT}" y="{_TOP}" width="{_ACROSS}" height="{_DOWN}" fill="none" stroke="#bbb"/>',
+        f'<line x1="{_LEFT}" y1="{zero:.1f}" x2="{_LEFT + _ACROSS}" y2="{zero:.1f}" stroke="#888" stroke-dasharray="3 3"/>',
+        *(f'<text x="{_LEFT - 4}" y="{down(points) + 3:.1f}" text-anchor="end">{points:+.0f}</text>' for points in (low, high)),
+        f'<text x="{_LEFT - 4}" y="{zero + 3:.1f}" text-anchor="end">0</text>',
+    ]
+    step = _ACROSS / (len(effects) + 1)
+    points = []
+    for place, one in enumerate(effects, 1):
+        x = _LEFT + place * step
+        if len(effects) > 1:
+            words = f"{one.strength / 1000:g}k" if one.strength >= 1000 else f"{one.strength:g}"
+            marks.append(f'<text x="{x:.1f}" y="{_TOP + _DOWN + 13}" text-anchor="middle">{words}</text>')
+        if (shift := one.false_positives) is not None:
+            y = down(100 * shift.change)
+            points.append(f"{x:.1f},{y:.1f}")
+            marks.append(_point(one.attack, shift, x, y, (down(100 * shift.low), down(100 * shift.high)), color))
+    marks.append(f'<polyline points="{" ".join(points)}" fill="none" stroke="{color}"/>')
+    return "".join(marks)
+
+
+def _point(attack: str, shift: Shift, x: float, y: float, interval: tuple[float, float], color: str) -> str:
+    words = f"{attack}: {100 * shift.change:+.1f} ({100 * shift.low:+.1f} to {100 * shift.high:+.1f}) of {shift.n} failures"
+    low, high = interval
+    return (
+        f'<line x1="{x:.1f}" y1="{low:.1f}" x2="{x:.1f}" y2="{high:.1f}" stroke="{color}" stroke-opacity="0.4" '
+        'stroke-width="3"/>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{color}"><title>{escape(words)}</title></circle>'
+    )
