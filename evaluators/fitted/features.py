@@ -37,7 +37,7 @@ TELEMETRY = (
     "goal/log characters",
 )
 CUES = (
-    "claims/log characters of the answer",
+    *(f"claims/log characters of {n}" for n in ("the answer", "a thought")),
     *(f"state/{n}" for n in ("goal words in the last", "goal words in the latest")),
     *(f"goal/{n}" for n in ("question", "question answered", "order finished", "numbers", "quotes", "words", "words typed")),
     *(f"state/{n}" for n in ("doubts in the last", "no doubts in the last", "doubts before the last")),
@@ -50,11 +50,13 @@ BEYOND_THE_AGENT = (
     *(f"goal/{n}" for n in ("question", "log characters", "numbers", "quotes", "words")),
 )
 AGAINST = (
-    "trouble/environment error",
+    *(f"trouble/{n}" for n in ("environment error", "words of error pages")),
     *(f"length/{n}" for n in ("log steps", "7 or more", "10 or more", "15 or more", "25 or more")),
     *(f"repetition/{n}" for n in ("log repeated", "most of one", "longest run", "run of 3")),
     *(f"actions/{kind}, log count" for kind in _KINDS),
 )
+# For those that are shown claims too: what a claim lacks that could have been doubted.
+SILENCE = ("claims/ended by the agent with less than 4 words",)
 # Speech is a claim, and so may be whatever has an unknown kind: only that it happened counts, never its words.
 _WORDLESS = frozenset({"answer", "stop", "message", "other"})
 _KNOWN = frozenset(_KINDS) | _WORDLESS
@@ -72,11 +74,21 @@ _DOUBTS = frozenset(
         "nor none"
     )
 )
+# What a page says that could not be shown: it has lost the words that would speak against success.
+_ERRORS = frozenset(
+    _WORD.findall(
+        "400 401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare crashed denied dns err error "
+        "expired failed forbidden found gateway invalid loading maintenance nginx offline oops refused refresh reload reset "
+        "robot server sorry timed timeout unavailable unexpected unreachable wrong"
+    )
+)
 _QUESTIONS = ("what", "which", "who", "how", "when", "where", "tell", "find", "list", "show", "give")
 _TYPING = frozenset({"type", "select", "goto", "press"})
 # Of a text at most so many characters are read, the beginning and the end; guards turn away longer states (`guard.py`).
 MOST_CHARACTERS = 100_000
 _STATES = 2
+# Different words of an answer that is more than a nod.
+_LEAST_SAID = 4
 # Counts beyond this are alike: a model fitted on runs of 30 steps stays sane on one of 1,000.
 _MOST = 50
 
@@ -116,11 +128,13 @@ class Reading:
     characters: int = 0
 
 
-def names(kind: str, narrow: bool) -> tuple[str, ...]:
+def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
     """The names of the numbers that `read` gives. `kind` is student or prior; only a student's set can be narrow."""
     if kind == "prior":
         return TELEMETRY
-    return (*BEYOND_THE_AGENT, *AGAINST) if narrow else (*TELEMETRY, *CUES, *ANSWER_CUES)
+    if narrow:
+        return (*BEYOND_THE_AGENT, *AGAINST, *(() if evidence_only else SILENCE))
+    return (*TELEMETRY, *CUES, *ANSWER_CUES)
 
 
 def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
@@ -143,14 +157,17 @@ def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool 
     words = {"state": set(states[-1])}
     if evidence_only or hardened:
         words["state before"] = set(states[-2]) if len(states) > 1 else set()
+        numbers = _narrow(trajectory, words["state"])
         if not evidence_only:
             words["answer"] = set(_words(trajectory.answer or ""))
-        return Reading(_narrow(trajectory), words, characters)
+            numbers.append(trajectory.steps[-1].action.is_final and len(words["answer"]) < _LEAST_SAID)
+        return Reading(numbers, words, characters)
     answer = words["answer"] = set(_words(trajectory.answer or ""))
     goal = _goal_words(trajectory)
     page_words = set().union(*states)
     numbers = _telemetry(trajectory)
-    numbers.append(log1p(len(trajectory.answer or "")))
+    thought = sum(len(step.thought or "") for step in trajectory.steps) / len(trajectory.steps)
+    numbers += (log1p(len(trajectory.answer or "")), log1p(thought))
     numbers += _cues(trajectory, states, goal, page_words)
     numbers += _page_cues(states)
     new = answer - goal - _COMMON
@@ -189,7 +206,7 @@ def _actions(trajectory: Trajectory) -> tuple[list[str], list[object]]:
     return kinds, signatures
 
 
-def _narrow(trajectory: Trajectory) -> list[float]:
+def _narrow(trajectory: Trajectory, last: set[str]) -> list[float]:
     kinds, signatures = _actions(trajectory)
     by_kind, by_signature = Counter(kinds), Counter(signatures)
     n, most = len(kinds), max(by_signature.values())
@@ -200,7 +217,7 @@ def _narrow(trajectory: Trajectory) -> list[float]:
         by_environment, by_environment and question,
         question, log1p(len(goal)), log1p(sum([word.isdigit() for word in goal_words])), log1p(goal.count('"')),
         log1p(len(goal_words)),
-        trajectory.error is not None,
+        trajectory.error is not None, log1p(len(last & _ERRORS)),
         log1p(n), n >= 7, n >= 10, n >= 15, n >= 25,
         log1p(n - len(by_signature)), min(most, _MOST), min(run, _MOST), run >= 3,
         *(log1p(by_kind[kind]) for kind in _KINDS),

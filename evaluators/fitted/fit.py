@@ -39,8 +39,8 @@ _LEAST_EACH, _LEAST_TASKS = 10, 10
 _SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
 # The band: how often the judge may be wrong outside it, and on how many runs that must have shown.
 _SURE, _LEAST_SURE = 0.05, 20
-# The families of attacks that judges are fitted against: by evidence only the ending is all that is left to tell.
-EVIDENCE_FAMILIES = ("stop-early",)
+# The families of attacks that judges are fitted against: by evidence only, those that take words away.
+EVIDENCE_FAMILIES = ("stop-early", "error-end")
 HARDENED_FAMILIES = ("stop-early", "answer-short", "answer-paraphrase", "answer-long", "error-end")
 
 
@@ -105,17 +105,17 @@ def _variants(kind: Kind, evidence_only: bool, harden: Collection[str]) -> dict[
 
 def _copies(
     failure: Trajectory, variants: Mapping[str, tuple[Variant, ...]], evidence_only: bool, hardened: bool
-) -> dict[str, tuple[Reading, ...]]:
+) -> dict[str, Reading]:
     if not variants:
         return {}
     bare = _without_screenshots(failure)
     before = read(bare, "student", evidence_only, hardened)
-    copies: dict[str, tuple[Reading, ...]] = {}
+    copies: dict[str, Reading] = {}
     for family, strengths in variants.items():
-        attacked = (variant.apply(bare) for variant in strengths)
-        readings = (read(copy, "student", evidence_only, hardened) for copy in attacked if copy is not None)
-        # A copy in which the judge sees no difference would only count the run once more.
-        copies[family] = tuple(reading for reading in readings if reading != before)
+        # The strongest alone: the others are nearer to the run itself, which is fitted to as well.
+        copy = strengths[-1].apply(bare)
+        if copy is not None and (reading := read(copy, "student", evidence_only, hardened)) != before:
+            copies[family] = reading
     return copies
 
 
@@ -168,7 +168,6 @@ def fit(
         attacks={family: _attacked(table, folds, family, seed) for family in table.families},
         not_hardened=held_out(truths, cross_validated(plain, seed)) if plain else None,
     )
-    narrow = table.bounded
     return Fit(
         StudentModel(
             format=FORMAT,
@@ -176,7 +175,7 @@ def fit(
             evidence_only=evidence_only,
             hardened=hardened,
             bias=model.bias,
-            features=dict(zip(names(kind, narrow), model.features, strict=True)),
+            features=dict(zip(names(kind, evidence_only, table.bounded), model.features, strict=True)),
             words=model.words,
             guard=model.guard,
             threshold=THRESHOLD,
@@ -296,7 +295,7 @@ def _attacked(table: Table, folds: Iterable[tuple[list[int], list[int], Fitted]]
     count, before, hardened, unseen = 0, 0, 0, 0
     for inside, outside, fitted in folds:
         copies = table.copies_of(inside, (family,))
-        without = fit_rows(table, outside, seed, families=others, strengths=(fitted.strength,))
+        without = fit_rows(table, outside, seed, families=others, like=fitted)
         count += len(copies)
         before += _called(fitted.probabilities([int(table.run_of[row]) for row in copies]))
         hardened += _called(fitted.probabilities(copies))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
-BOUNDED_STRENGTHS = (0.3, 1.0, 3.0)
+BOUNDED_STRENGTHS = (0.3, 1.0)
 _INNER_FOLDS = 4
 # Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
 _SCALE = 0.1
@@ -37,7 +37,7 @@ class Example:
 
     id: str
     reading: Reading
-    copies: dict[str, tuple[Reading, ...]]
+    copies: dict[str, Reading]
     success: bool
     task: str
     site: str | None
@@ -50,6 +50,8 @@ class Fitted:
 
     table: Table
     strength: float
+    slope: float
+    offset: float
     bias: float
     features: list[tuple[float, float]]
     words: dict[str, dict[str, float]]
@@ -57,8 +59,11 @@ class Fitted:
 
     def probabilities(self, rows: Sequence[int]) -> list[float | None]:
         """What the judge of these weights would say; `rows` of the table. None where the guard objects."""
+        return self.judged([self.table.readings[row] for row in rows])
+
+    def judged(self, readings: Sequence[Reading]) -> list[float | None]:
+        """The same for any readings."""
         linear = Linear(self.bias, self.features, self.words, against=self.table.bounded)
-        readings = [self.table.readings[row] for row in rows]
         return [None if self.guard and self.guard.objection(one) else sigmoid(linear(one).logit) for one in readings]
 
 
@@ -77,7 +82,7 @@ class Table:
             raise MissingExtra("scikit-learn", "student") from None
         import numpy as np
 
-        copies = [(i, family, one) for i, run in enumerate(runs) for family, some in run.copies.items() for one in some]
+        copies = [(i, family, reading) for i, run in enumerate(runs) for family, reading in run.copies.items()]
         self.runs = runs
         self.bounded = bounded
         self.readings = [run.reading for run in runs] + [reading for *_, reading in copies]
@@ -115,49 +120,62 @@ def fit_rows(
     seed: int,
     *,
     families: Collection[str] | None = None,
-    strengths: Sequence[float] | None = None,
+    like: Fitted | None = None,
 ) -> Fitted:
-    """The weights for some runs of the table, at the strength that these runs choose; `families` of copies, all for None."""
+    """The weights for some runs of the table with `families` of their copies, all for None.
+
+    Strength and calibration are those that the runs choose by cross-validation, or those of `like`.
+    """
     from threadpoolctl import threadpool_limits
 
     families = table.families if families is None else families
-    strengths = strengths or (BOUNDED_STRENGTHS if table.bounded else STRENGTHS)
     # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
     with threadpool_limits(1):
-        return _fit_rows(table, runs, seed, families, strengths)
+        return _fit_rows(table, runs, seed, families, like)
 
 
-def _fit_rows(table: Table, runs: Sequence[int], seed: int, families: Collection[str], strengths: Sequence[float]) -> Fitted:
+def _fit_rows(table: Table, runs: Sequence[int], seed: int, families: Collection[str], like: Fitted | None) -> Fitted:
     import numpy as np
 
-    run_numbers = np.asarray(runs)
-    truths = table.success[run_numbers]
     guard = fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs]) if table.words else None
     # What the guard turns away need not be learnt from.
     copies = [row for row in table.copies_of(runs, families) if not (guard and guard.objection(table.readings[row]))]
-    rows = np.concatenate([run_numbers, np.array(copies, dtype=int)])
-    fold_of_run = dict(
-        zip(runs, grouped_folds([table.tasks[i] for i in runs], truths.tolist(), _INNER_FOLDS, seed), strict=True)
-    )
+    rows = np.array([*runs, *copies])
+    row_weights = _row_weights(table, rows)
+    if like is None:
+        strength, slope, offset = _settle(table, runs, rows, row_weights, seed)
+    else:
+        strength, slope, offset = like.strength, like.slope, like.offset
+    design = _Design(table, rows, row_weights)
+    *_, weights = design.path((strength,))
+    return design.fitted(weights, strength, slope, offset, guard)
+
+
+def _settle(
+    table: Table, runs: Sequence[int], rows: NDArray[Any], row_weights: NDArray[Any], seed: int
+) -> tuple[float, float, float]:
+    """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs and then their copies."""
+    import numpy as np
+
+    strengths = BOUNDED_STRENGTHS if table.bounded else STRENGTHS
+    truths = [table.runs[i].success for i in runs]
+    folds = grouped_folds([table.tasks[i] for i in runs], truths, _INNER_FOLDS, seed)
+    fold_of_run = dict(zip(runs, folds, strict=True))
     fold_of = np.array([fold_of_run[int(i)] for i in table.run_of[rows]])
-    weights_of_rows = _row_weights(table, rows)
     logits = np.zeros((len(strengths), len(rows)))
     for fold in range(_INNER_FOLDS):
-        inside, outside = rows[fold_of == fold], rows[fold_of != fold]
-        if not inside.size or np.unique(table.success[outside]).size < 2:
+        here = fold_of == fold
+        if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
             raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
-        design = _Design(table, outside, weights_of_rows[fold_of != fold])
-        held_out = design.of(inside)
+        design = _Design(table, rows[~here], row_weights[~here])
+        held_out = design.of(rows[here])
         for i, weights in enumerate(design.path(strengths)):
-            logits[i, fold_of == fold] = held_out @ weights.columns + weights.bias
+            logits[i, here] = held_out @ weights.columns + weights.bias
     # log(1 + e^-margin): the cost of the probability that was given to what happened.
-    losses = np.logaddexp(0, -logits * np.where(table.success[rows], 1, -1)) @ weights_of_rows
+    losses = np.logaddexp(0, -logits * np.where(table.success[rows], 1, -1)) @ row_weights
     best = int(losses.argmin())
     # Probabilities are those of runs that nobody attacked.
-    slope, offset = fit_platt(logits[best, : len(runs)].tolist(), truths.tolist())
-    design = _Design(table, rows, weights_of_rows)
-    *_, weights = design.path((strengths[best],))
-    return design.fitted(weights, strengths[best], slope, offset, guard)
+    return (strengths[best], *fit_platt(logits[best, : len(runs)].tolist(), truths))
 
 
 def _row_weights(table: Table, rows: NDArray[Any]) -> NDArray[Any]:
@@ -229,7 +247,7 @@ class _Design:
         for strength in strengths:
             start = minimize(
                 loss, start, args=(strength,), jac=True, method="L-BFGS-B", bounds=bounds,
-                options={"maxiter": 500, "ftol": 1e-8, "gtol": 1e-4},
+                options={"maxiter": 500, "ftol": 1e-6, "gtol": 1e-3},
             ).x  # fmt: skip
             yield _Weights(start[:-1].copy(), float(start[-1]))
 
@@ -247,7 +265,7 @@ class _Design:
             words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.bounded}
             count = count_after
         bias = _rounded(fit.bias * slope + offset)
-        return Fitted(self.table, strength, bias, features, words, guard)
+        return Fitted(self.table, strength, slope, offset, bias, features, words, guard)
 
 
 def _common(words: Any, tasks: NDArray[Any]) -> list[int]:

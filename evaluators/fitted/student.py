@@ -57,8 +57,8 @@ class HeldOut:
 class Attacked:
     """Failures called successes under a family of attacks, as shares of `failures` copies; abstentions are none.
 
-    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family too; `unseen`: by one that was
-    fitted with those of all other families only.
+    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family too; `unseen`: by one that
+    was fitted with those of all other families only.
     """
 
     failures: int
@@ -110,8 +110,8 @@ class Card:
 class StudentModel:
     """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words` a weight for each word.
 
-    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text can be put on a page and a step
-    can be made for nothing, and neither may vouch for success. `guard` is None for a prior, which reads no page.
+    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text can be put on a page and a
+    step can be made for nothing, and neither may vouch for success. `guard` is None for a prior, which reads no page.
     """
 
     format: str
@@ -199,7 +199,7 @@ class Student:
         model = _decode(data, path)
         if threshold is not None and not 0 <= threshold <= 1:
             raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
-        return cls(model, label=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}", threshold=threshold)
+        return cls(model, label=label_of(data), threshold=threshold)
 
     @property
     def needs_claims(self) -> bool:
@@ -215,7 +215,7 @@ class Student:
         return _NO_USAGE
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict, unscored with `no_evidence` for a run that cannot be judged. The reason names what weighed most, in logits."""
+        """The verdict; unscored with `no_evidence` where there is too little to judge by. The reason has what weighed most."""
         start = time.perf_counter()
         reading, objection = self._read(trajectory)
         if objection is not None or reading is None:
@@ -242,7 +242,17 @@ class Student:
             self.strangers[site or ""] += 1
             return None, f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC {transfer.auc:.2f})"
         reading = read(trajectory, model.kind, model.evidence_only, model.hardened)
-        return reading, model.guard and model.guard.objection(reading)
+        return reading, model.guard.objection(reading) if model.guard else None
+
+    def out_of_fold(self, ids: Sequence[str], probabilities: Sequence[float | None]) -> list[Verdict]:
+        """Verdicts in this judge's name, with scores of judges that were fitted without the runs; None is no score."""
+        reason = "by a judge fitted without the runs of this task"
+        return [
+            Verdict(id=id, unscored="no_evidence", reason=f"not like the runs it was fitted on, {reason}", evaluator=self.info)
+            if p is None
+            else Verdict(id=id, success=round(p, 6) >= self.threshold, score=round(p, 6), reason=reason, evaluator=self.info)
+            for id, p in zip(ids, probabilities, strict=True)
+        ]
 
     def knows(self, site: str | None) -> bool:
         """Whether runs of that site were fitted on; True where nothing is known about sites."""
@@ -271,6 +281,11 @@ class Student:
         return f"words of the {text} ({', '.join([word for _, word in strongest])})"
 
 
+def label_of(data: bytes) -> str:
+    """What verdicts name a fitted judge by: the hash of its file."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
+
+
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
     """Neighbouring numbers with the same theme: its name in words, from where to where, and what it adds on average."""
     themes, first = [], 0
@@ -287,8 +302,10 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
         model = msgspec.json.decode(data, type=StudentModel)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
-    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.narrow):
+    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.evidence_only, model.narrow):
         raise UsageError(f"{path}: fitted by another version of prill ({model.format}); {advice} again")
-    if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (model.guard is None) != (model.kind == "prior"):
+    if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (model.guard is None) != (
+        model.kind == "prior"
+    ):
         raise UsageError(f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}")
     return model

@@ -6,8 +6,9 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.student import Student
-from prill.protocols import Evaluator, every_judge
+from prill.protocols import Composite, Evaluator, every_judge
 
 _SITES = 5
 
@@ -27,6 +28,25 @@ def fitted_on(judge: Evaluator, paths: Sequence[str]) -> list[str]:
 def strangers(judge: Evaluator) -> list[str]:
     """A caution for each judge that met sites it does not know."""
     return [_unknown(student.info.name, student.strangers) for student in _students(judge) if student.strangers]
+
+
+def weaker_second(judge: Evaluator) -> list[str]:
+    """A caution for each cascade whose second judge agrees with labels less than its first, by the figures of their cards."""
+    cautions = []
+    for cascade in (part for part in every_judge(judge) if isinstance(part, Cascade)):
+        first, second = _kappa(cascade.first), _kappa(cascade.then)
+        if first is not None and second is not None and second < first:
+            cautions.append(
+                f"the second judge of this cascade agrees with labels less than the first (kappa {second:.2f}, {first:.2f}): "
+                "what goes on to it is judged worse"
+            )
+    return cautions
+
+
+def _kappa(judge: Evaluator) -> float | None:
+    """The agreement with labels on a fitted judge's card; None for a judge without one, or made of several."""
+    alone = [part for part in every_judge(judge) if not isinstance(part, Composite)]
+    return alone[0].model.card.all_runs.kappa if len(alone) == 1 and isinstance(alone[0], Student) else None
 
 
 def sha256_of(path: str) -> str:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers
+from prill.commands.cautions import fitted_on, strangers, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, positive
 from prill.errors import UsageError
-from prill.evaluators.combine import Cascade, savings
+from prill.evaluators.combine import Cascade, cascade_inside, savings
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, lasting_keys, plan_files, score_files
@@ -197,9 +197,9 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         for reason, hint in _HINTS.items():
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
-    if tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
+    if tally.read and cascade_inside(evaluator) is not None:
         say(_savings_line(args.output))
-    for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
+    for caution in (*fitted_on(evaluator, args.trajectories), *strangers(evaluator), *weaker_second(evaluator)):
         say(f"prill score: {caution}")
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")
