@@ -169,8 +169,8 @@ class Cascade(_Combined):
     """`first` judges; `then` is asked only where the score of `first` lies inside the band, both ends included, or is missing.
 
     Inside the band the verdict is that of `then`, also when that is none. The band ends at 1, so that `first` may only reject
-    and a success always has a second judge, unless `first_may_accept`. Without a band, its ends are those outside of which `first`
-    was right in 95 of 100 runs that it was not fitted on, if it is a fitted judge, and 0.1 and 0.9 if it is another.
+    and a success always has a second judge, unless `first_may_accept`. Without a band, its ends are those outside of which a
+    fitted `first` was right in 95 of 100 runs that it was not fitted on, and 0.1 and 0.9 where that is another judge.
     """
 
     name = "cascade"

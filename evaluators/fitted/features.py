@@ -77,7 +77,7 @@ _DOUBTS = frozenset(
 # What a page says that could not be shown: it has lost the words that would speak against success.
 _ERRORS = frozenset(
     _WORD.findall(
-        "400 401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare crashed denied dns err error "
+        "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare crashed denied dns err error "
         "expired failed forbidden found gateway invalid loading maintenance nginx offline oops refused refresh reload reset "
         "robot server sorry timed timeout unavailable unexpected unreachable wrong"
     )

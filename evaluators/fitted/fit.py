@@ -124,7 +124,12 @@ def _without_screenshots(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=steps, final=trajectory.final and replace(trajectory.final, screenshot=None))
 
 
-def fit(
+def fit(runs: Sequence[Example], kind: Kind, evidence_only: bool, *, hardened: bool = False, seed: int = 0) -> StudentModel:
+    """The fitted judge with its card: see `fit_with_scores`."""
+    return fit_with_scores(runs, kind, evidence_only, hardened=hardened, seed=seed).model
+
+
+def fit_with_scores(
     runs: Sequence[Example],
     kind: Kind,
     evidence_only: bool,

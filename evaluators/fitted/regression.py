@@ -2,7 +2,7 @@
 
 Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no weight above 0 for what an agent
 can add to, so that a sum which no added word or step can raise is not turned by them (monotonic classification; Incer et al.
-2018). Attacked copies of failures stand in the table as further rows, failures too, which together weigh as much as their run.
+2018). Attacked copies of failures stand in the table as further rows, failures too, which together weigh twice as much as their run.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 BOUNDED_STRENGTHS = (0.3, 1.0)
 _INNER_FOLDS = 4
+# What the attacked copies of a failure weigh together, against 1 for the failure itself.
+_COPIES_WEIGH = 2.0
 # Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
 _SCALE = 0.1
 _LEAST_SPREAD = 1e-9
@@ -179,12 +181,12 @@ def _settle(
 
 
 def _row_weights(table: Table, rows: NDArray[Any]) -> NDArray[Any]:
-    """1 for a run; the copies of a run share a weight of 1."""
+    """1 for a run, and a weight that its copies share."""
     import numpy as np
 
     is_copy = rows >= len(table.runs)
     counts = np.bincount(table.run_of[rows[is_copy]], minlength=len(table.runs))
-    return np.where(is_copy, 1 / np.maximum(1, counts[table.run_of[rows]]), 1.0)
+    return np.where(is_copy, _COPIES_WEIGH / np.maximum(1, counts[table.run_of[rows]]), 1.0)
 
 
 class _Design:

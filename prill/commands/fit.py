@@ -10,7 +10,7 @@ from pathlib import Path
 
 from prill.commands.cautions import sha256_of
 from prill.errors import UsageError
-from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit
+from prill.evaluators.fitted.fit import HARDENED_FAMILIES, Origin, examples, fit_with_scores
 from prill.evaluators.fitted.student import Attacked, HeldOut, Student, StudentModel, label_of
 from prill.evaluators.labels import gold_labels
 from prill.store import BadLine, Intake, encode, read_labels
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if not runs:
         raise UsageError(f"no trajectory has a decided label of source {source!r}: do the ids of both files match?")
     origin = Origin(data=tuple(sha256_of(path) for path in (*args.trajectories, args.labels)), source=source)
-    result = fit(
+    result = fit_with_scores(
         runs,
         args.kind,
         args.evidence_only,

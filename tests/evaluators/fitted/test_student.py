@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.errors import UsageError
 from prill.evaluators.fitted.features import AGAINST, cut_off, names, read
-from prill.evaluators.fitted.fit import Fit, cross_validated, examples, fit, held_out, sure_outside
+from prill.evaluators.fitted.fit import Fit, cross_validated, examples, fit, fit_with_scores, held_out, sure_outside
 from prill.evaluators.fitted.student import Kind, Student, StudentModel
 from prill.evaluators.labels import gold_labels, grouped_folds
 from prill.store import BadLine, encode
@@ -53,13 +52,13 @@ GOLD: dict[str, bool | None] = {run.id: run.id.endswith("True") for run in RUNS}
 
 
 def fitted(kind: Kind = "student", evidence_only: bool = False, runs: list[Trajectory] = RUNS) -> StudentModel:
-    return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only).model
+    return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only)
 
 
 def hardened() -> Fit:
     families = ("stop-early", "answer-short")
     plain, runs = (examples(RUNS, GOLD, "student", False, harden)[0] for harden in ((), families))
-    return fit(runs, "student", False, hardened=True, plain=plain)
+    return fit_with_scores(runs, "student", False, hardened=True, plain=plain)
 
 
 HARDENED = hardened()
@@ -195,7 +194,7 @@ async def test_no_readable_state_no_verdict() -> None:
     [
         ("the order " * 500, "characters"),
         ("gone", "characters"),
-        ("zyx wvu tsr qpo nml kji hgf ed", "known"),
+        ("zyxw vutsr qponml kjihgf edcba zyxwvut srq", "known"),
     ],
 )
 async def test_unlike_states_are_no_evidence(page: str, reason: str) -> None:
@@ -423,7 +422,7 @@ def test_recorded_card_has_each_benchmark(
     recorded: Callable[[], tuple[list[Trajectory], dict[str, bool | None]]],
 ) -> None:
     runs, gold = recorded()
-    card = fit(examples(runs, gold, "prior", True)[0], "prior", True).model.card
+    card = fit(examples(runs, gold, "prior", True)[0], "prior", True).card
     assert {site: figures.runs for site, figures in card.other_sites.items()} == {
         "webarena": 187,
         "visualwebarena": 160,
