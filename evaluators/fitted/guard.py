@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import floor
 
 from prill.evaluators.fitted.features import MOST_CHARACTERS, Reading
 
@@ -73,7 +74,8 @@ def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> Guard:
     return Guard(
         characters=(least_length, min(most_length, MOST_CHARACTERS)),
         words=_range(counts),
-        coverage=round(coverages[int(_LEFT_OUT * len(coverages))], 4) if coverages else 0.0,
+        # Downwards: the run that sets the bound is within it.
+        coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4 if coverages else 0.0,
         vocabulary=vocabulary,
     )
 

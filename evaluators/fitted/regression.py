@@ -2,7 +2,8 @@
 
 Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no weight above 0 for what an agent
 can add to, so that a sum which no added word or step can raise is not turned by them (monotonic classification; Incer et al.
-2018). Attacked copies of failures stand in the table as further rows, failures too, which together weigh twice as much as their run.
+2018). Attacked copies of failures stand in the table as further rows, failures too; those of a run together weigh twice as
+much as it does.
 """
 
 from __future__ import annotations

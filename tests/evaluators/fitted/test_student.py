@@ -208,14 +208,12 @@ def test_added_steps_never_raise_the_score(number: int, count: int, kind: str) -
     import asyncio
 
     run = RUNS[number]
-    last = run.steps[-1]
-    added = tuple(Step(last.observation, Action(kind, target=f"new {i}", value="Place order")) for i in range(count))
-    longer = replace(run, steps=(*run.steps[:-1], *added, last))
+    # At the beginning: in the middle they might break up a run of equal actions, which speaks against success too.
+    added = tuple(Step(Observation(), Action(kind, target=f"new {i}", value="Place order")) for i in range(count))
+    longer = replace(run, steps=(*added, *run.steps))
     for student in (judge(evidence_only=True), Student(HARDENED.model, label="test")):
-        before, after = (
-            asyncio.run(student(one)).score for one in (replace(longer, steps=(*run.steps[:-1], last, last)), longer)
-        )
-        assert before is None or after is None or count == 1 or after <= before + 1e-9
+        before, after = (asyncio.run(student(one)).score for one in (run, longer))
+        assert before is not None and after is not None and after <= before
 
 
 def test_hardened_words_speak_against() -> None:
@@ -280,7 +278,7 @@ def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
         f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
-        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(Observation(caption='thank you'), Action('click')),))\n"
+        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(Observation(caption='Order 3: the order was placed, thank you'), Action('click')),))\n"
         "assert asyncio.run(judge(run)).score is not None\n"
         "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in sys.modules) or None)"
     )
