@@ -118,7 +118,7 @@ def row(name: str, data: Data, several: Sequence[Scores]) -> None:
     """One line: figures of each division, and intervals for the first."""
     first, truths, tasks = judged(data, several[0])
     cells = [cell([auc(*judged(data, one)[:2]) for one in several], auc_interval(first, truths, tasks))]
-    low, high = bootstrap(tables(data, first))
+    low, high = bootstrap(tables(data, several[0]))
     values = [figures(tables(data, one).sum(axis=0, keepdims=True))[0] for one in several]
     for figure in SHOWN:
         i = FIGURES.index(figure)

@@ -278,7 +278,8 @@ def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
         f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
-        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(Observation(caption='Order 3: the order was placed, thank you'), Action('click')),))\n"
+        "page = Observation(caption='Order 3: the order was placed, thank you')\n"
+        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(page, Action('click')),))\n"
         "assert asyncio.run(judge(run)).score is not None\n"
         "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in sys.modules) or None)"
     )
