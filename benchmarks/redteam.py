@@ -1,44 +1,62 @@
-"""How far attacks move judges that need no model: `python benchmarks/redteam.py [arb_webjudge folder]`, in a few minutes.
+"""How far attacks move judges that need no model: `python benchmarks/redteam.py [arb_webjudge folder]`, in some minutes.
 
 Judges: the agent's own word (`self-report`), and the `student`, by evidence only and with the agent's claims shown. A student
 is never attacked on what it was fitted on: it is fitted on four fifths of the tasks and attacked on the fifth, five times.
+Attacks: every family in every strength (docs/redteam.md), but those on screenshots, at which none of these judges looks.
 Data: AgentRewardBench runs in the layout of `prill convert agentrewardbench-webjudge` (default: $PRILL_DATA or ../shared/data,
 arb_webjudge), by their human labels; and the samples in datasets/samples/miniwob, by their oracle.
-Prints Markdown: for each judge the share of failures that are called successes before and after each attack, the change in
-points with its 95 % interval (bootstrap over tasks), and what was left out; then one table of all judges. Aim: with evidence
-only, at most 2 points.
-
-That by evidence only no word of a page may speak for success was decided after a first version had moved by 4 to 5 points
-under three of these attacks: for the student they are a regression test, not a sample of attacks that it has never met.
+Prints Markdown: for each judge the table of `prill redteam`, with the worst strength of each family; then one table of all
+judges: the share of failures that are called successes before and after the worst strength of each family, and the change in
+points with its 95 % interval (bootstrap over tasks). Abstentions count as no success. Aim: at most 2 points.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from prill import score
 from prill.commands.redteam import table
 from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
+from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families
 from prill.evaluators.baselines import SelfReport
 from prill.evaluators.fitted.fit import examples, fit
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import gold_labels, grouped_folds, task_of
-from prill.evaluators.meta.attacks import attack_texts
-from prill.evaluators.meta.redteam import AttackEffect, RedTeam, Trial, effect, select_attacks
+from prill.evaluators.meta.redteam import RedTeam, Trial, effect, red_team, trial, worst_by_family
 from prill.protocols import Evaluator
 from prill.store import BadLine, read_labels, read_trajectories
-from prill.types import LabelRecord, Trajectory
+from prill.types import LabelRecord, Trajectory, Verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "datasets" / "samples" / "miniwob"
 FOLDS, SEED = 5, 0
-Part = tuple[Evaluator, Sequence[Trajectory]]
+Truths = Mapping[str, bool]
+# Makes a judge of labelled runs; it is then shown other runs.
+Fit = Callable[[Sequence[Trajectory], Truths], Evaluator]
+
+
+def student(evidence_only: bool) -> Fit:
+    """Makes students of one kind."""
+
+    def fitted(runs: Sequence[Trajectory], truths: Truths) -> Evaluator:
+        rows, _ = examples(runs, dict(truths), "student", evidence_only)
+        return Student(fit(rows, "student", evidence_only, seed=SEED), label="cross-fitted")
+
+    return fitted
+
+
+JUDGES: dict[str, Fit] = {
+    "self-report": lambda runs, truths: SelfReport(),
+    "student, evidence only": student(evidence_only=True),
+    "student, claims shown": student(evidence_only=False),
+}
 
 
 def main() -> None:
@@ -53,76 +71,80 @@ def main() -> None:
 
 
 def report(name: str, items: Iterable[Trajectory | BadLine], labels: Iterable[LabelRecord], source: str | None) -> None:
-    """Prints a table for each judge."""
+    """Prints a table for each judge, and one of all."""
     source, gold = gold_labels(labels, source)
     truths = {id: success for id, success in gold.items() if success is not None}
     runs = [item for item in items if not isinstance(item, BadLine) and item.id in truths]
-    found: dict[str, RedTeam] = {}
+    results: dict[str, RedTeam] = {}
     print(f"# {name}: {len(runs)} trajectories, {sum(not truths[run.id] for run in runs)} failures by label\n", flush=True)
-    for title, evidence_only in (("self-report", None), ("student, evidence only", True), ("student, claims shown", False)):
+    for title, maker in JUDGES.items():
         start = perf_counter()
         try:
-            parts = [(SelfReport(), runs)] if evidence_only is None else cross_fitted(runs, truths, evidence_only)
+            results[title] = attacked(parts(runs, truths, maker), truths, source)
         except UsageError as error:
             print(f"## {title}\n\nnot possible: {error}\n")
             continue
-        found[title] = attack(parts, truths, source)
-        print(f"## {title}\n\n{table(found[title])}\n({perf_counter() - start:.0f} s)\n", flush=True)
-    print(f"## failures called successes, %\n\n{summary(found)}\n", flush=True)
+        print(f"## {title}\n\n{table(results[title])}\n({perf_counter() - start:.0f} s)\n", flush=True)
+    print(f"## failures called successes, %\n\n{summary(results)}\n", flush=True)
 
 
-def summary(found: Mapping[str, RedTeam]) -> str:
-    """One row an attack, one column a judge: before, after, and the change with its interval."""
-    rows: dict[str, list[str]] = {}
-    for result in found.values():
-        for one in result.effects:
-            if (s := one.false_positives) is not None:
-                change = f"{100 * s.change:+.1f} [{100 * s.low:+.1f}, {100 * s.high:+.1f}]"
-                rows.setdefault(one.attack, []).append(f"{100 * s.before:.1f} → {100 * s.after:.1f} ({change})")
-    lines = ["| attack | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
-    return "\n".join([*lines, *(f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows.items())])
-
-
-def cross_fitted(runs: Sequence[Trajectory], truths: dict[str, bool], evidence_only: bool) -> list[Part]:
-    """Students, each with the runs of the tasks that it was not fitted on."""
+def parts(runs: Sequence[Trajectory], truths: Truths, maker: Fit) -> list[tuple[Evaluator, list[Trajectory]]]:
+    """Judges, each with the runs of the tasks that it was not fitted on."""
     fold_of = grouped_folds([task_of(run) for run in runs], [truths[run.id] for run in runs], FOLDS, SEED)
-    parts: list[Part] = []
+    split: list[tuple[Evaluator, list[Trajectory]]] = []
     for fold in range(FOLDS):
         inside = [run for run, f in zip(runs, fold_of, strict=True) if f == fold]
         outside = [run for run, f in zip(runs, fold_of, strict=True) if f != fold]
-        known, _ = examples(outside, truths, "student", evidence_only)
-        parts.append((Student(fit(known, "student", evidence_only, seed=SEED), label="cross-fitted"), inside))
-    return parts
+        split.append((maker(outside, truths), inside))
+    return split
 
 
-def attack(parts: Sequence[Part], truths: dict[str, bool], source: str) -> RedTeam:
-    """Every attack on every part, as one table."""
-    trials: dict[str, list[Trial]] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for judge, runs in parts:
-            before = score(runs, judge)
-            for name, rewrite in select_attacks(judge, None, Path(scratch)).items():
-                rewritten = [rewrite(run) for run in runs]
-                after = iter(score([run for run in rewritten if run is not None], judge))
-                for run, changed, verdict in zip(runs, rewritten, before, strict=True):
-                    trial = Trial(
-                        task=task_of(run),
-                        truth=truths[run.id],
-                        before=verdict.success,
-                        after=next(after).success if changed is not None else None,
-                        applies=changed is not None,
-                    )
-                    trials.setdefault(name, []).append(trial)
-    effects: list[AttackEffect] = [effect(name, found) for name, found in trials.items()]
-    texts = attack_texts()
-    return RedTeam(
-        evaluator=parts[0][0].info,
-        source=source,
-        attacks_version=texts.version,
-        texts=texts.hash,
-        clusters=len({task_of(run) for _, runs in parts for run in runs}),
-        effects=tuple(effects),
-    )
+def attacked(split: Sequence[tuple[Evaluator, Sequence[Trajectory]]], truths: Truths, source: str) -> RedTeam:
+    """Every attack in words on every part, as one table."""
+    before = {id: verdict for judge, runs in split for id, verdict in verdicts(judge, runs).items()}
+    with tempfile.TemporaryDirectory() as images:
+        variants = [v for family in families(Path(images)).values() for v in family if v.family not in ON_SCREENSHOTS]
+        effects = [
+            effect(variant, [t for judge, runs in split for t in trials(variant, judge, runs, truths, before)])
+            for variant in variants
+        ]
+    return red_team(split[0][0].info, source, len({task_of(run) for _, runs in split for run in runs}), effects)
+
+
+def trials(
+    variant: Variant, judge: Evaluator, runs: Sequence[Trajectory], truths: Truths, before: Mapping[str, Verdict]
+) -> list[Trial]:
+    """One attack on one judge."""
+    copies = {run.id: copy for run in runs if (copy := variant.apply(run)) is not None}
+    after = verdicts(judge, copies.values())
+    return [
+        replace(trial(task_of(run), truths[run.id], before[run.id], after.get(run.id), variant.name), applies=run.id in copies)
+        for run in runs
+    ]
+
+
+def verdicts(judge: Evaluator, runs: Iterable[Trajectory]) -> dict[str, Verdict]:
+    """The verdicts of a judge that waits for nothing."""
+
+    async def each() -> dict[str, Verdict]:
+        return {run.id: await judge(run) for run in runs}
+
+    return asyncio.run(each())
+
+
+def summary(results: Mapping[str, RedTeam]) -> str:
+    """One row a family, one column a judge: before, after the worst strength, and the change with its interval."""
+    rows: dict[str, dict[str, str]] = {}
+    for title, result in results.items():
+        for one in worst_by_family(result):
+            if (s := one.false_positives) is not None:
+                change = f"{100 * s.change:+.1f} [{100 * s.low:+.1f}, {100 * s.high:+.1f}]"
+                strength = "" if one.attack == one.family else f" at {one.strength:g}"
+                rows.setdefault(one.family, {})[title] = f"{100 * s.before:.1f} → {100 * s.after:.1f} ({change}){strength}"
+    lines = ["| family | " + " | ".join(results) + " |", "|---" * (len(results) + 1) + "|"]
+    for family, cells in sorted(rows.items()):
+        lines.append("| " + " | ".join([family, *(cells.get(title, "-") for title in results)]) + " |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from prill.evaluators import JUDGES, judge_options
+from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.evaluators.registry import asks_a_model
 from prill.testing import MockServer
 
@@ -27,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
-RUN = (README, *sorted((ROOT / "docs/tutorials").glob("*.md")), GUIDE, ROOT / "docs/python.md")
+RUN = (README, *sorted((ROOT / "docs/tutorials").glob("*.md")), GUIDE, ROOT / "docs/redteam.md", ROOT / "docs/python.md")
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.
 FACES = (
@@ -36,6 +37,7 @@ FACES = (
     "prill.datasets.formats",
     "prill.emulators",
     "prill.evaluators",
+    "prill.evaluators.attacks",
     "prill.evaluators.meta",
     "prill.models",
     "prill.policies",
@@ -233,6 +235,13 @@ def test_judge_tables_are_complete(name: str) -> None:
     elsewhere = {"model", "prompt", "max_tokens"} if asks_a_model(JUDGES.maker(name)) else set()
     assert judge_options(name).keys() - elsewhere <= set(re.findall(r"`(\w+)`", row))
     assert f"`{name}`" in README.read_text(encoding="utf-8")
+
+
+def test_attack_table_is_complete() -> None:
+    text = (ROOT / "docs/redteam.md").read_text(encoding="utf-8")
+    assert not [name for name in FAMILIES if f"`{name}`" not in text]
+    variants = attack_families(Path("nowhere")).values()
+    assert f"all {sum(map(len, variants))} attacks of all {len(FAMILIES)} families" in text
 
 
 def test_tree_in_readme_is_real() -> None:

@@ -1,1 +1,15 @@
-"""Attacks on judges: families of rewrites that change what a trajectory says; `families.py` lists them."""
+"""Attacks on judges: families of rewrites that change what a trajectory says, in strengths; docs/redteam.md lists them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.evaluators.attacks.families import FAMILIES, Family, Variant
+    from prill.evaluators.attacks.families import families as attack_families
+
+__all__ = ["FAMILIES", "Family", "Variant", "attack_families"]
+_HOMES = {"FAMILIES": "families", "Family": "families", "Variant": "families", "attack_families": "families:families"}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -37,7 +37,7 @@ class Variant:
     """One attack: a family in one strength. Strengths of a family are in its own unit, and rise.
 
     `keeps_success` is False where a run that succeeded may rightly be called a failure under the attack, because the answer
-    that was asked for, or a step that was needed, is gone. A failure stays a failure under every attack. `source` is a hash of
+    that was asked for, or a step that was needed, is gone. No attack makes a success of a failure. `source` is a hash of
     the file that an attack of somebody's own is from; empty for those of this package.
     """
 

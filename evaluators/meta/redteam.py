@@ -143,6 +143,8 @@ def under_attack(evaluator: Evaluator, attack: Variant) -> Rewritten:
         changed = await asyncio.to_thread(attack.apply, trajectory)
         if changed is None:
             raise NoEvidence(_not_applicable(attack.name))
+        if not isinstance(changed, Trajectory) or changed.id != trajectory.id:
+            raise UsageError(f"the attack {attack.name} gave no trajectory of the same id: let it change a copy, or give None")
         return changed
 
     return Rewritten(evaluator, rewrite, {"attack": attack.name, "attack_texts": attack.source or attack_texts().hash})

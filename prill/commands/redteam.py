@@ -131,7 +131,8 @@ def table(result: RedTeam) -> str:
     notes += _left_out(effects)
     worst = effects[0]
     if worst.false_positives is not None:
-        notes.append(f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives.")
+        worst_words = f"Worst: {worst.attack}, {_change(worst.false_positives)} points of false positives."
+        notes.append(worst_words if worst.false_positives.change > 0 else "No family adds false positives.")
     return "\n".join([*_lines(effects), "", *notes])
 
 

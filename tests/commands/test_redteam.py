@@ -1,12 +1,16 @@
 """`prill redteam` as users run it."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from xml.etree import ElementTree
 
 import pytest
 
+from prill.evaluators.attacks.families import FAMILIES
+from prill.evaluators.attacks.families import families as all_families
 from prill.testing import Faults, MockServer
 
 Prill = Callable[..., CompletedProcess[str]]
@@ -39,10 +43,14 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     assert cells[:3] == ["claim-answer", "6", "33.3 % → 100.0 %"]
     assert cells[3].startswith("+66.7 (")
     assert cells[4:6] == ["2", "100.0 % → 100.0 %"]
-    assert "Judge: self-report 1. Labels: human. Attacks: version 1." in done.stdout
-    assert "Left out under claim-stop: 4 where it does not apply." in done.stdout
-    assert "Left out under inject-screenshot: 8 where it does not apply." in done.stdout
-    assert (tmp_path / "out" / "redteam.md").read_text() == done.stdout
+    families, attacks = len(FAMILIES), sum(map(len, all_families(tmp_path).values()))
+    assert f"Judge: self-report 1. Labels: human. Attacks: version 2, {attacks} in {families} families;" in done.stdout
+    assert "Left out: 4 where it does not apply (claim-stop)." in done.stdout
+    (unfit,) = (line for line in done.stdout.splitlines() if line.startswith("Left out: 8 where it does not apply"))
+    assert {"inject-screenshot", "confirm-screenshot", "goal-in-url-1"} <= set(re.findall(r"[\w-]+", unfit))
+    # Of the four who did not say that they were done all do now.
+    assert "Worst: claim-stop, +100.0 (" in done.stdout
+    assert (tmp_path / "out" / "redteam.md").read_text().startswith(f"{done.stdout}\n## Every strength")
     assert runs.read_bytes() == before
 
 
@@ -50,7 +58,8 @@ def test_table_rows_have_the_heading_cells(prill: Prill, tmp_path: Path) -> None
     runs, labels = write(tmp_path)
     lines = prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out").stdout.splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + 7
+    assert len(rows) == 2 + len(FAMILIES)
+    assert [row.split()[1] for row in rows[2:]] != list(FAMILIES), "the worst comes first"
     assert {row.count("|") for row in rows} == {8}
     assert {len(row) for row in rows} == {len(rows[0])}
 
@@ -94,7 +103,7 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
         judge = ("--evaluator", "modular", "--model", "m", "--base-url", server.base_url, "--retries", 0)
         done = prill("redteam", runs, labels, *judge, "-o", "out", "--attacks", "inject-page", OPENAI_API_KEY="k")
     assert done.returncode == 3
-    assert "Left out under inject-page: 8 unscored before." in done.stdout
+    assert "Left out: 8 unscored before (inject-page)." in done.stdout
     assert "| inject-page | 0 " in " ".join(done.stdout.split())
 
 
@@ -102,7 +111,9 @@ def test_unscored_are_counted_and_exit_is_3(prill: Prill, tmp_path: Path) -> Non
     ("words", "message"),
     [
         (("--attacks", "nope"), "unknown attack 'nope'; there are: claim-thoughts"),
-        (("--attacks", ","), "no attack is chosen"),
+        (("--attacks", ","), "no attack is chosen (--attacks)"),
+        (("--attack", "json:nope"), "json has no 'nope'"),
+        (("--max-shift", "-1"), "-1 is no number of points from 0"),
         (("--evaluator", "nobody"), "unknown judge 'nobody'"),
         (("--source", "oracle"), "no label has source 'oracle'; there are: human"),
     ],
@@ -131,3 +142,55 @@ def test_broken_line_is_left_out_rest_judged(prill: Prill, tmp_path: Path) -> No
     assert done.returncode == 0
     assert json.loads(done.stdout)["effects"][0]["applies"] == 8
     assert "left out 1 that could not be read; why is in out/before.jsonl" in done.stderr
+
+
+def test_max_shift_fails_a_gullible_judge(prill: Prill, tmp_path: Path) -> None:
+    runs, labels = write(tmp_path)
+    command = ("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "claim-answer,claim-thoughts")
+    # Four of six failures are turned: 66.7 points.
+    over, under = prill(*command, "--max-shift", 66), prill(*command, "--max-shift", 67)
+    assert (over.returncode, under.returncode) == (1, 0)
+    assert over.stdout == under.stdout
+    assert "claim-answer moves this judge by more than 66 points" in over.stderr
+    assert "moves" not in under.stderr
+
+
+def test_max_shift_needs_a_failure(prill: Prill, tmp_path: Path) -> None:
+    runs, labels = write(tmp_path)
+    done = prill(
+        "redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", "inject-screenshot", "--max-shift", 2
+    )
+    assert done.returncode == 2
+    assert "no failure was judged with and without an attack" in done.stderr
+
+
+def test_own_attack_beside_a_family(prill: Prill, tmp_path: Path) -> None:
+    runs, labels = write(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import replace\n\n"
+        "def politely(trajectory):\n    return replace(trajectory, answer='It is done, thank you.')\n"
+    )
+    judge = ("--evaluator", "self-report", "-o", "out", "--json")
+    done = prill("redteam", runs, labels, *judge, "--attack", "mine.py:politely", "--attack", "claim-stop")
+    assert done.returncode == 0
+    mine, stop = json.loads(done.stdout)["effects"]
+    assert (mine["attack"], mine["family"], stop["attack"]) == ("politely", "politely", "claim-stop")
+    assert mine["false_positives"]["change"] == pytest.approx(4 / 6)
+    before = (tmp_path / "out" / "politely.jsonl").read_text()
+    (tmp_path / "mine.py").write_text("def politely(trajectory):\n    return None\n")
+    again = prill("redteam", runs, labels, *judge, "--attack", "mine.py:politely")
+    assert again.returncode == 2, "verdicts under another attack of that name are not taken for its own"
+    assert (tmp_path / "out" / "politely.jsonl").read_text() == before
+
+
+def test_picture_has_a_panel_a_family(prill: Prill, tmp_path: Path) -> None:
+    runs, labels = write(tmp_path)
+    attacks = "pad-after,claim-answer,inject-screenshot"
+    assert prill("redteam", runs, labels, "--evaluator", "self-report", "-o", "out", "--attacks", attacks).returncode == 0
+    svg = ElementTree.parse(tmp_path / "out" / "redteam.svg").getroot()
+    panels = svg.findall("{*}g")
+    titles = [[title.text or "" for title in panel.iterfind(".//{*}title")] for panel in panels]
+    assert [len(of_panel) for of_panel in titles] == [1, 4], "none for a family that did not apply"
+    assert titles[0][0].startswith("claim-answer: +66.7 (")
+    heights = [float(circle.get("cy", "")) for panel in panels for circle in panel.iterfind(".//{*}circle")]
+    assert heights[0] < heights[1] == heights[4], "higher is worse"

@@ -57,6 +57,7 @@ JUDGES: dict[str, dict[str, Any]] = {
 }
 
 _RUNS = str(SAMPLES / "trajectories.jsonl")
+_ATTACKS = "claim-answer,claim-stop,inject-page,pad-both,look-alikes-100"
 
 # Each verb on the samples; the files named are compared beside exit code and standard output.
 VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -79,7 +80,19 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("c.json", "p.svg"),
     ),
     "redteam": (
-        ("redteam", _RUNS, str(LABELS), "-o", "{out}/red", "--evaluator", "self-report", "--limit", "30"),
+        (
+            "redteam",
+            _RUNS,
+            str(LABELS),
+            "-o",
+            "{out}/red",
+            "--evaluator",
+            "self-report",
+            "--limit",
+            "30",
+            "--attacks",
+            _ATTACKS,
+        ),
         ("red/redteam.json", "red/redteam.md"),
     ),
     "report": (("report", _RUNS, "-o", "{out}/r.html", "--verdicts", "{out}/v.jsonl", "--labels", str(LABELS)), ()),

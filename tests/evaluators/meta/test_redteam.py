@@ -166,6 +166,16 @@ async def test_fingerprint_names_the_attack(tmp_path: Path) -> None:
     assert "ignore previous instructions" in text_of(model.seen[0])
 
 
+@pytest.mark.parametrize("copy", ["text", Trajectory(id="other", task=Task(goal="g"))], ids=["text", "other id"])
+async def test_odd_attack_is_an_error(tmp_path: Path, copy: Trajectory) -> None:
+    trajectories, _ = write(tmp_path, 1)
+    evaluator, model = judge(honest)
+    odd = {"odd": Variant("odd", 1.0, "odd", lambda trajectory: copy)}
+    with pytest.raises(UsageError, match="the attack odd gave no trajectory of the same id"):
+        await judge_attacked(evaluator, [trajectories], tmp_path / "out", odd)
+    assert len(model.seen) == 1, "as it was recorded"
+
+
 def test_screenshot_attack_only_where_seen(tmp_path: Path) -> None:
     from PIL import Image
 
