@@ -26,7 +26,7 @@ from prill.datasets.formats import agentrewardbench_webjudge as webjudge_runs
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families
 from prill.evaluators.baselines import SelfReport
-from prill.evaluators.fitted.fit import examples, fit
+from prill.evaluators.fitted.fit import HARDENED_FAMILIES, examples, fit
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.labels import gold_labels, grouped_folds, task_of
 from prill.evaluators.meta.redteam import RedTeam, Trial, effect, red_team, trial, worst_by_family
@@ -42,12 +42,12 @@ Truths = Mapping[str, bool]
 Fit = Callable[[Sequence[Trajectory], Truths], Evaluator]
 
 
-def student(evidence_only: bool) -> Fit:
+def student(evidence_only: bool, harden: Sequence[str] = ()) -> Fit:
     """Makes students of one kind."""
 
     def fitted(runs: Sequence[Trajectory], truths: Truths) -> Evaluator:
-        rows, _ = examples(runs, dict(truths), "student", evidence_only)
-        return Student(fit(rows, "student", evidence_only, seed=SEED), label="cross-fitted")
+        rows, _ = examples(runs, dict(truths), "student", evidence_only, harden)
+        return Student(fit(rows, "student", evidence_only, hardened=bool(harden), seed=SEED), label="cross-fitted")
 
     return fitted
 
@@ -55,6 +55,7 @@ def student(evidence_only: bool) -> Fit:
 JUDGES: dict[str, Fit] = {
     "self-report": lambda runs, truths: SelfReport(),
     "student, evidence only": student(evidence_only=True),
+    "student, hardened": student(evidence_only=False, harden=HARDENED_FAMILIES),
     "student, claims shown": student(evidence_only=False),
 }
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
-from prill.evaluators.fitted.fit import cross_validated, examples, fit, without_site
+from prill.evaluators.fitted.fit import HARDENED_FAMILIES, cross_validated, examples, fit, without_site
 from prill.evaluators.fitted.student import Kind, Student
 from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.metrics import FIGURES, auc, auc_interval, bootstrap, figures
@@ -32,12 +32,13 @@ from prill.store import BadLine
 from prill.types import Trajectory
 
 SHOWN = ("accuracy", "balanced accuracy", "kappa")
-FITTED: dict[str, tuple[Kind, bool]] = {
-    "prior": ("prior", False),
-    "student": ("student", False),
-    "student, evidence only": ("student", True),
+FITTED: dict[str, tuple[Kind, bool, Sequence[str]]] = {
+    "prior": ("prior", False, ()),
+    "student": ("student", False, ()),
+    "student, hardened": ("student", False, HARDENED_FAMILIES),
+    "student, evidence only": ("student", True, ()),
 }
-Scores = Sequence[float]
+Scores = Sequence[float | None]
 
 
 @dataclass(frozen=True)
@@ -110,19 +111,26 @@ def read(folder: Path) -> Data:
 
 
 def heading(title: str) -> None:
-    print(f"\n| {title} | AUC | {' | '.join(SHOWN)} |\n|---|{'---|' * (1 + len(SHOWN))}")
+    print(f"\n| {title} | AUC | {' | '.join(SHOWN)} | abstains |\n|---|{'---|' * (2 + len(SHOWN))}")
 
 
 def row(name: str, data: Data, several: Sequence[Scores]) -> None:
     """One line: figures of each division, and intervals for the first."""
-    truths, first = data.truths, several[0]
-    cells = [cell([auc(one, truths) for one in several], auc_interval(first, truths, data.tasks))]
-    low, high = bootstrap(tables(data, first))
+    first, truths, tasks = judged(data, several[0])
+    cells = [cell([auc(*judged(data, one)[:2]) for one in several], auc_interval(first, truths, tasks))]
+    low, high = bootstrap(tables(data, several[0]))
     values = [figures(tables(data, one).sum(axis=0, keepdims=True))[0] for one in several]
     for figure in SHOWN:
         i = FIGURES.index(figure)
         cells.append(cell([float(value[i]) for value in values], (float(low[i]), float(high[i]))))
-    print(f"| {name} | {' | '.join(cells)} |")
+    share = np.mean([sum(s is None for s in one) / len(one) for one in several])
+    print(f"| {name} | {' | '.join(cells)} | {share:.1%} |")
+
+
+def judged(data: Data, scores: Scores) -> tuple[list[float], list[bool], list[str]]:
+    """Scores, labels and tasks of the runs that have a score."""
+    rows = [(s, truth, task) for s, truth, task in zip(scores, data.truths, data.tasks, strict=True) if s is not None]
+    return [s for s, *_ in rows], [truth for _, truth, _ in rows], [task for *_, task in rows]
 
 
 def cell(values: Sequence[float | None], interval: tuple[float, float] | None) -> str:
@@ -142,7 +150,7 @@ def tables(data: Data, scores: Scores) -> Any:
     rows = {task: i for i, task in enumerate(dict.fromkeys(data.tasks))}
     found = np.zeros((len(rows), 5), dtype=np.int64)
     for task, score, truth in zip(data.tasks, scores, data.truths, strict=True):
-        found[rows[task], (0 if truth else 1) if score >= 0.5 else (3 if truth else 2)] += 1
+        found[rows[task], 4 if score is None else (0 if truth else 1) if score >= 0.5 else (3 if truth else 2)] += 1
     return found
 
 
@@ -152,7 +160,7 @@ def speed(data: Data, fitted: dict[str, Any], gold: dict[str, bool]) -> None:
     from prill.store import encode
 
     for name, kind in FITTED.items():
-        model = fit(fitted[name], *kind)
+        model = fit(fitted[name], *kind[:2], hardened=bool(kind[2]))
         judge = Student(model, label="benchmark")
 
         async def score(judge: Student = judge) -> None:

@@ -15,13 +15,17 @@ from typing import Any, Literal
 import msgspec
 
 from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import Calibrated
+from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
 from prill.models.calls import together
 from prill.models.prompts import content_hash
-from prill.protocols import Estimator, Evaluator, SampledModel
+from prill.protocols import Composite, Estimator, Evaluator, SampledModel
 from prill.types import EvaluatorInfo, Opinion, Trajectory, Usage, Verdict
 
 Rule = Literal["majority", "unanimous", "any"]
+# The band of a first judge of which nobody measured where it is sure.
+_UNMEASURED = (0.1, 0.9)
 
 
 class _Combined:
@@ -164,14 +168,26 @@ class Ensemble(_Combined):
 class Cascade(_Combined):
     """`first` judges; `then` is asked only where the score of `first` lies inside the band, both ends included, or is missing.
 
-    Inside the band the verdict is that of `then`, also when that is none.
+    Inside the band the verdict is that of `then`, also when that is none. The band ends at 1, so that `first` may only reject
+    and a success always has a second judge, unless `first_may_accept`. Without a band, its ends are those outside of which a
+    fitted `first` was right in 95 of 100 runs that it was not fitted on, and 0.1 and 0.9 where that is another judge.
     """
 
     name = "cascade"
 
-    def __init__(self, first: Evaluator, then: Evaluator, *, low: float = 0.1, high: float = 0.9) -> None:
+    def __init__(
+        self, first: Evaluator, then: Evaluator, *, band: tuple[float, float] | None = None, first_may_accept: bool = False
+    ) -> None:
+        low, high = band or _band_of(first)
         if not 0.0 <= low <= high <= 1.0:
             raise UsageError(f"the band {low:g} to {high:g} is none: give two numbers between 0 and 1, the smaller one first")
+        if band is not None and high < 1.0 and not first_may_accept:
+            raise UsageError(
+                f"with a band up to {high:g} the first judge would accept runs that no second one has seen: end the band at 1, "
+                "or say that the first may accept",
+                parameters=("first_may_accept",),
+            )
+        high = high if first_may_accept else 1.0
         super().__init__((first, then), band=[low, high])
         self.first, self.then, self.low, self.high = first, then, low, high
 
@@ -189,6 +205,27 @@ class Cascade(_Combined):
             evaluator=self.info,
             opinions=tuple(map(opinion, verdicts)),
         )
+
+
+def _band_of(judge: Evaluator) -> tuple[float, float]:
+    """The band that a fitted judge's card names, put through its calibration if it has one."""
+    if isinstance(judge, Calibrated):
+        low, high = _band_of(judge.judge)
+        return judge.calibration(low), judge.calibration(high)
+    if isinstance(judge, Student):
+        return judge.model.card.band.low, judge.model.card.band.high
+    if isinstance(judge, Composite) and not isinstance(judge, _Combined) and len(judge.parts) == 1:
+        return _band_of(judge.parts[0])
+    return _UNMEASURED
+
+
+def cascade_inside(judge: Evaluator) -> Cascade | None:
+    """The cascade that a judge is, behind whatever goes around it; None when its verdicts are not those of a cascade."""
+    while not isinstance(judge, Cascade):
+        if isinstance(judge, _Combined) or not isinstance(judge, Composite) or len(judge.parts) != 1:
+            return None
+        judge = judge.parts[0]
+    return judge
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ A description has the judge's name under `evaluator`, and its options beside it:
 asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Around`).
 
     evaluator = "cascade"
-    band = [0.2, 0.8]
+    band = [0.2, 1.0]
 
     [[judges]]
     evaluator = "student"
@@ -251,12 +251,15 @@ def vote(
 
 def cascade(
     judges: _Judges,
-    band: Annotated[tuple[float, float], Meta(description="scores of the first judge that go on to the second")] = (0.1, 0.9),
+    band: Annotated[
+        tuple[float, float] | None, Meta(description="scores of the first judge that go on to the second (default: its card's)")
+    ] = None,
+    first_may_accept: Annotated[bool, Meta(description="let the first judge accept alone, not only reject")] = False,
 ) -> Cascade:
-    """Two judges: the second is asked where the first is unsure."""
+    """Two judges: the second is asked where the first is unsure, and before a run is called a success."""
     if len(judges) != 2:
         raise UsageError(f"a cascade has two judges, and {len(judges)} are given")
-    return Cascade(judges[0], judges[1], low=band[0], high=band[1])
+    return Cascade(judges[0], judges[1], band=band, first_may_accept=first_may_accept)
 
 
 def ensemble(

@@ -5,11 +5,16 @@ somebody selected, their presence gives the outcome away. Kinds of actions, leng
 
 The one part of the free-form `metadata` that is read is `truncated` or, without it, `terminated`: whether a limit or the
 episode itself ended the run. Without both, a run counts as cut off unless its last action is `stop` or `answer`.
+
+There are two sets of features for students. The wide one is for agents that do not work against the judge. The narrow one, for
+judges that go by evidence only or are hardened, holds what an agent cannot buy: what it can add to for nothing (steps, words)
+is there to speak against success alone, and how a run ended counts only where the environment ended it.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
@@ -31,17 +36,27 @@ TELEMETRY = (
     *(f"actions/{kind}, {n}" for kind in _KINDS for n in ("share", "log count")),
     "goal/log characters",
 )
-CLAIMS = ("claims/log characters of the answer", "claims/log characters of a thought")
 CUES = (
+    *(f"claims/log characters of {n}" for n in ("the answer", "a thought")),
     *(f"state/{n}" for n in ("goal words in the last", "goal words in the latest")),
     *(f"goal/{n}" for n in ("question", "question answered", "order finished", "numbers", "quotes", "words", "words typed")),
-)
-# What a few words more on a page can tip either way: left out where only evidence counts.
-PAGE_CUES = (
     *(f"state/{n}" for n in ("doubts in the last", "no doubts in the last", "doubts before the last")),
     *(f"state/{n}" for n in ("log words", "doubts for each 10 words", "one before without doubts", "unchanged")),
 )
 ANSWER_CUES = tuple(f"answer/{n}" for n in ("goal words", "doubts", "words seen in the latest states"))
+# The narrow set: what only the task and the environment decide, and what may speak against success alone.
+BEYOND_THE_AGENT = (
+    *(f"ending/by the environment{n}" for n in ("", ", a question")),
+    *(f"goal/{n}" for n in ("question", "log characters", "numbers", "quotes", "words")),
+)
+AGAINST = (
+    *(f"trouble/{n}" for n in ("environment error", "words of error pages")),
+    *(f"length/{n}" for n in ("log steps", "7 or more", "10 or more", "15 or more", "25 or more")),
+    *(f"repetition/{n}" for n in ("log repeated", "most of one", "longest run", "run of 3")),
+    *(f"actions/{kind}, log count" for kind in _KINDS),
+)
+# For those that are shown claims too: what a claim lacks that could have been doubted.
+SILENCE = ("claims/ended by the agent with less than 4 words",)
 # Speech is a claim, and so may be whatever has an unknown kind: only that it happened counts, never its words.
 _WORDLESS = frozenset({"answer", "stop", "message", "other"})
 _KNOWN = frozenset(_KINDS) | _WORDLESS
@@ -59,59 +74,109 @@ _DOUBTS = frozenset(
         "nor none"
     )
 )
+# What a page says that could not be shown: it has lost the words that would speak against success.
+_ERRORS = frozenset(
+    _WORD.findall(
+        "401 403 404 408 410 429 500 502 503 504 again blank blocked broken captcha cloudflare crashed denied dns err error "
+        "expired failed forbidden found gateway invalid loading maintenance nginx offline oops refused refresh reload reset "
+        "robot server sorry timed timeout unavailable unexpected unreachable wrong"
+    )
+)
 _QUESTIONS = ("what", "which", "who", "how", "when", "where", "tell", "find", "list", "show", "give")
 _TYPING = frozenset({"type", "select", "goto", "press"})
-# Of a state's text at most this many characters are read, the beginning and the end, and of the states the latest two:
-# thousands of trajectories a second, and a page of any length costs the same.
-_HEAD, _TAIL, _STATES = 1500, 500, 2
+# Of a text at most so many characters are read, the beginning and the end; guards turn away longer states (`guard.py`).
+MOST_CHARACTERS = 100_000
+_STATES = 2
+# Different words of an answer that is more than a nod.
+_LEAST_SAID = 4
 # Counts beyond this are alike: a model fitted on runs of 30 steps stays sane on one of 1,000.
 _MOST = 50
 
 
+# Letters of other alphabets that look like these (Unicode's confusables, the common ones), and what nobody sees.
+_LOOK_ALIKES = {
+    "a": "аɑα", "b": "ЬьƄƅβвᏏ", "c": "сϲᴄ", "d": "ԁɗժ", "e": "еҽєɛεэ", "f": "ƒғ", "g": "ɡցǥ", "h": "һհнħ", "i": "іıιɩ",
+    "j": "јϳʝ", "k": "кκĸ", "l": "ӏłɭ", "m": "мʍᴍ", "n": "ոпηռɴ", "o": "оοօσөø", "p": "рρþ", "q": "ԛգզ", "r": "гʀᴦɼ",
+    "s": "ѕʂꜱ", "t": "тτŧᴛ", "u": "υսцʋᴜ", "v": "νѵᴠ", "w": "ԝωшաᴡ", "x": "хχ", "y": "уγүყʏ", "z": "ᴢʐƶ",
+    "A": "АΑᎪ", "B": "ВΒᏴ", "C": "СϹᏟ", "D": "Ꭰ", "E": "ЕΕᎬ", "F": "ҒϜ", "G": "Ꮐ", "H": "НΗᎻ", "I": "ІΙӀ", "J": "ЈᎫ",
+    "K": "КΚᏦ", "L": "Ꮮ", "M": "МΜᎷ", "N": "Ν", "O": "ОΟ", "P": "РΡᏢ", "Q": "Ԛ", "R": "Ꮢ", "S": "ЅᏚ", "T": "ТΤᎢ", "U": "Ս",
+    "V": "ѴᏙ", "W": "ԜᎳ", "X": "ХΧ", "Y": "УΥҮ", "Z": "ΖᏃ",
+}  # fmt: skip
+_COMBINING = ((0x300, 0x370), (0x483, 0x48A), (0x1AB0, 0x1B00), (0x1DC0, 0x1E00), (0x20D0, 0x2100), (0xFE20, 0xFE30))
+_UNSEEN = (
+    (0xAD, 0xAE), (0x34F, 0x350), (0x61C, 0x61D), (0x115F, 0x1161), (0x17B4, 0x17B6), (0x180B, 0x1810), (0x200B, 0x2010),
+    (0x202A, 0x202F), (0x2060, 0x2070), (0x3164, 0x3165), (0xFE00, 0xFE10), (0xFEFF, 0xFF00), (0xFFA0, 0xFFA1),
+    (0xFFF9, 0xFFFC), (0xE0000, 0xE0200),
+)  # fmt: skip
+_FOLDED: dict[int, str | None] = {
+    **{ord(other): letter for letter, others in _LOOK_ALIKES.items() for other in others},
+    **{code: None for first, after in (*_COMBINING, *_UNSEEN) for code in range(first, after)},
+}
+# Text without any of these is read as it is: letters of Latin without marks, and typographic punctuation.
+_TO_FOLD = re.compile("[^\x00-\x7f\u2010-\u2027\u2030-\u205e\u20a0-\u20bf\u2190-\u21ff\u2500-\u25ff]")
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One trajectory as numbers, in the order of `names`, and as sets of words by the text that they come from."""
+    """One trajectory as numbers, in the order of `names`, and as sets of words by the text that they come from.
+
+    `characters` is the length of the last state's text; 0 when there is nothing in it to read.
+    """
 
     numbers: list[float]
     words: dict[str, set[str]]
-    evidence_only: bool
+    characters: int = 0
 
 
-def names(kind: str, evidence_only: bool) -> tuple[str, ...]:
-    """The names of the numbers that `read` gives. `kind` is student or prior."""
-    claims = () if evidence_only else CLAIMS
+def names(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
+    """The names of the numbers that `read` gives. `kind` is student or prior; only a student's set can be narrow."""
     if kind == "prior":
-        return (*TELEMETRY, *claims)
-    return (*TELEMETRY, *claims, *CUES, *(() if evidence_only else (*PAGE_CUES, *ANSWER_CUES)))
+        return TELEMETRY
+    if narrow:
+        return (*BEYOND_THE_AGENT, *AGAINST, *(() if evidence_only else SILENCE))
+    return (*TELEMETRY, *CUES, *ANSWER_CUES)
 
 
-def read(trajectory: Trajectory, kind: str, evidence_only: bool) -> Reading:
+def texts(kind: str, evidence_only: bool, narrow: bool) -> tuple[str, ...]:
+    """Which texts `read` gives the words of."""
+    if kind == "prior":
+        return ()
+    return ("state", *(("state before",) if narrow else ()), *(() if evidence_only else ("answer",)))
+
+
+def read(trajectory: Trajectory, kind: str, evidence_only: bool, hardened: bool = False) -> Reading:
     """The features of a trajectory with at least one step.
 
-    With `evidence_only` nothing depends on thoughts, on the answer, or on the words of messages and final actions.
+    With `evidence_only` nothing depends on thoughts, or on the words of the answer, of messages and of final actions.
     """
-    numbers = _telemetry(trajectory)
-    if not evidence_only:
-        thought = sum(len(step.thought or "") for step in trajectory.steps) / len(trajectory.steps)
-        numbers += (log1p(len(trajectory.answer or "")), log1p(thought))
     if kind == "prior":
-        return Reading(numbers, {}, evidence_only)
-    states = [_words(_text(observation)) for observation in trajectory.observations[-_STATES:]]
-    last = states[-1]
-    words = {"state": set(last)}
-    goal = {w for w in _words(trajectory.task.goal) if (len(w) > 2 or w.isdigit()) and w not in _COMMON}
+        return Reading(_telemetry(trajectory), {})
+    latest = [_text(observation) for observation in trajectory.observations[-_STATES:]]
+    states = list(map(_words, latest))
+    characters = len(latest[-1]) if latest[-1].strip() else 0
+    words = {"state": set(states[-1])}
+    if evidence_only or hardened:
+        words["state before"] = set(states[-2]) if len(states) > 1 else set()
+        numbers = _narrow(trajectory, words["state"])
+        if not evidence_only:
+            words["answer"] = set(_words(trajectory.answer or ""))
+            numbers.append(trajectory.steps[-1].action.is_final and len(words["answer"]) < _LEAST_SAID)
+        return Reading(numbers, words, characters)
+    answer = words["answer"] = set(_words(trajectory.answer or ""))
+    goal = _goal_words(trajectory)
     page_words = set().union(*states)
+    numbers = _telemetry(trajectory)
+    thought = sum(len(step.thought or "") for step in trajectory.steps) / len(trajectory.steps)
+    numbers += (log1p(len(trajectory.answer or "")), log1p(thought))
     numbers += _cues(trajectory, states, goal, page_words)
-    if not evidence_only:
-        answer = words["answer"] = set(_words(_cut(trajectory.answer or "")))
-        new = answer - goal - _COMMON
-        numbers += _page_cues(states)
-        numbers += (
-            len(goal & answer) / max(1, len(goal)),
-            float(not _DOUBTS.isdisjoint(answer)),
-            len(new & page_words) / max(1, len(new)),
-        )
-    return Reading(numbers, words, evidence_only)
+    numbers += _page_cues(states)
+    new = answer - goal - _COMMON
+    numbers += (
+        len(goal & answer) / max(1, len(goal)),
+        float(not _DOUBTS.isdisjoint(answer)),
+        len(new & page_words) / max(1, len(new)),
+    )
+    return Reading(numbers, words, characters)
 
 
 def cut_off(trajectory: Trajectory) -> bool:
@@ -122,9 +187,15 @@ def cut_off(trajectory: Trajectory) -> bool:
     return terminated is not True and not (trajectory.steps and trajectory.steps[-1].action.is_final)
 
 
-def _telemetry(trajectory: Trajectory) -> list[float]:
-    signatures = []
-    kinds = []
+def _ended_by_environment(trajectory: Trajectory) -> bool:
+    """Whether it was neither a limit nor the agent; an agent that gives an answer has ended the run itself."""
+    return trajectory.answer is None and not trajectory.steps[-1].action.is_final and not cut_off(trajectory)
+
+
+def _actions(trajectory: Trajectory) -> tuple[list[str], list[object]]:
+    """The kind of every action, and what tells one action from another."""
+    kinds: list[str] = []
+    signatures: list[object] = []
     for step in trajectory.steps:
         action = step.action
         kind = action.kind if action.kind in _KNOWN else "other"
@@ -132,6 +203,29 @@ def _telemetry(trajectory: Trajectory) -> list[float]:
         signatures.append(
             kind if kind in _WORDLESS else (kind, action.text, action.target, action.value, action.point, action.end_point)
         )
+    return kinds, signatures
+
+
+def _narrow(trajectory: Trajectory, last: set[str]) -> list[float]:
+    kinds, signatures = _actions(trajectory)
+    by_kind, by_signature = Counter(kinds), Counter(signatures)
+    n, most = len(kinds), max(by_signature.values())
+    run = max(sum(1 for _ in same) for _, same in groupby(signatures))
+    goal, goal_words = trajectory.task.goal, _goal_words(trajectory)
+    question, by_environment = _is_question(goal), _ended_by_environment(trajectory)
+    return [
+        by_environment, by_environment and question,
+        question, log1p(len(goal)), log1p(sum([word.isdigit() for word in goal_words])), log1p(goal.count('"')),
+        log1p(len(goal_words)),
+        trajectory.error is not None, log1p(len(last & _ERRORS)),
+        log1p(n), n >= 7, n >= 10, n >= 15, n >= 25,
+        log1p(n - len(by_signature)), min(most, _MOST), min(run, _MOST), run >= 3,
+        *(log1p(by_kind[kind]) for kind in _KINDS),
+    ]  # fmt: skip
+
+
+def _telemetry(trajectory: Trajectory) -> list[float]:
+    kinds, signatures = _actions(trajectory)
     n = len(kinds)
     by_kind, by_signature = Counter(kinds), Counter(signatures)
     different, most = len(by_signature), max(by_signature.values())
@@ -152,10 +246,17 @@ def _telemetry(trajectory: Trajectory) -> list[float]:
     return numbers
 
 
+def _is_question(goal: str) -> bool:
+    return "?" in goal or goal.lower().startswith(_QUESTIONS)
+
+
+def _goal_words(trajectory: Trajectory) -> set[str]:
+    return {w for w in _words(trajectory.task.goal) if (len(w) > 2 or w.isdigit()) and w not in _COMMON}
+
+
 def _cues(trajectory: Trajectory, states: list[list[str]], goal: set[str], page_words: set[str]) -> tuple[float, ...]:
     many = max(1, len(goal))
-    goal_text = trajectory.task.goal.lower()
-    question = "?" in goal_text or goal_text.startswith(_QUESTIONS)
+    question = _is_question(trajectory.task.goal)
     finished = trajectory.steps[-1].action.is_final
     typed_text = " ".join([s.action.value for s in trajectory.steps if s.action.kind in _TYPING and s.action.value])
     return (
@@ -165,9 +266,9 @@ def _cues(trajectory: Trajectory, states: list[list[str]], goal: set[str], page_
         question and finished,
         finished and not question,
         log1p(sum([word.isdigit() for word in goal])),
-        log1p(goal_text.count('"')),
+        log1p(trajectory.task.goal.count('"')),
         log1p(len(goal)),
-        len(goal.intersection(_words(_cut(typed_text)))) / many,
+        len(goal.intersection(_words(typed_text))) / many,
     )
 
 
@@ -190,12 +291,17 @@ def _doubts(words: list[str]) -> int:
 
 
 def _text(observation: Observation) -> str:
-    return _cut(observation.caption or observation.text or "")
+    return observation.caption or observation.text or ""
 
 
 def _words(text: str) -> list[str]:
+    if len(text) > MOST_CHARACTERS:
+        text = f"{text[: MOST_CHARACTERS // 2]} {text[-MOST_CHARACTERS // 2 :]}"
+    if _TO_FOLD.search(text):
+        text = _folded(text)
     return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]} {text[-_TAIL:]}"
+def _folded(text: str) -> str:
+    """The text as it looks: without marks and unseen characters, and with Latin letters for those that look like them."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKD", text).translate(_FOLDED))

@@ -5,28 +5,30 @@ calibrates the probabilities as well. Figures on the card come from a second cro
 else is fixed: which features there are, the scale of numbers against texts, in how many tasks a word must occur. How these
 were settled: benchmarks/student.py.
 
-The model is a logistic regression over numbers at a common scale and sets of words, calibrated (Platt). Where only evidence
-counts, words may speak against success and never for it: whoever writes on a page can add words, and a sum that no added word
-can raise is not turned by them (monotonic classification; Incer et al. 2018).
+The model is a logistic regression over numbers at a common scale and sets of words, calibrated (Platt). A judge that goes by
+evidence only, or is hardened, is also shown attacked copies of failures, labelled failures: what no rule about single features
+can tell is that a run which the agent stopped halfway looks like one that was done early.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from prill.errors import MissingExtra, UsageError
-from prill.evaluators.fitted.calibration import fit_platt, sigmoid
+from prill.errors import UsageError
+from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
-from prill.evaluators.fitted.student import FORMAT, Card, HeldOut, Kind, Linear, StudentModel
+from prill.evaluators.fitted.regression import Example, Fitted, Table, fit_rows
+from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Card, HeldOut, Kind, StudentModel
 from prill.evaluators.labels import grouped_folds, task_of
 from prill.evaluators.metrics import auc
 from prill.types import Trajectory
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
 
 FOLDS = 5  # of the figures on the card
@@ -35,25 +37,11 @@ THRESHOLD = 0.5
 _LEAST_EACH, _LEAST_TASKS = 10, 10
 # Sites left out in turn: at most so many, each with at least so many runs.
 _SITES_LEFT_OUT, _LEAST_OF_A_SITE = 10, 20
-# How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
-STRENGTHS = (0.3, 1.0, 3.0, 10.0)
-_INNER_FOLDS = 4
-# A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the task, not the outcome.
-_TASKS_OF_A_WORD = 3
-# Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
-_SCALE = 0.1
-_LEAST_SPREAD = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """A labelled run as the fit sees it."""
-
-    reading: Reading
-    success: bool
-    task: str
-    site: str | None
-    cut_off: bool
+# The band: how often the judge may be wrong outside it, and on how many runs that must have shown.
+_SURE, _LEAST_SURE = 0.05, 20
+# The families of attacks that judges are fitted against: by evidence only, those that take words away.
+EVIDENCE_FAMILIES = ("stop-early", "error-end")
+HARDENED_FAMILIES = ("stop-early", "answer-short", "answer-paraphrase", "answer-long", "error-end")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,41 +53,36 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Weights for the file, and what they give for rows of the table that they came from."""
+class Fit:
+    """A fitted judge, and for each run what one that was fitted without its task says: a probability, or None without one."""
 
-    table: Table
-    strength: float
-    bias: float
-    features: list[tuple[float, float]]
-    words: dict[str, dict[str, float]]
-    against: bool
-
-    def probabilities(self, rows: Sequence[int]) -> list[float]:
-        """What the judge of these weights would say; `rows` of the table."""
-        linear = Linear(self.bias, self.features, self.words, against=self.against)
-        return [sigmoid(linear(self.table.runs[i].reading).logit) for i in rows]
-
-
-class _Weights(NamedTuple):
-    columns: NDArray[Any]
-    bias: float
+    model: StudentModel
+    out_of_fold: list[float | None]
 
 
 def examples(
-    trajectories: Iterable[Trajectory], gold: Mapping[str, bool | None], kind: Kind, evidence_only: bool
+    trajectories: Iterable[Trajectory],
+    gold: Mapping[str, bool | None],
+    kind: Kind,
+    evidence_only: bool,
+    harden: Collection[str] = (),
 ) -> tuple[list[Example], int]:
-    """The runs with a decided label and at least one step; and how many others there were."""
+    """The runs with a decided label and at least one step; and how many others there were.
+
+    `harden` names the families of attacks to fit against. Raises UsageError for one that there is not, and for a prior.
+    """
+    variants = _variants(kind, evidence_only, harden)
     runs, others = [], 0
     for trajectory in trajectories:
         success = gold.get(trajectory.id)
         if success is None or not trajectory.steps:
             others += 1
             continue
-        reading = read(trajectory, kind, evidence_only)
         runs.append(
             Example(
-                reading=reading,
+                id=trajectory.id,
+                reading=read(trajectory, kind, evidence_only, bool(harden)),
+                copies={} if success else _copies(trajectory, variants, evidence_only, bool(harden)),
                 success=success,
                 task=task_of(trajectory),
                 site=trajectory.task.site,
@@ -109,90 +92,167 @@ def examples(
     return runs, others
 
 
-def fit(
-    runs: Sequence[Example], kind: Kind, evidence_only: bool, *, seed: int = 0, left_out: int = 0, origin: Origin | None = None
-) -> StudentModel:
-    """The fitted judge with its card. Raises UsageError when there are too few runs, MissingExtra without scikit-learn."""
-    table = _table(runs)
-    sites = Counter(run.site for run in runs if run.site is not None)
-    held_out_probabilities = _held_out(table, seed)
+def _variants(kind: Kind, evidence_only: bool, harden: Collection[str]) -> dict[str, tuple[Variant, ...]]:
+    if unknown := [name for name in harden if name not in FAMILIES or name in ON_SCREENSHOTS]:
+        there = ", ".join(name for name in FAMILIES if name not in ON_SCREENSHOTS)
+        raise UsageError(f"no family of attacks {unknown[0]!r} to fit against; there are: {there}", parameters=("harden",))
+    if harden and kind == "prior":
+        raise UsageError("a prior reads nothing that could be hardened: fit a student", parameters=("kind",))
+    chosen = {*harden, *(EVIDENCE_FAMILIES if evidence_only and kind == "student" else ())}
+    # Screenshots are taken away first, so that nothing is drawn.
+    return {name: variants for name, variants in families(Path()).items() if name in chosen}
+
+
+def _copies(
+    failure: Trajectory, variants: Mapping[str, tuple[Variant, ...]], evidence_only: bool, hardened: bool
+) -> dict[str, Reading]:
+    if not variants:
+        return {}
+    bare = _without_screenshots(failure)
+    before = read(bare, "student", evidence_only, hardened)
+    copies: dict[str, Reading] = {}
+    for family, strengths in variants.items():
+        # The strongest alone: the others are nearer to the run itself, which is fitted to as well.
+        copy = strengths[-1].apply(bare)
+        if copy is not None and (reading := read(copy, "student", evidence_only, hardened)) != before:
+            copies[family] = reading
+    return copies
+
+
+def _without_screenshots(trajectory: Trajectory) -> Trajectory:
+    steps = tuple(replace(step, observation=replace(step.observation, screenshot=None)) for step in trajectory.steps)
+    return replace(trajectory, steps=steps, final=trajectory.final and replace(trajectory.final, screenshot=None))
+
+
+def fit(runs: Sequence[Example], kind: Kind, evidence_only: bool, *, hardened: bool = False, seed: int = 0) -> StudentModel:
+    """The fitted judge with its card: see `fit_with_scores`."""
+    return fit_with_scores(runs, kind, evidence_only, hardened=hardened, seed=seed).model
+
+
+def fit_with_scores(
+    runs: Sequence[Example],
+    kind: Kind,
+    evidence_only: bool,
+    *,
+    hardened: bool = False,
+    seed: int = 0,
+    left_out: int = 0,
+    origin: Origin | None = None,
+    plain: Sequence[Example] = (),
+) -> Fit:
+    """The fitted judge with its card, and its out-of-fold scores. `hardened` says that the runs were read to be so; `plain` are
+    the same runs read otherwise, for what hardening costs.
+
+    Raises UsageError when there are too few runs, MissingExtra without scikit-learn.
+    """
+    table = _table(runs, kind, evidence_only, hardened)
+    folds = list(_folds(table, seed))
+    out_of_fold = _out_of_fold(table, folds)
     model = fit_rows(table, range(len(runs)), seed)
-    origin = origin or Origin()
-    others = {}
-    for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
-        inside = [i for i, run in enumerate(runs) if run.site == site]
-        outside = [i for i, run in enumerate(runs) if run.site != site]
-        if count >= _LEAST_OF_A_SITE and _enough([runs[i] for i in outside]):
-            others[site] = held_out([runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside))
+    truths = [run.success for run in runs]
+    others, transfer = _other_sites(table, seed)
     complete = [i for i, run in enumerate(runs) if not run.cut_off]
+    origin = origin or Origin()
     card = Card(
         data=origin.data,
         source=origin.source,
         runs=len(runs),
         tasks=len({run.task for run in runs}),
-        successes=sum(run.success for run in runs),
+        successes=sum(truths),
         left_out=left_out,
-        sites=dict(sorted(sites.items())),
+        sites=dict(sorted(Counter(run.site for run in runs if run.site is not None).items())),
         folds=FOLDS,
         seed=seed,
         strength=model.strength,
         versions=_versions(),
-        all_runs=held_out([run.success for run in runs], held_out_probabilities),
-        not_cut_off=held_out([runs[i].success for i in complete], [held_out_probabilities[i] for i in complete]),
+        all_runs=held_out(truths, out_of_fold),
+        not_cut_off=held_out([truths[i] for i in complete], [out_of_fold[i] for i in complete]),
         other_sites=others,
+        transfer=transfer,
+        band=sure_outside(truths, out_of_fold),
+        attacks={family: _attacked(table, folds, family, seed) for family in table.families},
+        not_hardened=held_out(truths, cross_validated(plain, seed)) if plain else None,
     )
-    return StudentModel(
-        format=FORMAT,
-        kind=kind,
-        evidence_only=evidence_only,
-        bias=model.bias,
-        features=dict(zip(names(kind, evidence_only), model.features, strict=True)),
-        words=model.words,
-        threshold=THRESHOLD,
-        card=card,
+    return Fit(
+        StudentModel(
+            format=FORMAT,
+            kind=kind,
+            evidence_only=evidence_only,
+            hardened=hardened,
+            bias=model.bias,
+            features=dict(zip(names(kind, evidence_only, table.bounded), model.features, strict=True)),
+            words=model.words,
+            guard=model.guard,
+            threshold=THRESHOLD,
+            card=card,
+        ),
+        out_of_fold,
     )
 
 
-def cross_validated(runs: Sequence[Example], seed: int) -> list[float]:
-    """For each run the probability that a judge fitted without its task gives it."""
-    return _held_out(_table(runs), seed)
+def cross_validated(runs: Sequence[Example], seed: int) -> list[float | None]:
+    """For each run the probability that a judge fitted without its task gives it; None where it gives none."""
+    table = Table(runs, bounded=_is_bounded(runs))
+    return _out_of_fold(table, _folds(table, seed))
 
 
-def without_site(runs: Sequence[Example], site: str, seed: int) -> tuple[list[int], list[float]]:
+def without_site(runs: Sequence[Example], site: str, seed: int) -> tuple[list[int], list[float | None]]:
     """Which runs are of that site, and the probabilities that a judge fitted on the other sites gives them."""
     inside = [i for i, run in enumerate(runs) if run.site == site]
     outside = [i for i, run in enumerate(runs) if run.site != site]
-    return inside, fit_rows(_table(runs), outside, seed).probabilities(inside)
+    return inside, fit_rows(Table(runs, bounded=_is_bounded(runs)), outside, seed).probabilities(inside)
 
 
-def held_out(truths: Sequence[bool], probabilities: Sequence[float], threshold: float = THRESHOLD) -> HeldOut:
-    """The figures of probabilities against labels."""
-    successes = sum(truths)
-    failures = len(truths) - successes
-    called = [p >= threshold for p in probabilities]
-    hits = sum(s and t for s, t in zip(called, truths, strict=True))
-    rejected = sum(not s and not t for s, t in zip(called, truths, strict=True))
+def held_out(truths: Sequence[bool], probabilities: Sequence[float | None], threshold: float = THRESHOLD) -> HeldOut:
+    """The figures of probabilities against labels; runs without one are counted apart."""
+    judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
+    successes, called = sum(truth for _, truth in judged), sum(p >= threshold for p, _ in judged)
+    runs, failures = len(judged), len(judged) - successes
+    hits = sum(p >= threshold and truth for p, truth in judged)
+    rejected = sum(p < threshold and not truth for p, truth in judged)
+    accuracy = (hits + rejected) / runs if runs else None
+    by_chance = (called * successes + (runs - called) * failures) / runs**2 if runs else 1.0
     return HeldOut(
-        runs=len(truths),
+        runs=runs,
         successes=successes,
-        auc=_rounded_figure(auc(probabilities, truths)) if truths else None,
-        accuracy=_rounded_figure((hits + rejected) / len(truths)) if truths else None,
-        balanced_accuracy=_rounded_figure((hits / successes + rejected / failures) / 2) if successes and failures else None,
+        auc=_rounded(auc([p for p, _ in judged], [truth for _, truth in judged])) if runs else None,
+        accuracy=_rounded(accuracy),
+        balanced_accuracy=_rounded((hits / successes + rejected / failures) / 2) if successes and failures else None,
+        kappa=None if accuracy is None or by_chance >= 1 else _rounded((accuracy - by_chance) / (1 - by_chance)),
+        abstained=len(truths) - runs,
     )
 
 
-def _rounded_figure(figure: float | None) -> float | None:
+def sure_outside(truths: Sequence[bool], probabilities: Sequence[float | None]) -> Band:
+    """The band of scores outside of which a judge is right in 95 of 100 runs, on hundredths."""
+    judged = [(p, truth) for p, truth in zip(probabilities, truths, strict=True) if p is not None]
+
+    def sure(truths_outside: list[bool], outcome: bool) -> bool:
+        wrong = sum(truth != outcome for truth in truths_outside)
+        return len(truths_outside) >= _LEAST_SURE and wrong <= _SURE * len(truths_outside)
+
+    edges = [i / 100 for i in range(101)]
+    low = max((edge for edge in edges if sure([truth for p, truth in judged if p < edge], False)), default=0.0)
+    high = min((edge for edge in edges if sure([truth for p, truth in judged if p > edge], True)), default=1.0)
+    return Band(low=min(low, THRESHOLD), high=max(high, THRESHOLD))
+
+
+def _rounded(figure: float | None) -> float | None:
     return None if figure is None else round(figure, 4)
 
 
-def _table(runs: Sequence[Example]) -> Table:
+def _table(runs: Sequence[Example], kind: Kind, evidence_only: bool, hardened: bool) -> Table:
     if not _enough(runs):
         raise UsageError(
             f"too few labelled runs to fit a judge: {sum(run.success for run in runs)} successes and "
             f"{sum(not run.success for run in runs)} failures in {len({run.task for run in runs})} tasks; "
             f"at least {_LEAST_EACH} of each, in {_LEAST_TASKS} tasks, are needed"
         )
-    return Table(runs)
+    return Table(runs, bounded=kind == "student" and (evidence_only or hardened))
+
+
+def _is_bounded(runs: Sequence[Example]) -> bool:
+    return "state before" in runs[0].reading.words
 
 
 def _enough(runs: Sequence[Example]) -> bool:
@@ -201,15 +261,61 @@ def _enough(runs: Sequence[Example]) -> bool:
     return not few and len({run.task for run in runs}) >= _LEAST_TASKS
 
 
-def _held_out(table: Table, seed: int) -> list[float]:
-    fold_of = grouped_folds(table.tasks, table.success.tolist(), FOLDS, seed)
-    probabilities = [0.0] * len(table.runs)
+def _folds(table: Table, seed: int) -> Iterator[tuple[list[int], list[int], Fitted]]:
+    """For each fold its runs, the other ones, and what was fitted on those."""
+    fold_of = grouped_folds(table.tasks, [run.success for run in table.runs], FOLDS, seed)
     for fold in range(FOLDS):
-        inside = [i for i, f in enumerate(fold_of) if f == fold]
         outside = [i for i, f in enumerate(fold_of) if f != fold]
-        for i, p in zip(inside, fit_rows(table, outside, seed).probabilities(inside), strict=True):
+        yield [i for i, f in enumerate(fold_of) if f == fold], outside, fit_rows(table, outside, seed)
+
+
+def _out_of_fold(table: Table, folds: Iterable[tuple[list[int], list[int], Fitted]]) -> list[float | None]:
+    probabilities: list[float | None] = [None] * len(table.runs)
+    for inside, _, fitted in folds:
+        for i, p in zip(inside, fitted.probabilities(inside), strict=True):
             probabilities[i] = p
     return probabilities
+
+
+def _other_sites(table: Table, seed: int) -> tuple[dict[str, HeldOut], HeldOut | None]:
+    """The figures for each site by a judge fitted on the others, and for all of these together."""
+    sites = Counter(run.site for run in table.runs if run.site is not None)
+    figures: dict[str, HeldOut] = {}
+    truths: list[bool] = []
+    probabilities: list[float | None] = []
+    for site, count in sites.most_common(_SITES_LEFT_OUT) if len(sites) > 1 else ():
+        inside = [i for i, run in enumerate(table.runs) if run.site == site]
+        outside = [i for i, run in enumerate(table.runs) if run.site != site]
+        if count >= _LEAST_OF_A_SITE and _enough([table.runs[i] for i in outside]):
+            here, scores = [table.runs[i].success for i in inside], fit_rows(table, outside, seed).probabilities(inside)
+            figures[site] = held_out(here, scores)
+            truths += here
+            probabilities += scores
+    return figures, held_out(truths, probabilities) if figures else None
+
+
+def _attacked(table: Table, folds: Iterable[tuple[list[int], list[int], Fitted]], family: str, seed: int) -> Attacked:
+    """What copies of a family do to judges that were fitted without their tasks, and without the family."""
+    others = [name for name in table.families if name != family]
+    count, before, hardened, unseen = 0, 0, 0, 0
+    for inside, outside, fitted in folds:
+        copies = table.copies_of(inside, (family,))
+        without = fit_rows(table, outside, seed, families=others, like=fitted)
+        count += len(copies)
+        before += _called(fitted.probabilities([int(table.run_of[row]) for row in copies]))
+        hardened += _called(fitted.probabilities(copies))
+        unseen += _called(without.probabilities(copies))
+    total = max(1, count)
+    return Attacked(
+        failures=count,
+        before=round(before / total, 4),
+        hardened=round(hardened / total, 4),
+        unseen=round(unseen / total, 4),
+    )
+
+
+def _called(probabilities: Iterable[float | None]) -> int:
+    return sum(p is not None and p >= THRESHOLD for p in probabilities)
 
 
 def _versions() -> dict[str, str]:
@@ -218,158 +324,3 @@ def _versions() -> dict[str, str]:
     from prill import __version__
 
     return {"prill": __version__, "scikit-learn": version("scikit-learn")}
-
-
-# Logistic regression
-
-
-class Table:
-    """The runs as arrays; words of each text as a sparse table of zeros and ones."""
-
-    def __init__(self, runs: Sequence[Example]) -> None:
-        try:
-            import sklearn  # noqa: F401
-        except ImportError:
-            raise MissingExtra("scikit-learn", "student") from None
-        import numpy as np
-
-        self.runs = runs
-        self.numbers = np.array([run.reading.numbers for run in runs], dtype=float)
-        self.success = np.array([run.success for run in runs])
-        self.tasks = [run.task for run in runs]
-        self.task = np.unique(self.tasks, return_inverse=True)[1]
-        self.words = {text: _sparse([run.reading.words[text] for run in runs]) for text in runs[0].reading.words}
-        self.against = runs[0].reading.evidence_only
-
-
-def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
-    import numpy as np
-    from scipy.sparse import csr_matrix
-
-    terms = {word: i for i, word in enumerate(sorted(set().union(*rows)))}
-    columns = [terms[word] for row in rows for word in row]
-    starts = np.cumsum([0, *map(len, rows)])
-    table = csr_matrix((np.ones(len(columns)), columns, starts), shape=(len(rows), len(terms)))
-    table.sort_indices()  # sets have no order; sums that run over them should
-    return table, list(terms)
-
-
-def fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
-    """The weights for some rows of the table, at the strength that these rows choose."""
-    from threadpoolctl import threadpool_limits
-
-    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
-    with threadpool_limits(1):
-        return _fit_rows(table, rows, seed)
-
-
-def _fit_rows(table: Table, rows: Sequence[int], seed: int) -> Fitted:
-    import numpy as np
-
-    row_numbers = np.asarray(rows)
-    truths = table.success[row_numbers]
-    fold_of = np.array(grouped_folds([table.tasks[i] for i in rows], truths.tolist(), _INNER_FOLDS, seed))
-    logits = np.zeros((len(STRENGTHS), len(rows)))
-    for fold in range(_INNER_FOLDS):
-        inside, outside = row_numbers[fold_of == fold], row_numbers[fold_of != fold]
-        if not inside.size or np.unique(table.success[outside]).size < 2:
-            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
-        design = _Design(table, outside)
-        held_out = design.of(inside)
-        for i, weights in enumerate(design.path(STRENGTHS)):
-            logits[i, fold_of == fold] = held_out @ weights.columns + weights.bias
-    # log(1 + e^-margin): the cost of the probability that was given to what happened.
-    losses = np.logaddexp(0, -logits * np.where(truths, 1, -1)).mean(axis=1)
-    best = int(losses.argmin())
-    slope, offset = fit_platt(logits[best].tolist(), truths.tolist())
-    design = _Design(table, row_numbers)
-    *_, weights = design.path((STRENGTHS[best],))
-    return design.fitted(weights, STRENGTHS[best], slope, offset)
-
-
-class _Design:
-    """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
-
-    def __init__(self, table: Table, rows: NDArray[Any]) -> None:
-        import numpy as np
-
-        self.table, self.rows = table, rows
-        self.centre = table.numbers[rows].mean(axis=0)
-        spread = table.numbers[rows].std(axis=0)
-        # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
-        varies = spread > _LEAST_SPREAD
-        self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
-        self.columns = {text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()}
-
-    def of(self, rows: NDArray[Any]) -> Any:
-        import numpy as np
-        from scipy.sparse import csr_matrix, diags_array, hstack
-
-        blocks = [csr_matrix((self.table.numbers[rows] - self.centre) * self.factor)]
-        for text, columns in self.columns.items():
-            block = self.table.words[text][0][rows][:, columns]
-            if self.table.against:
-                blocks.append(_SCALE * block)
-            else:
-                blocks.append(diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block)
-        return hstack(blocks).tocsr()
-
-    def path(self, strengths: Sequence[float]) -> Iterable[_Weights]:
-        """The weights at each strength in turn, each begun from the ones before."""
-        from sklearn.linear_model import LogisticRegression
-
-        data, truths = self.of(self.rows), self.table.success[self.rows]
-        if self.table.against:
-            yield from (self._against(data, truths, strength) for strength in strengths)
-            return
-        model = LogisticRegression(max_iter=2000, tol=1e-3, warm_start=True)
-        for strength in strengths:
-            model.set_params(C=strength).fit(data, truths)
-            yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
-
-    def _against(self, data: Any, truths: NDArray[Any], strength: float) -> _Weights:
-        """Weights of which none of a word is above 0: words that would speak for success go, until none is left."""
-        import numpy as np
-        from sklearn.linear_model import LogisticRegression
-
-        model = LogisticRegression(max_iter=2000, tol=1e-3, C=strength)
-        columns_used = np.arange(data.shape[1])
-        while True:
-            model.fit(data[:, columns_used], truths)
-            speaking = (model.coef_[0] > 0) & (columns_used >= len(self.centre))
-            if not speaking.any():
-                break
-            columns_used = columns_used[~speaking]
-        columns = np.zeros(data.shape[1])
-        columns[columns_used] = model.coef_[0]
-        return _Weights(columns, float(model.intercept_[0]))
-
-    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float) -> Fitted:
-        """The weights as the file has them: on the features as they are read, with the calibration worked in."""
-        weights = (fit.columns * slope).tolist()
-        count = len(self.centre)
-        pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
-        features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
-        scale = _SCALE if self.table.against else 1.0
-        words = {}
-        for text, columns in self.columns.items():
-            terms, count_after = self.table.words[text][1], count + len(columns)
-            pairs_of_words = zip(columns, weights[count:count_after], strict=True)
-            words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.against}
-            count = count_after
-        bias = _rounded(fit.bias * slope + offset)
-        return Fitted(self.table, strength, bias, features, words, self.table.against)
-
-
-def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
-    import numpy as np
-    from scipy.sparse import csr_matrix
-
-    members = csr_matrix((np.ones(len(tasks)), (tasks, np.arange(len(tasks)))))
-    spread = np.bincount((members @ words).tocsr().indices, minlength=words.shape[1])
-    return [int(column) for column in np.flatnonzero(spread >= _TASKS_OF_A_WORD)]
-
-
-def _rounded(value: float) -> float:
-    """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
-    return float(f"{value:.5g}")

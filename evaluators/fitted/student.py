@@ -1,7 +1,8 @@
 """A judge fitted to labelled trajectories (`prill fit`): a linear model over features, thousands of trajectories a second.
 
 It knows runs like those it was fitted on and nothing else: its card says how it does on sites that it has not seen, and
-every verdict about such a site says so too. Fitting: `prill.evaluators.fitted.fit`.
+every verdict about such a site says so too. What is not like the runs it was fitted on at all it leaves unscored (`guard.py`).
+Fitting: `prill.evaluators.fitted.fit`.
 """
 
 from __future__ import annotations
@@ -23,25 +24,56 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
-from prill.evaluators.fitted.features import Reading, names, read
+from prill.evaluators.fitted.features import Reading, names, read, texts
+from prill.evaluators.fitted.guard import Guard
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 
-FORMAT = "prill student 1"
+FORMAT = "prill student 2"
 Kind = Literal["student", "prior"]
 _SHOWN, _LEAST_SHOWN = 3, 0.05
 _THEMES = {"state": "the latest states", "goal": "the request", "claims": "what the agent says", "actions": "kinds of action"}
+# A judge whose scores tell so little apart on sites that it was not fitted on (as AUC) has no verdict about such sites.
+LEAST_TRANSFER = 0.65
 _NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
-    """How the judge did on runs that it was not fitted on. None where runs of one outcome only leave a figure undefined."""
+    """How the judge did on runs that it was not fitted on. None where runs of one outcome only leave a figure undefined.
+
+    `runs` and `successes` count those that it judged; it left `abstained` others unscored.
+    """
 
     runs: int
     successes: int
     auc: float | None
     accuracy: float | None
     balanced_accuracy: float | None
+    kappa: float | None
+    abstained: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """Failures called successes under a family of attacks, as shares of `failures` copies; abstentions are none.
+
+    `before` without the attack. `hardened`: by a judge that was fitted with copies of this family too; `unseen`: by one that
+    was fitted with those of all other families only.
+    """
+
+    failures: int
+    before: float
+    hardened: float
+    unseen: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """Where the judge was sure, on runs it was not fitted on: at most 5 % of those scored below `low` were successes, and at
+    least 95 % of those above `high`. 0 and 1 where it never was."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +82,8 @@ class Card:
 
     `data`: SHA-256 of the files, trajectories before labels. `sites` counts runs by site. `left_out` runs had no decided
     label or no step. `all_runs` and `not_cut_off` are from `folds`-fold cross-validation grouped by task, `other_sites` from
-    leaving one site out at a time: the figure for a site that the judge does not know.
+    leaving one site out at a time, and `transfer` is those taken together: the figure for a site that the judge does not know.
+    `attacks` has the families that it was fitted against, `not_hardened` the figures of a judge fitted without them.
     """
 
     data: tuple[str, ...]
@@ -67,24 +100,35 @@ class Card:
     all_runs: HeldOut
     not_cut_off: HeldOut
     other_sites: dict[str, HeldOut]
+    transfer: HeldOut | None
+    band: Band
+    attacks: dict[str, Attacked]
+    not_hardened: HeldOut | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudentModel:
     """The file: weights on the logit scale, calibrated. `features` gives weight and centre, `words` a weight for each word.
 
-    With `evidence_only` no word has a weight above 0: text can be put on a page, and none there may vouch for success. Two
-    ways remain to raise a score from a page: repeating the goal's words, and pushing other words out of the part that is read.
+    With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text can be put on a page and a
+    step can be made for nothing, and neither may vouch for success. `guard` is None for a prior, which reads no page.
     """
 
     format: str
     kind: Kind
     evidence_only: bool
+    hardened: bool
     bias: float
     features: dict[str, tuple[float, float]]
     words: dict[str, dict[str, float]]
+    guard: Guard | None
     threshold: float
     card: Card
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it goes by the narrow set of features, of which none that an agent can add to speaks for success."""
+        return self.kind == "student" and (self.evidence_only or self.hardened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +182,9 @@ class Student:
     def __init__(self, model: StudentModel, *, label: str, threshold: float | None = None) -> None:
         self.model = model
         self.threshold = model.threshold if threshold is None else threshold
-        params = {"evidence_only": model.evidence_only, "threshold": self.threshold}
-        self.info = EvaluatorInfo(model.kind, "1", label, params=params)
-        self._linear = Linear(model.bias, model.features.values(), model.words, against=model.evidence_only)
+        params = {"evidence_only": model.evidence_only, "hardened": model.hardened, "threshold": self.threshold}
+        self.info = EvaluatorInfo(model.kind, "2", label, params=params)
+        self._linear = Linear(model.bias, model.features.values(), model.words, against=model.narrow)
         self.strangers = Counter[str]()
         self._known_sites = frozenset(model.card.sites)
         self._themes = _themes(list(model.features), self._linear.offsets)
@@ -155,12 +199,12 @@ class Student:
         model = _decode(data, path)
         if threshold is not None and not 0 <= threshold <= 1:
             raise UsageError(f"threshold {threshold} is no probability: give a number from 0 to 1")
-        return cls(model, label=f"sha256:{hashlib.sha256(data).hexdigest()[:16]}", threshold=threshold)
+        return cls(model, label=label_of(data), threshold=threshold)
 
     @property
     def needs_claims(self) -> bool:
         """Whether it was fitted to look at what agents say of their own work."""
-        return not self.model.evidence_only
+        return self.model.kind == "student" and not self.model.evidence_only
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """None are looked at."""
@@ -171,14 +215,12 @@ class Student:
         return _NO_USAGE
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when there is no step. The reason names what weighed most, in logits."""
+        """The verdict; unscored with `no_evidence` where there is too little to judge by. The reason has what weighed most."""
         start = time.perf_counter()
-        if not trajectory.steps:
-            return Verdict(
-                id=trajectory.id, unscored="no_evidence", reason="the trajectory has no steps to read", evaluator=self.info
-            )
-        model = self.model
-        scores = self._linear(read(trajectory, model.kind, model.evidence_only))
+        reading, objection = self._read(trajectory)
+        if objection is not None or reading is None:
+            return Verdict(id=trajectory.id, unscored="no_evidence", reason=objection or "", evaluator=self.info)
+        scores = self._linear(reading)
         score = round(sigmoid(scores.logit), 6)
         return Verdict(
             id=trajectory.id,
@@ -190,6 +232,28 @@ class Student:
             evaluator=self.info,
         )
 
+    def _read(self, trajectory: Trajectory) -> tuple[Reading | None, str | None]:
+        """What there is to judge by, or why there is no judging."""
+        if not trajectory.steps:
+            return None, "the trajectory has no steps to read"
+        model, site = self.model, trajectory.task.site
+        transfer = model.card.transfer
+        if not self.knows(site) and transfer and transfer.auc is not None and transfer.auc < LEAST_TRANSFER:
+            self.strangers[site or ""] += 1
+            return None, f"fitted without runs of {site}, and measured to tell little apart elsewhere (AUC {transfer.auc:.2f})"
+        reading = read(trajectory, model.kind, model.evidence_only, model.hardened)
+        return reading, model.guard.objection(reading) if model.guard else None
+
+    def out_of_fold(self, ids: Sequence[str], probabilities: Sequence[float | None]) -> list[Verdict]:
+        """Verdicts in this judge's name, with scores of judges that were fitted without the runs; None is no score."""
+        reason = "by a judge fitted without the runs of this task"
+        return [
+            Verdict(id=id, unscored="no_evidence", reason=f"not like the runs it was fitted on, {reason}", evaluator=self.info)
+            if p is None
+            else Verdict(id=id, success=round(p, 6) >= self.threshold, score=round(p, 6), reason=reason, evaluator=self.info)
+            for id, p in zip(ids, probabilities, strict=True)
+        ]
+
     def knows(self, site: str | None) -> bool:
         """Whether runs of that site were fitted on; True where nothing is known about sites."""
         return site is None or not self._known_sites or site in self._known_sites
@@ -198,7 +262,10 @@ class Student:
         if site is None or self.knows(site):
             return ""
         self.strangers[site] += 1
-        return f"; fitted without runs of {site}: see the card's figures for other sites"
+        transfer = self.model.card.transfer
+        if transfer is None or transfer.accuracy is None:
+            return f"; fitted without runs of {site}, and how it does on other sites was not measured"
+        return f"; fitted without runs of {site}: on other sites its accuracy was {transfer.accuracy:.2f}"
 
     def _reason(self, scores: _Scores) -> str:
         parts = [(sum(scores.numbers[first:last]) - offset, name) for name, first, last, offset in self._themes]
@@ -212,6 +279,11 @@ class Student:
         weighted = zip(map(self.model.words[text].__getitem__, known_words), known_words, strict=True)
         strongest = (nlargest if adds > 0 else nsmallest)(_SHOWN, weighted)
         return f"words of the {text} ({', '.join([word for _, word in strongest])})"
+
+
+def label_of(data: bytes) -> str:
+    """What verdicts name a fitted judge by: the hash of its file."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()[:16]}"
 
 
 def _themes(features: list[str], offsets: list[float]) -> list[tuple[str, int, int, float]]:
@@ -230,9 +302,10 @@ def _decode(data: bytes, path: str | os.PathLike[str]) -> StudentModel:
         model = msgspec.json.decode(data, type=StudentModel)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: no fitted judge ({error}); {advice}") from None
-    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.evidence_only):
+    if model.format != FORMAT or tuple(model.features) != names(model.kind, model.evidence_only, model.narrow):
         raise UsageError(f"{path}: fitted by another version of prill ({model.format}); {advice} again")
-    texts = set() if model.kind == "prior" else {"state"} if model.evidence_only else {"state", "answer"}
-    if set(model.words) != texts:
+    if set(model.words) != set(texts(model.kind, model.evidence_only, model.narrow)) or (model.guard is None) != (
+        model.kind == "prior"
+    ):
         raise UsageError(f"{path}: no fitted judge (words of {', '.join(model.words) or 'nothing'}); {advice}")
     return model

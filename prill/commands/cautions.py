@@ -6,10 +6,11 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 
+from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.student import Student
 from prill.files.faults import guess
 from prill.files.lines import open_input
-from prill.protocols import Evaluator, every_judge
+from prill.protocols import Composite, Evaluator, every_judge
 from prill.tables import printable
 
 _SITES = _KEYS = 5
@@ -41,6 +42,25 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
         names.append(f"and {len(counts) - _KEYS} more")
     keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
     return [f"{keys} in the trajectories, kept as metadata that no judge sees: {', '.join(names)}"]
+
+
+def weaker_second(judge: Evaluator) -> list[str]:
+    """A caution for each cascade whose second judge agrees with labels less than its first, by the figures of their cards."""
+    cautions = []
+    for cascade in (part for part in every_judge(judge) if isinstance(part, Cascade)):
+        first, second = _kappa(cascade.first), _kappa(cascade.then)
+        if first is not None and second is not None and second < first:
+            cautions.append(
+                f"the second judge of this cascade agrees with labels less than the first (kappa {second:.2f}, {first:.2f}): "
+                "what goes on to it is judged worse"
+            )
+    return cautions
+
+
+def _kappa(judge: Evaluator) -> float | None:
+    """The agreement with labels on a fitted judge's card; None for a judge without one, or made of several."""
+    alone = [part for part in every_judge(judge) if not isinstance(part, Composite)]
+    return alone[0].model.card.all_runs.kappa if len(alone) == 1 and isinstance(alone[0], Student) else None
 
 
 def sha256_of(path: str) -> str:

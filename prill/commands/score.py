@@ -10,15 +10,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers, unknown_keys
+from prill.commands.cautions import fitted_on, strangers, unknown_keys, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
-from prill.evaluators.combine import Cascade, savings
+from prill.evaluators.combine import Cascade, cascade_inside, savings
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.models.ledger import Price, price_of
@@ -222,11 +223,12 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
             if reason in tally.unscored:
                 say(f"{reason}: {hint}")
     on_disk = not is_stdout(args.output) and not is_stream(args.output)
-    if on_disk and tally.read and any(isinstance(judge, Cascade) for judge in every_judge(evaluator)):
+    if on_disk and tally.read and cascade_inside(evaluator) is not None:
         say(_savings_line(args.output))
     if tally.untranscribed:
         say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
-    for caution in (*unknown_keys(tally.unknown_keys), *fitted_on(evaluator, args.trajectories), *strangers(evaluator)):
+    cautions = (fitted_on(evaluator, args.trajectories), strangers(evaluator), weaker_second(evaluator))
+    for caution in chain(unknown_keys(tally.unknown_keys), *cautions):
         say(f"prill score: {caution}")
     if tally.stopped:
         say("stopped; the same command takes up where this run ended")

@@ -62,8 +62,33 @@ def test_evidence_only_is_part_of_the_file(files: tuple[Path, Path], prill: Pril
     assert prill("fit", *files, "-o", "m.json", "--source", "human", "--evidence-only").returncode == 0
     model = json.loads(Path("m.json").read_text())
     assert model["evidence_only"] is True
-    assert set(model["words"]) == {"state"}
+    assert set(model["words"]) == {"state", "state before"}
     assert not any(name.startswith(("claims/", "answer/")) for name in model["features"])
+
+
+def test_hardened_fit_shows_cost_and_families(files: tuple[Path, Path], prill: Prill) -> None:
+    words = ("fit", *files, "-o", "m.json", "--source", "human", "--harden", "--families", "stop-early,answer-short")
+    done = prill(*words)
+    assert done.returncode == 0, done.stderr
+    assert "Judge: student, hardened" in done.stdout
+    assert "all, were it not hardened" in done.stdout
+    assert "fitted without that family" in done.stdout and "stop-early" in done.stdout
+    assert json.loads(Path("m.json").read_text())["hardened"] is True
+    refused = prill("fit", *files, "-o", "n.json", "--source", "human", "--harden", "--families", "luck")
+    assert (refused.returncode, "no family of attacks 'luck'" in refused.stderr) == (2, True)
+
+
+def test_out_of_fold_scores_are_calibrated(files: tuple[Path, Path], prill: Prill) -> None:
+    words = ("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
+    assert prill(*words).returncode == 0
+    held = [json.loads(line) for line in Path("held.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in held] == [json.loads(line)["id"] for line in files[0].read_text().splitlines()]
+    assert prill("calibrate", "held.jsonl", files[1], "-o", "c.json", "--source", "human").returncode == 0
+    judge = ("--evaluator", "student", "--model", "m.json", "--calibration", "c.json")
+    done = prill("score", files[0], "-o", "v.jsonl", *judge)
+    assert done.returncode == 0, done.stderr
+    scored = [json.loads(line) for line in Path("v.jsonl").read_text().splitlines()]
+    assert {row["evaluator"]["model"] for row in held} == {row["evaluator"]["model"] for row in scored}
 
 
 def test_broken_line_is_named_rest_is_fitted(files: tuple[Path, Path], prill: Prill) -> None:
@@ -111,6 +136,29 @@ def test_scoring_the_fitted_file_warns(files: tuple[Path, Path], prill: Prill) -
     assert "t.jsonl is what this student was fitted on" in prill("score", files[0], *words).stderr
     Path("u.jsonl").write_text("".join(files[0].read_text().splitlines(keepends=True)[:40]))
     assert "fitted on" not in prill("score", "u.jsonl", *words, "--no-resume").stderr
+
+
+def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill) -> None:
+    for name in ("good", "bad"):
+        assert prill("fit", *files, "-o", f"{name}.json", "--source", "human").returncode == 0
+    model = json.loads(Path("bad.json").read_text())
+    model["card"]["all_runs"]["kappa"] = 0.1
+    Path("bad.json").write_text(json.dumps(model))
+    for first, second, warns in (("good", "bad", True), ("bad", "good", False)):
+        parts = "".join(f"[[judges]]\nevaluator = 'student'\nmodel = '{name}.json'\n" for name in (first, second))
+        Path("judge.toml").write_text(f"evaluator = 'cascade'\n{parts}")
+        done = prill("score", files[0], "-o", f"{first}.jsonl", "--evaluator", "judge.toml")
+        assert ("agrees with labels less than the first" in done.stderr) is warns, done.stderr
+
+
+def test_cascade_band_is_of_the_card(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human")
+    Path("judge.toml").write_text(JUDGE_FILE)
+    prill("score", files[0], "-o", "v.jsonl", "--evaluator", "judge.toml")
+    band = json.loads(Path("m.json").read_text())["card"]["band"]
+    verdict = json.loads(Path("v.jsonl").read_text().splitlines()[0])
+    assert band["low"] > 0
+    assert verdict["evaluator"]["params"]["band"] == [band["low"], 1.0]
 
 
 JUDGE_FILE = """

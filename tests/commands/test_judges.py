@@ -217,7 +217,8 @@ def test_printed_prompt_can_be_used(prill: Prill, tmp_path: Path, attempts: Path
 def test_calibrated_cascade_says_savings(prill: Prill, tmp_path: Path) -> None:
     attempts = write_trajectories(tmp_path / "t.jsonl", 40)
     (tmp_path / "c.toml").write_text(
-        "evaluator = 'cascade'\nband = [0.5, 0.5]\n[[judges]]\nevaluator = 'self-report'\n[[judges]]\nevaluator = 'modular'\n"
+        "evaluator = 'cascade'\nband = [0.5, 0.5]\nfirst_may_accept = true\n"
+        "[[judges]]\nevaluator = 'self-report'\n[[judges]]\nevaluator = 'modular'\n"
     )
     (tmp_path / "l.jsonl").write_bytes(b"".join(encode(LabelRecord(id=f"t{i}", success=i % 3 == 0)) for i in range(40)))
     with MockServer() as server:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from prill.errors import EndpointError, UsageError
-from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, savings
+from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, cascade_inside, savings
 from prill.evaluators.outcome import CaptionJudge
 from prill.models.client import OpenAIModel
+from prill.protocols import Evaluator
 from prill.scoring import score
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Usage, Verdict
@@ -119,7 +120,8 @@ def test_senseless_combinations_refused() -> None:
         lambda: Ensemble([Says(1.0)], [0.0]),
         lambda: Ensemble([Says(1.0)], [float("nan")]),
         lambda: Ensemble([Says(1.0)], threshold=1.5),
-        lambda: Cascade(Says(1.0), Says(1.0), low=0.9, high=0.1),
+        lambda: Cascade(Says(1.0), Says(1.0), band=(0.9, 0.1)),
+        lambda: Cascade(Says(1.0), Says(1.0), band=(0.1, 0.9)),
     ):
         with pytest.raises(UsageError):
             build()
@@ -127,7 +129,13 @@ def test_senseless_combinations_refused() -> None:
 
 def test_identity_holds_judges_and_rule() -> None:
     one, other = Says(0.1), Says(0.2)
-    kinds = [Vote([one, other]), Vote([one, other], "any"), Vote([one]), Cascade(one, other), Cascade(one, other, low=0.2)]
+    kinds = [
+        Vote([one, other]),
+        Vote([one, other], "any"),
+        Vote([one]),
+        Cascade(one, other),
+        Cascade(one, other, band=(0.2, 1)),
+    ]
     assert len({repr(judge.info) for judge in kinds}) == len(kinds)
 
 
@@ -136,10 +144,16 @@ def test_identity_holds_judges_and_rule() -> None:
 )
 async def test_cascade_asks_second_inside_band(first: float | None, asked: bool) -> None:
     second = Says(0.7)
-    verdict = await Cascade(Says(first), second)(TRAJECTORY)
+    verdict = await Cascade(Says(first), second, first_may_accept=True)(TRAJECTORY)
     assert bool(second.asked) is asked
     assert verdict.score == (0.7 if asked else first)
     assert verdict.usage.calls == 1 + asked
+
+
+@pytest.mark.parametrize("score", [0.91, 1.0])
+async def test_success_has_a_second_judge(score: float) -> None:
+    for cascade in (Cascade(Says(score), Says(0.2)), Cascade(Says(score), Says(0.2), band=(0.1, 1.0))):
+        assert (await cascade(TRAJECTORY)).success is False
 
 
 async def test_cascade_keeps_no_unsure_verdict() -> None:
@@ -174,6 +188,23 @@ async def test_cascade_saves_the_calls_it_claims() -> None:
     inside = [(ours.success, ours.reason) for i, ours in enumerate(cascade) if i % 2 == 0]
     assert inside == [(theirs.success, theirs.reason) for i, theirs in enumerate(alone) if i % 2 == 0]
     assert all(verdict.success is False and len(verdict.opinions or ()) == 1 for verdict in cascade[1::2])
+
+
+class _Around:
+    """Goes around a judge, as wrappers do."""
+
+    def __init__(self, judge: Evaluator) -> None:
+        self.parts, self.info, self.screenshots = (judge,), judge.info, judge.screenshots
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        return await self.parts[0](trajectory)
+
+
+def test_wrapped_cascade_is_one_a_vote_not() -> None:
+    cascade = Cascade(Says(0.1), Says(0.9))
+    assert cascade_inside(cascade) is cascade_inside(_Around(_Around(cascade))) is cascade
+    assert cascade_inside(Vote([cascade])) is None
+    assert cascade_inside(Says(0.1)) is None
 
 
 def test_savings_need_a_cascade(tmp_path: Path) -> None:

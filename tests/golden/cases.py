@@ -41,7 +41,7 @@ JUDGES: dict[str, dict[str, Any]] = {
     "rubric, rubrics": {"evaluator": "rubric", "model": "m", "captioner": "text", "rubrics": str(RUBRICS)},
     "vote": {"evaluator": "vote", "samples": 3, "temperature": 0.7, "rule": "any", "judges": [_TEXT]},
     "vote of two": {"evaluator": "vote", "judges": [_TEXT, {"evaluator": "self-report"}]},
-    "cascade": {"evaluator": "cascade", "band": [0.2, 0.7], "judges": [_PRIOR, _TEXT]},
+    "cascade": {"evaluator": "cascade", "band": [0.2, 0.7], "first_may_accept": True, "judges": [_PRIOR, _TEXT]},
     "ensemble": {"evaluator": "ensemble", "threshold": 0.4, "weights": [1.0, 3.0], "judges": [_PRIOR, _TEXT]},
     "prior": _PRIOR,
     "oracle": {"evaluator": "oracle", "labels": str(LABELS), "source": "oracle"},

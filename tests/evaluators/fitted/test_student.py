@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from hypothesis import strategies as st
 
 from prill.datasets.formats.agentrewardbench_webjudge import load, load_labels
 from prill.errors import UsageError
-from prill.evaluators.fitted.features import cut_off, names, read
-from prill.evaluators.fitted.fit import cross_validated, examples, fit, held_out
+from prill.evaluators.fitted.features import AGAINST, cut_off, names, read
+from prill.evaluators.fitted.fit import Fit, cross_validated, examples, fit, fit_with_scores, held_out, sure_outside
 from prill.evaluators.fitted.student import Kind, Student, StudentModel
 from prill.evaluators.labels import gold_labels, grouped_folds
 from prill.store import BadLine, encode
@@ -56,6 +55,13 @@ def fitted(kind: Kind = "student", evidence_only: bool = False, runs: list[Traje
     return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only)
 
 
+def hardened() -> Fit:
+    families = ("stop-early", "answer-short")
+    plain, runs = (examples(RUNS, GOLD, "student", False, harden)[0] for harden in ((), families))
+    return fit_with_scores(runs, "student", False, hardened=True, plain=plain)
+
+
+HARDENED = hardened()
 MODELS = {(kind, only): fitted(kind, only) for kind in ("student", "prior") for only in (False, True)}  # type: ignore[arg-type]
 
 
@@ -111,20 +117,19 @@ def test_evidence_only_ignores_added_words(words: list[str], number: int) -> Non
     import asyncio
 
     run = RUNS[number]
-    goal = set(re.findall(r"\w+", run.task.goal.lower()))
-    added = " ".join(word for word in words if goal.isdisjoint(re.findall(r"\w+", word.lower())))
+    added = " ".join(words)
     caption = run.final.caption if run.final and run.final.caption else ""
     student = judge(evidence_only=True)
     before = asyncio.run(student(run)).score
-    after = asyncio.run(student(replace(run, final=Observation(caption=f"{caption} {added}")))).score
-    assert before is not None and after is not None
-    assert after <= before
+    after = asyncio.run(student(replace(run, final=Observation(caption=f"{caption} {added}"))))
+    assert before is not None
+    assert after.unscored == "no_evidence" if after.score is None else after.score <= before
 
 
 def test_evidence_only_words_speak_against() -> None:
     weights = MODELS["student", True].words["state"].values()
     assert weights and max(weights) < 0
-    assert set(MODELS["student", True].words) == {"state"}
+    assert set(MODELS["student", True].words) == {"state", "state before"}
 
 
 async def test_claims_shown_answer_counts() -> None:
@@ -144,15 +149,21 @@ def test_images_agents_sites_no_features() -> None:
     )
     for kind in ("student", "prior"):
         assert read(run, kind, False) == read(shot, kind, False)
-        assert len(read(run, kind, False).numbers) == len(names(kind, False))
-        assert len(read(run, kind, True).numbers) == len(names(kind, True))
+        assert len(read(run, kind, False).numbers) == len(names(kind, False, False))
+        assert len(read(run, kind, True).numbers) == len(names(kind, True, kind == "student"))
+        assert len(read(run, kind, False, True).numbers) == len(names(kind, False, kind == "student"))
 
 
-def test_middle_of_huge_page_is_not_read() -> None:
-    pages = [Observation(text="top " * 500 + middle * 50_000 + " end" * 200) for middle in ("one ", "two ")]
-    first, second = (read(replace(RUNS[0], final=page), "student", False) for page in pages)
-    assert first == second
-    assert {"top", "end"} <= first.words["state"]
+def test_padding_pushes_no_word_out() -> None:
+    for page in ("pad " * 15_000 + "sorry" + " pad" * 5_000, "sorry" + " pad" * 20_000):
+        assert {"pad", "sorry"} == read(replace(RUNS[0], final=Observation(text=page)), "student", True).words["state"]
+
+
+@pytest.mark.parametrize(
+    "disguise", ["саrt is empty", "ｃａｒｔ is empty", "ca\u200brt is e\u0301mpty", "𝐜𝐚𝐫𝐭 is empty", "СART IS ЕМРТY"]
+)
+def test_disguised_words_are_read_as_seen(disguise: str) -> None:
+    assert read(replace(RUNS[0], final=Observation(text=disguise)), "student", True).words["state"] == {"cart", "is", "empty"}
 
 
 def test_cut_off_from_metadata_or_action() -> None:
@@ -169,12 +180,88 @@ async def test_run_without_steps_is_unscored() -> None:
     assert (verdict.success, verdict.score, verdict.unscored) == (None, None, "no_evidence")
 
 
-async def test_sparse_runs_can_be_judged() -> None:
-    bare = Trajectory(id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),))
-    for kind in ("student", "prior"):
-        verdict = await judge(kind)(bare)
-        assert verdict.score is not None
-        assert 0 <= verdict.score <= 1
+async def test_no_readable_state_no_verdict() -> None:
+    bare = Trajectory(id="x", task=Task(goal=""), steps=(Step(Observation(), Action("teleport")),), answer="Done")
+    for only in (False, True):
+        verdict = await judge("student", only)(bare)
+        assert (verdict.unscored, verdict.reason) == ("no_evidence", "the last state has neither text nor caption")
+    verdict = await judge("prior")(bare)  # it goes by telemetry, of which there is some
+    assert verdict.score is not None and 0 <= verdict.score <= 1
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        ("the order " * 500, "characters"),
+        ("gone", "characters"),
+        ("zyxw vutsr qponml kjihgf edcba zyxwvut srq", "known"),
+    ],
+)
+async def test_unlike_states_are_no_evidence(page: str, reason: str) -> None:
+    for student in (judge(), judge(evidence_only=True), Student(HARDENED.model, label="test")):
+        verdict = await student(replace(RUNS[0], final=Observation(caption=page)))
+        assert (verdict.unscored, reason in verdict.reason) == ("no_evidence", True), verdict.reason
+
+
+@given(number=st.integers(0, len(RUNS) - 1), count=st.integers(1, 12), kind=st.sampled_from(["click", "type", "hover", "goto"]))
+def test_added_steps_never_raise_the_score(number: int, count: int, kind: str) -> None:
+    import asyncio
+
+    run = RUNS[number]
+    # At the beginning: in the middle they might break up a run of equal actions, which speaks against success too.
+    added = tuple(Step(Observation(), Action(kind, target=f"new {i}", value="Place order")) for i in range(count))
+    longer = replace(run, steps=(*added, *run.steps))
+    for student in (judge(evidence_only=True), Student(HARDENED.model, label="test")):
+        before, after = (asyncio.run(student(one)).score for one in (run, longer))
+        assert before is not None and after is not None and after <= before
+
+
+def test_hardened_words_speak_against() -> None:
+    model = HARDENED.model
+    assert set(model.words) == {"state", "state before", "answer"}
+    assert all(weight < 0 for words in model.words.values() for weight in words.values())
+    assert all(model.features[name][0] <= 0 for name in AGAINST)
+    assert not any("thought" in name for name in model.features)
+
+
+def test_hardened_card_has_unseen_families() -> None:
+    card = HARDENED.model.card
+    assert set(card.attacks) == {"stop-early", "answer-short"}
+    assert all(0 < one.failures <= 20 and one.hardened <= 1 for one in card.attacks.values())
+    assert card.not_hardened is not None and card.not_hardened.runs + card.not_hardened.abstained == 40
+    assert MODELS["student", False].card.not_hardened is None
+
+
+def test_unknown_family_or_prior_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no family of attacks 'luck'.*stop-early"):
+        examples(RUNS, GOLD, "student", False, ("luck",))
+    with pytest.raises(UsageError, match="fit a student"):
+        examples(RUNS, GOLD, "prior", False, ("stop-early",))
+
+
+def test_prior_reads_telemetry_only() -> None:
+    run = RUNS[0]
+    quiet = replace(run, answer=None, steps=tuple(replace(step, thought=None) for step in run.steps))
+    assert read(run, "prior", False) == read(quiet, "prior", False)
+    assert not judge("prior").needs_claims
+
+
+async def test_weak_transfer_means_no_verdict() -> None:
+    model = MODELS["student", False]
+    transfer = model.card.transfer
+    assert transfer is not None
+    weak = replace(model, card=replace(model.card, transfer=replace(transfer, auc=0.6)))
+    verdict = await Student(weak, label="test")(made(3, False, site="bank"))
+    assert (verdict.unscored, "AUC 0.60" in verdict.reason) == ("no_evidence", True)
+    assert (await Student(weak, label="test")(made(3, False))).score is not None
+
+
+def test_band_is_where_it_was_sure() -> None:
+    scores = [i / 100 for i in range(100)]
+    band = sure_outside([score > 0.3 for score in scores], [score + 0.001 for score in scores])
+    assert (band.low, band.high) == (0.32, 0.5)
+    unsure = sure_outside([i % 2 == 0 for i in range(100)], list(scores))
+    assert (unsure.low, unsure.high) == (0.0, 1.0)
 
 
 async def test_reason_names_words_and_new_site() -> None:
@@ -182,7 +269,7 @@ async def test_reason_names_words_and_new_site() -> None:
     assert "words of the state" in verdict.reason
     assert "fitted without" not in verdict.reason
     abroad = await judge()(made(3, False, site="bank"))
-    assert "fitted without runs of bank" in abroad.reason
+    assert "fitted without runs of bank: on other sites its accuracy was" in abroad.reason
     assert (abroad.score, judge().knows(None)) == (verdict.score, True)
 
 
@@ -191,7 +278,8 @@ def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
         f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
-        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(Observation(caption='thank you'), Action('click')),))\n"
+        "page = Observation(caption='Order 3: the order was placed, thank you')\n"
+        "run = Trajectory(id='x', task=Task(goal='g'), steps=(Step(page, Action('click')),))\n"
         "assert asyncio.run(judge(run)).score is not None\n"
         "sys.exit(', '.join(name for name in ('sklearn', 'numpy', 'scipy') if name in sys.modules) or None)"
     )
@@ -209,7 +297,8 @@ def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": "prill student 0"},
+        {"format": "prill student 1"},
+        {"guard": None},
         {"features": {"length/steps": (0.1, 2.0)}},
         {"words": {}},
         {"kind": "prior"},
@@ -269,8 +358,11 @@ def test_held_out_figures_by_hand() -> None:
     figures = held_out([True, True, False, False, False], [0.9, 0.4, 0.6, 0.1, 0.4])
     # Pairs of a success and a failure: 0.9 beats all three; 0.4 beats 0.1, ties 0.4, loses to 0.6.
     assert figures.auc == pytest.approx(4.5 / 6)
+    # Right in 3 of 5; by chance in (2 * 2 + 3 * 3) / 25.
+    assert figures.kappa == pytest.approx((0.6 - 0.52) / 0.48, abs=1e-4)
     assert (figures.accuracy, figures.balanced_accuracy) == (0.6, pytest.approx((1 / 2 + 2 / 3) / 2, abs=1e-4))
     assert held_out([True], [0.2]).auc is None
+    assert (held_out([True, False], [None, 0.2]).abstained, held_out([True, False], [None, 0.2]).accuracy) == (1, 1.0)
     assert held_out([], []).accuracy is None
 
 
@@ -320,6 +412,7 @@ def test_recorded_runs_reach_the_bars(
     # Every division into folds, not the luckiest.
     assert min(f.auc or 0.0 for f in figures) >= least_auc
     assert min(f.accuracy or 0.0 for f in figures) >= least_accuracy
+    assert max(f.abstained for f in figures) <= 0.06 * 619
 
 
 @pytest.mark.slow

@@ -1,0 +1,91 @@
+"""What a student may judge: runs whose last state is like those that it was fitted on. Of others it says `no_evidence`.
+
+Absence of evidence is no verdict. A page that is blank, padded, or written in letters that nobody reads has lost the words that
+speak against success; so what such a page is measured by is how much of it there is, and how much of it the judge knows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor
+
+from prill.evaluators.fitted.features import MOST_CHARACTERS, Reading
+
+# The range leaves out the lowest and the highest hundredth of the fitted runs, and goes a quarter beyond the latter.
+_LEFT_OUT, _BEYOND = 0.01, 1.25
+# A word counts once it occurs in runs of three tasks: one that occurs in a single task tells the task, not the outcome.
+TASKS_OF_A_WORD = 3
+_WHAT = "that of the runs it was fitted on"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guard:
+    """The range of the last states that a student was fitted on.
+
+    `characters` and `words` (different ones) are the least and the most. `coverage` is the least share of the words, numbers
+    aside, that stand in `vocabulary`.
+    """
+
+    characters: tuple[int, int]
+    words: tuple[int, int]
+    coverage: float
+    vocabulary: tuple[str, ...]
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """The vocabulary, to look up in."""
+        return frozenset(self.vocabulary)
+
+    def objection(self, reading: Reading) -> str | None:
+        """Why the run cannot be judged; None when it can be."""
+        if not reading.characters:
+            return "the last state has neither text nor caption"
+        words = reading.words["state"]
+        for count, (least, most), unit in (
+            (reading.characters, self.characters, "characters"),
+            (len(words), self.words, "different words"),
+        ):
+            if not least <= count <= most:
+                return f"the last state has {count:,} {unit}; {_WHAT} had {least:,} to {most:,}"
+        coverage = _share(len(words & self.known), words)
+        if coverage < self.coverage:
+            return f"of the words of the last state {coverage:.0%} are known; of {_WHAT} at least {self.coverage:.0%} were"
+        return None
+
+
+def fit_guard(readings: Sequence[Reading], tasks: Sequence[str]) -> Guard:
+    """The guard for these runs. What is known of a run's words is counted without the runs of its own task."""
+    tasks_of: Counter[str] = Counter()
+    words_of: dict[str, set[str]] = {}
+    for reading, task in zip(readings, tasks, strict=True):
+        words_of.setdefault(task, set()).update(reading.words["state"])
+    for words in words_of.values():
+        tasks_of.update(word for word in words if not word.isdigit())
+    vocabulary = tuple(sorted(word for word, count in tasks_of.items() if count >= TASKS_OF_A_WORD))
+    elsewhere = {word for word in vocabulary if tasks_of[word] > TASKS_OF_A_WORD}
+    readable = [reading for reading in readings if reading.characters]
+    lengths = sorted(reading.characters for reading in readable)
+    counts = sorted(len(reading.words["state"]) for reading in readable)
+    coverages = sorted(_share(len(reading.words["state"] & elsewhere), reading.words["state"]) for reading in readable)
+    least_length, most_length = _range(lengths)
+    return Guard(
+        characters=(least_length, min(most_length, MOST_CHARACTERS)),
+        words=_range(counts),
+        # Downwards: the run that sets the bound is within it.
+        coverage=floor(1e4 * coverages[int(_LEFT_OUT * len(coverages))]) / 1e4 if coverages else 0.0,
+        vocabulary=vocabulary,
+    )
+
+
+def _share(known_words: int, words: set[str]) -> float:
+    return known_words / max(1, sum(not word.isdigit() for word in words))
+
+
+def _range(ordered: Sequence[int]) -> tuple[int, int]:
+    if not ordered:
+        return (1, MOST_CHARACTERS)
+    edge = int(_LEFT_OUT * len(ordered))
+    return ordered[edge], round(ordered[-1 - edge] * _BEYOND)

@@ -1,0 +1,285 @@
+"""Logistic regression for judges: runs as a table, and the weights that fit some of its rows.
+
+Two ways. The wide features are fitted as they are. The narrow ones are fitted with a bound: no weight above 0 for what an agent
+can add to, so that a sum which no added word or step can raise is not turned by them (monotonic classification; Incer et al.
+2018). Attacked copies of failures stand in the table as further rows, failures too; those of a run together weigh twice as
+much as it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prill.errors import MissingExtra, UsageError
+from prill.evaluators.fitted.calibration import fit_platt, sigmoid
+from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Reading
+from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, Guard, fit_guard
+from prill.evaluators.fitted.student import Linear
+from prill.evaluators.labels import grouped_folds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# How far weights may grow: the inverse of the penalty on them. Cross-validation inside the fit takes one.
+STRENGTHS = (0.3, 1.0, 3.0, 10.0)
+BOUNDED_STRENGTHS = (0.3, 1.0)
+_INNER_FOLDS = 4
+# What the attacked copies of a failure weigh together, against 1 for the failure itself.
+_COPIES_WEIGH = 2.0
+# Numbers have a standard deviation of this and texts a length of 1, so that a single penalty suits both.
+_SCALE = 0.1
+_LEAST_SPREAD = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A labelled run as the fit sees it. `copies` are attacked ones of a failure, by family."""
+
+    id: str
+    reading: Reading
+    copies: dict[str, Reading]
+    success: bool
+    task: str
+    site: str | None
+    cut_off: bool
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Weights for the file with the guard, and what they give for rows of the table that they came from."""
+
+    table: Table
+    strength: float
+    slope: float
+    offset: float
+    bias: float
+    features: list[tuple[float, float]]
+    words: dict[str, dict[str, float]]
+    guard: Guard | None
+
+    def probabilities(self, rows: Sequence[int]) -> list[float | None]:
+        """What the judge of these weights would say; `rows` of the table. None where the guard objects."""
+        return self.judged([self.table.readings[row] for row in rows])
+
+    def judged(self, readings: Sequence[Reading]) -> list[float | None]:
+        """The same for any readings."""
+        linear = Linear(self.bias, self.features, self.words, against=self.table.bounded)
+        return [None if self.guard and self.guard.objection(one) else sigmoid(linear(one).logit) for one in readings]
+
+
+class _Weights(NamedTuple):
+    columns: NDArray[Any]
+    bias: float
+
+
+class Table:
+    """The runs as arrays, then the attacked copies; words of each text as a sparse table of zeros and ones."""
+
+    def __init__(self, runs: Sequence[Example], *, bounded: bool) -> None:
+        try:
+            import sklearn  # noqa: F401
+        except ImportError:
+            raise MissingExtra("scikit-learn", "student") from None
+        import numpy as np
+
+        copies = [(i, family, reading) for i, run in enumerate(runs) for family, reading in run.copies.items()]
+        self.runs = runs
+        self.bounded = bounded
+        self.readings = [run.reading for run in runs] + [reading for *_, reading in copies]
+        self.run_of = np.array([*range(len(runs)), *(i for i, *_ in copies)])
+        self.family = [None] * len(runs) + [family for _, family, _ in copies]
+        self.families = sorted({family for _, family, _ in copies})
+        self.numbers = np.array([reading.numbers for reading in self.readings], dtype=float)
+        self.success = np.array([runs[i].success for i in self.run_of])
+        self.tasks = [run.task for run in runs]
+        self.task = np.unique(self.tasks, return_inverse=True)[1][self.run_of]
+        self.words = {text: _sparse([reading.words[text] for reading in self.readings]) for text in runs[0].reading.words}
+
+    def copies_of(self, runs: Sequence[int], families: Collection[str]) -> list[int]:
+        """The rows of the attacked copies of these runs."""
+        inside = set(runs)
+        rows = range(len(self.runs), len(self.readings))
+        return [row for row in rows if self.family[row] in families and int(self.run_of[row]) in inside]
+
+
+def _sparse(rows: Sequence[set[str]]) -> tuple[Any, list[str]]:
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    terms = {word: i for i, word in enumerate(sorted(set().union(*rows)))}
+    columns = [terms[word] for row in rows for word in row]
+    starts = np.cumsum([0, *map(len, rows)])
+    table = csr_matrix((np.ones(len(columns)), columns, starts), shape=(len(rows), len(terms)))
+    table.sort_indices()  # sets have no order; sums that run over them should
+    return table, list(terms)
+
+
+def fit_rows(
+    table: Table,
+    runs: Sequence[int],
+    seed: int,
+    *,
+    families: Collection[str] | None = None,
+    like: Fitted | None = None,
+) -> Fitted:
+    """The weights for some runs of the table with `families` of their copies, all for None.
+
+    Strength and calibration are those that the runs choose by cross-validation, or those of `like`.
+    """
+    from threadpoolctl import threadpool_limits
+
+    families = table.families if families is None else families
+    # Arrays as small as these gain nothing from threads, which on a busy machine wait for each other most of the time.
+    with threadpool_limits(1):
+        return _fit_rows(table, runs, seed, families, like)
+
+
+def _fit_rows(table: Table, runs: Sequence[int], seed: int, families: Collection[str], like: Fitted | None) -> Fitted:
+    import numpy as np
+
+    guard = fit_guard([table.readings[i] for i in runs], [table.tasks[i] for i in runs]) if table.words else None
+    # What the guard turns away need not be learnt from.
+    copies = [row for row in table.copies_of(runs, families) if not (guard and guard.objection(table.readings[row]))]
+    rows = np.array([*runs, *copies])
+    row_weights = _row_weights(table, rows)
+    if like is None:
+        strength, slope, offset = _settle(table, runs, rows, row_weights, seed)
+    else:
+        strength, slope, offset = like.strength, like.slope, like.offset
+    design = _Design(table, rows, row_weights)
+    *_, weights = design.path((strength,))
+    return design.fitted(weights, strength, slope, offset, guard)
+
+
+def _settle(
+    table: Table, runs: Sequence[int], rows: NDArray[Any], row_weights: NDArray[Any], seed: int
+) -> tuple[float, float, float]:
+    """Strength, and slope and offset of the calibration, by cross-validation; `rows` are the runs and then their copies."""
+    import numpy as np
+
+    strengths = BOUNDED_STRENGTHS if table.bounded else STRENGTHS
+    truths = [table.runs[i].success for i in runs]
+    folds = grouped_folds([table.tasks[i] for i in runs], truths, _INNER_FOLDS, seed)
+    fold_of_run = dict(zip(runs, folds, strict=True))
+    fold_of = np.array([fold_of_run[int(i)] for i in table.run_of[rows]])
+    logits = np.zeros((len(strengths), len(rows)))
+    for fold in range(_INNER_FOLDS):
+        here = fold_of == fold
+        if not here.any() or np.unique(table.success[rows[~here]]).size < 2:
+            raise UsageError("successes or failures are confined to too few tasks; label runs of more tasks")
+        design = _Design(table, rows[~here], row_weights[~here])
+        held_out = design.of(rows[here])
+        for i, weights in enumerate(design.path(strengths)):
+            logits[i, here] = held_out @ weights.columns + weights.bias
+    # log(1 + e^-margin): the cost of the probability that was given to what happened.
+    losses = np.logaddexp(0, -logits * np.where(table.success[rows], 1, -1)) @ row_weights
+    best = int(losses.argmin())
+    # Probabilities are those of runs that nobody attacked.
+    return (strengths[best], *fit_platt(logits[best, : len(runs)].tolist(), truths))
+
+
+def _row_weights(table: Table, rows: NDArray[Any]) -> NDArray[Any]:
+    """1 for a run, and a weight that its copies share."""
+    import numpy as np
+
+    is_copy = rows >= len(table.runs)
+    counts = np.bincount(table.run_of[rows[is_copy]], minlength=len(table.runs))
+    return np.where(is_copy, _COPIES_WEIGH / np.maximum(1, counts[table.run_of[rows]]), 1.0)
+
+
+class _Design:
+    """The columns for some rows: numbers at a common scale, and the words that occur in enough of their tasks."""
+
+    def __init__(self, table: Table, rows: NDArray[Any], weights: NDArray[Any]) -> None:
+        import numpy as np
+
+        self.table, self.rows, self.row_weights = table, rows, weights
+        runs = rows[rows < len(table.runs)]
+        self.centre = table.numbers[runs].mean(axis=0)
+        spread = table.numbers[runs].std(axis=0)
+        # Equal numbers have a spread of some 1e-16, by rounding: what never varies must not count.
+        varies = spread > _LEAST_SPREAD
+        self.factor = np.where(varies, _SCALE / np.where(varies, spread, 1), 0)
+        self.columns = {text: _common(words[rows], table.task[rows]) for text, (words, _) in table.words.items()}
+
+    def of(self, rows: NDArray[Any]) -> Any:
+        import numpy as np
+        from scipy.sparse import csr_matrix, diags_array, hstack
+
+        blocks = [csr_matrix((self.table.numbers[rows] - self.centre) * self.factor)]
+        for text, columns in self.columns.items():
+            block = self.table.words[text][0][rows][:, columns]
+            if self.table.bounded:
+                blocks.append(_SCALE * block)
+            else:
+                blocks.append(diags_array(1 / np.sqrt(np.maximum(1, np.diff(block.indptr)))) @ block)
+        return hstack(blocks).tocsr()
+
+    def path(self, strengths: Sequence[float]) -> Iterator[_Weights]:
+        """The weights at each strength in turn, each begun from the ones before."""
+        data, truths = self.of(self.rows), self.table.success[self.rows]
+        if self.table.bounded:
+            yield from self._bounded(data, truths, strengths)
+            return
+        from sklearn.linear_model import LogisticRegression
+
+        model = LogisticRegression(max_iter=2000, tol=1e-3, warm_start=True)
+        for strength in strengths:
+            model.set_params(C=strength).fit(data, truths)
+            yield _Weights(model.coef_[0].copy(), float(model.intercept_[0]))
+
+    def _bounded(self, data: Any, truths: NDArray[Any], strengths: Sequence[float]) -> Iterator[_Weights]:
+        """Weights of which none is above 0 but those of what is beyond the agent."""
+        import numpy as np
+        from scipy.optimize import minimize
+
+        signs, transposed = np.where(truths, 1.0, -1.0), data.T.tocsr()
+        free = len(BEYOND_THE_AGENT)
+        bounds = [(None, None if i < free else 0.0) for i in range(data.shape[1])] + [(None, None)]
+        start = np.zeros(data.shape[1] + 1)
+
+        def loss(weights: NDArray[Any], strength: float) -> tuple[float, NDArray[Any]]:
+            margins = (data @ weights[:-1] + weights[-1]) * signs
+            slopes = -signs * self.row_weights / (1 + np.exp(np.minimum(margins, 500)))
+            value = strength * (self.row_weights @ np.logaddexp(0, -margins)) + weights[:-1] @ weights[:-1] / 2
+            return value, np.append(strength * (transposed @ slopes) + weights[:-1], strength * slopes.sum())
+
+        for strength in strengths:
+            start = minimize(
+                loss, start, args=(strength,), jac=True, method="L-BFGS-B", bounds=bounds,
+                options={"maxiter": 500, "ftol": 1e-6, "gtol": 1e-3},
+            ).x  # fmt: skip
+            yield _Weights(start[:-1].copy(), float(start[-1]))
+
+    def fitted(self, fit: _Weights, strength: float, slope: float, offset: float, guard: Guard | None) -> Fitted:
+        """The weights as the file has them: on the features as they are read, with the calibration worked in."""
+        weights = (fit.columns * slope).tolist()
+        count = len(self.centre)
+        pairs = zip(weights[:count], self.factor.tolist(), self.centre.tolist(), strict=True)
+        features = [(_rounded(weight * factor), _rounded(centre)) for weight, factor, centre in pairs]
+        scale = _SCALE if self.table.bounded else 1.0
+        words = {}
+        for text, columns in self.columns.items():
+            terms, count_after = self.table.words[text][1], count + len(columns)
+            pairs_of_words = zip(columns, weights[count:count_after], strict=True)
+            words[text] = {terms[c]: _rounded(w * scale) for c, w in pairs_of_words if w or not self.table.bounded}
+            count = count_after
+        bias = _rounded(fit.bias * slope + offset)
+        return Fitted(self.table, strength, slope, offset, bias, features, words, guard)
+
+
+def _common(words: Any, tasks: NDArray[Any]) -> list[int]:
+    import numpy as np
+    from scipy.sparse import csr_matrix
+
+    members = csr_matrix((np.ones(len(tasks)), (tasks, np.arange(len(tasks)))))
+    spread = np.bincount((members @ words).tocsr().indices, minlength=words.shape[1])
+    return [int(column) for column in np.flatnonzero(spread >= TASKS_OF_A_WORD)]
+
+
+def _rounded(value: float) -> float:
+    """Five digits: files stay small, and what differs from machine to machine in the last digits does not show."""
+    return float(f"{value:.5g}")
