@@ -31,7 +31,7 @@ _OF_JUDGES = (
     ("steps", "steps", ("towards", "away")),
     ("webjudge and rubric", "webjudge", ("top_k",)),
     ("rubric", "rubric", ("rubrics",)),
-    ("oracle", "oracle", ("labels", "source", "truth")),
+    ("oracle", "oracle", ("labels", "source")),
 )
 _METAVARS = {
     "api_key_env": "VAR",
@@ -46,7 +46,6 @@ _METAVARS = {
     "prompt": "FILE.md",
     "rubrics": "FILE",
     "source": "S",
-    "truth": "RULE",
 }
 _OF_MODELS = (
     ("prill.models.client:OpenAIModel", ("base_url", "api_key_env", "timeout", "retries", "prices", "budget_usd", "cache")),

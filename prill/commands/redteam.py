@@ -75,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the intervals' bootstrap (default {SEED})")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; old verdict files get the ending .bak")
     parser.add_argument("--json", action="store_true", help="print the contents of redteam.json instead of the table")
-    add_judge_options(parser, leave_out=("labels", "source", "truth"))
+    add_judge_options(parser, leave_out=("labels", "source"))
 
 
 def run(args: argparse.Namespace) -> int:

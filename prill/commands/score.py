@@ -43,7 +43,7 @@ _HINTS = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.usage = "prill score TRAJ [TRAJ ...] -o VERDICTS --evaluator NAME [options]"
+    parser.usage = "prill score TRAJ [TRAJ ...] -o FILE --evaluator NAME [options]"
     parser.description = (
         "Judges trajectories into a verdict file. The same command goes on where a run broke off.\n"
         "  prill score t.jsonl -o v.jsonl --evaluator vlm --model gpt-4o --budget-usd 5\n"
@@ -55,18 +55,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
     )
     parser.add_argument(
-        "-o", "--output", required=True, metavar="VERDICTS", help="verdict file, where a run that broke off is taken up; or -"
+        "-o", "--output", required=True, metavar="FILE", help="verdict file, where a run that broke off is taken up; or -"
     )
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
-    parser.add_argument(
-        "--no-resume", action="store_true", help="begin anew; an old verdict file becomes VERDICTS.bak (.bak2, …)"
-    )
+    parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
     transcripts = parser.add_mutually_exclusive_group()
     transcripts.add_argument(
-        "--transcripts", metavar="DIR", help="keep what models were asked and answered there (default: beside VERDICTS)"
+        "--transcripts", metavar="DIR", help="keep what models were asked and answered there (default: beside FILE)"
     )
     transcripts.add_argument("--no-transcripts", action="store_true", help="keep none")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")

@@ -175,7 +175,11 @@ def test_autoui_swaps_points_and_gives_up(prill: Prill, tmp_path: Path, fake_adb
     screen = fake_adb.phone().screen
     assert (screen.page, screen.offset > 0) == ("settings", True)
     (kept,) = recorded(tmp_path / "out").values()
-    assert texts(kept) == ["tap", "swipe on screen", "Action Type: TaskImpossible"]
+    assert texts(kept) == [
+        "tap at (0.17, 0.20)",
+        "swipe on screen at (0.50, 0.80) to (0.50, 0.20)",
+        "Action Type: TaskImpossible",
+    ]
     assert (kept.answer, kept.error, kept.metadata["ended_by"]) == (None, None, "agent")
     assert len(endpoint.pictures) == 3
 

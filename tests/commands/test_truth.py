@@ -45,7 +45,7 @@ def test_commands_leave_ties_undecided(words: tuple[object, ...], message: str, 
 
 
 def test_tables_and_pages_follow_the_rule(labels: Path, prill: Prill) -> None:
-    prill("score", RUNS, "-o", "v.jsonl", "--evaluator", "oracle", "--labels", labels, "--truth", "Ann")
+    prill("score", RUNS, "-o", "v.jsonl", "--evaluator", "oracle", "--labels", labels, "--set", "truth=Ann")
     rows = {
         rule: json.loads(prill("table", "v.jsonl", "--labels", labels, "--format", "json", "--truth", rule).stdout)
         for rule in ("majority", "first", "Ann")

@@ -92,13 +92,16 @@ def test_broken_line_keeps_its_verdict(tmp_path: Path) -> None:
     assert overview(tmp_path / "r.html")["rows"][1]["outcomes"] == ["success", "failure"]
 
 
+BEFORE = '<meta name="generator" content="prill report">the page before'
+
+
 def test_label_sources_are_never_mixed(tmp_path: Path) -> None:
     both = [*labels(), *(LabelRecord(id=id, success=True, source="oracle") for id in TRUTH)]
     page = tmp_path / "r.html"
-    page.write_text("the page before")
+    page.write_text(BEFORE)
     with pytest.raises(UsageError, match="several sources"):
         write_report(page, map(trajectory, TRUTH), judges(), both)
-    assert page.read_text() == "the page before"
+    assert page.read_text() == BEFORE
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
     write_report(page, map(trajectory, TRUTH), judges(), both, source="oracle")
     assert {row["truth"] for row in overview(page)["rows"]} == {"success"}
@@ -111,16 +114,16 @@ def test_failure_leaves_the_old_page(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     page = tmp_path / "r.html"
-    page.write_text("the page before")
+    page.write_text(BEFORE)
     with pytest.raises(KeyboardInterrupt):
         write_report(page, breaking())
-    assert page.read_text() == "the page before"
+    assert page.read_text() == BEFORE
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
-def test_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        write_report(tmp_path / "nowhere" / "r.html", [trajectory("a")])
+def test_missing_folder_is_made(tmp_path: Path) -> None:
+    write_report(tmp_path / "new" / "r.html", [trajectory("a")])
+    assert len(overview(tmp_path / "new" / "r.html")["rows"]) == 1
 
 
 def test_long_texts_are_cut_with_a_note(tmp_path: Path) -> None:

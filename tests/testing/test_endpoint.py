@@ -125,7 +125,11 @@ async def test_faults_come_at_their_rates() -> None:
     assert {wait for status, _, wait in answers if status == 429} == {"0.05"}
     bodies_200 = [text for status, text, _ in answers if status == 200]
     assert sum(text.startswith("<!doctype html>") for text in bodies_200) == outcomes["html"]
-    choices = [json.loads(text)["choices"][0] for text in bodies_200 if text.startswith("{")]
+    choices = [json.loads(text)["choices"][0] for text in bodies_200 if text.startswith('{"id"')]
+    broken_off = [c for c in choices if c["finish_reason"] in ("error", "abort")]
+    assert len(broken_off) == outcomes["broken_off"]
+    assert sum(text.startswith('{"error"') for text in bodies_200) == outcomes["error_inside"]
+    choices = [c for c in choices if c not in broken_off]
     refused = [c for c in choices if c["message"]["refusal"] or c["finish_reason"] == "content_filter"]
     silent = [c for c in choices if not c["message"]["content"] and c not in refused]
     assert len(refused) == outcomes["refusal"] and len(silent) == outcomes["empty"]

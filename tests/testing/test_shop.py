@@ -316,10 +316,15 @@ async def test_play_scrolls_and_names_the_missing() -> None:
         text="Tab 0 (current): Shop\n\n[1] RootWebArea 'Shop'\n\t[7] link 'Cart (2)'\n\t[8] link 'Cart' focused: True"
     )
     step = await play.act(here)
-    assert (step.action.kind, step.action.text, step.action.target) == ("click", "click [8]", "[8] link 'Cart' focused: True")
+    line = "link 'Cart' focused: True"
+    assert (step.action.kind, step.action.text, step.action.target) == (
+        "click",
+        f"click [8] where [8] is {line}",
+        f"[8] {line}",
+    )
     assert (await play.act(here)).action.kind == "scroll"
     typed = (await play.act(Observation(text="\t[9] textbox 'Qty' required: False"))).action
-    assert (typed.text, typed.value) == ("type [9] [2] [0]", "2")
+    assert (typed.text, typed.value) == ("type [9] [2] where [9] is textbox 'Qty' required: False", "2")
     assert (await play.act(here)).action.is_final
     play.reset(Task(goal=""))
     with pytest.raises(UsageError, match="line 1 of the play.*link 'Cart'"):
