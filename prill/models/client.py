@@ -144,10 +144,11 @@ class OpenAIModel:
     async def _ask(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
     ) -> tuple[Completion, Usage]:
-        """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut."""
+        """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut, and
+        with more for thoughts, from then on, if it held nothing else."""
         usage, doubled = Usage(), False
         while True:
-            completion = await self._send(messages, images, form, max_tokens)
+            completion, limit = await self._send(messages, images, form, max_tokens)
             self._has_seen = self._has_seen or bool(images)
             choice, counts = completion.choices[0], _counts(completion, messages)
             usage += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
@@ -155,14 +156,19 @@ class OpenAIModel:
                 raise Refusal(f"the model declined: {excerpt(choice.message.refusal or choice.message.content or '')}")
             if choice.finish_reason != "length":
                 return completion, usage
+            if not (choice.message.content or "").strip():
+                if self.dialect.think_longer(limit - max_tokens):
+                    continue
+                raise Truncated(f"the model thought for {limit} tokens and had not begun to answer")
             if doubled:
                 raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
-    ) -> Completion:
-        """The answer to a request, in a form that the endpoint takes; noted for the transcript, and so is a failure."""
+    ) -> tuple[Completion, int]:
+        """The answer to a request, in a form that the endpoint takes, and the limit of tokens that was sent; noted for the
+        transcript, and so is a failure."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         request, fields = tuple(messages), dict[str, Any]()
         effort = Effort()
@@ -198,7 +204,7 @@ class OpenAIModel:
             completion_tokens=counts.completion_tokens,
             error=choice.message.refusal,
         )
-        return completion
+        return completion, int(fields.get("max_tokens") or fields["max_completion_tokens"])
 
     def _request(
         self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str

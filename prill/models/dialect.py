@@ -29,6 +29,8 @@ class Sampling:
 
 
 GREEDY = Sampling()
+# Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before it began.
+THINKING = (0, 4_096, 16_384, 65_536)
 TOP_LOGPROBS = 10  # alternatives for each token; hosted services allow 20 at most, some 5
 
 
@@ -43,10 +45,11 @@ class Dialect:
     seed: bool = True
     system: bool = True
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    thinking: int = 0
 
     def fields(self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY) -> dict[str, Any]:
         """Everything of a request body but the model and the messages."""
-        fields: dict[str, Any] = {self.token_limit: max_tokens}
+        fields: dict[str, Any] = {self.token_limit: max_tokens + self.thinking}
         if self.temperature:
             fields["temperature"] = sampling.temperature
         if self.seed and sampling.seed is not None:
@@ -61,6 +64,15 @@ class Dialect:
         elif self.structured == "json_object":
             fields["response_format"] = {"type": "json_object"}
         return fields
+
+    def think_longer(self, thinking: int) -> bool:
+        """Allow more tokens for thoughts than the `thinking` with which a reply held nothing else; False at the end of that.
+
+        Whoever learns it second, of calls side by side, finds it raised already.
+        """
+        more = next((tokens for tokens in THINKING if tokens > thinking), thinking)
+        self.thinking = max(self.thinking, more)
+        return more > thinking
 
     def adapt(self, refusal: str, sent: dict[str, Any]) -> bool:
         """Take a step down after an error message about a field that was sent. False: it was about something else."""

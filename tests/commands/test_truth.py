@@ -31,7 +31,10 @@ def labels(tmp_path: Path) -> Path:
     ("words", "message"),
     [
         (("fit", RUNS, "{labels}", "-o", "m.json", "--kind", "prior"), "no trajectory has a decided label"),
-        (("redteam", RUNS, "{labels}", "-o", "red", "--evaluator", "self-report"), "no decided label of source"),
+        (
+            ("redteam", RUNS, "{labels}", "-o", "red", "--evaluator", "self-report", "--attacks", "claim-answer"),
+            "no decided label of source",
+        ),
         (("agree", "v.jsonl", "{labels}"), "undecided (82 tie)"),
         (("calibrate", "v.jsonl", "{labels}", "-o", "c.json"), "undecided (82 tie)"),
     ],

@@ -230,6 +230,17 @@ async def test_cut_reply_gets_twice_the_tokens(endpoint: ScriptedEndpoint) -> No
         await status(model(endpoint))
 
 
+async def test_thinking_model_gets_more_tokens(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [said("", "length"), said(None, "length", reasoning_content="let me see"), GOOD]
+    asked = model(endpoint)
+    assert [await status(asked), await status(asked)] == ["success", "success"]
+    # Learnt once: the second reply is not cut before it begins.
+    assert [body["max_tokens"] for body in endpoint.bodies] == [1024, 1024 + 4096, 1024 + 16_384, 1024 + 16_384]
+    endpoint.script = [said("", "length")]
+    with pytest.raises(Truncated, match="thought for 66560 tokens"):
+        await status(asked)
+
+
 async def test_reply_without_verdict_asked_again(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said("I cannot say"), GOOD]
     assert await status(model(endpoint)) == "success"

@@ -21,7 +21,7 @@ from prill.types import Action, Observation, Step, Task, Trajectory
 RUNS = 100
 # Where log-probabilities come in the documented form; elsewhere scores are 0 or 1.
 SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
-SOFT |= {"a proxy that cannot count"}
+SOFT |= {"a proxy that cannot count", "vllm, reasoning parser"}
 
 
 @asynccontextmanager

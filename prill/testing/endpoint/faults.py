@@ -76,6 +76,8 @@ class Faults:
     context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
     slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
     thought_tokens: Annotated[int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"] = 24
+    hidden_thought: Annotated[int, "tokens that are thought for before each reply, counted and cut like those of the reply"] = 0
+    thought_field: Annotated[str, "field of the message that holds the thought, such as reasoning_content; empty: none"] = ""
     truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = "prill.testing:marked_truth"
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from prill.testing.endpoint.faults import Faults
 
-_REASONING = Faults(no_max_tokens=True, no_temperature=True, no_logprobs=True)
+_REASONING = Faults(no_max_tokens=True, no_temperature=True, no_logprobs=True, hidden_thought=2_000)
 
 PROVIDERS: Mapping[str, Faults] = MappingProxyType(
     {
@@ -28,6 +28,7 @@ PROVIDERS: Mapping[str, Faults] = MappingProxyType(
         "vllm": Faults(),
         "vllm, 5 log-probabilities": Faults(most_logprobs=5),
         "vllm, no system role": Faults(no_system=True),
+        "vllm, reasoning parser": Faults(hidden_thought=6_000, thought_field="reasoning_content"),
         "llama.cpp": Faults(no_images=True),
         "transformers serve": Faults(logprobs_form="missing", ignore_format=True, usage_form="null"),
         "lm studio": Faults(no_json_object=True, logprobs_form="null"),

@@ -185,7 +185,8 @@ class MockEndpoint:
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         text: str | None = reply_text(self.faults, word, truth, request.response_format)
         finish, refusal, half = "stop", None, detail < 0.5
-        limit = (request.max_completion_tokens or request.max_tokens or 2**31) * CHARS_PER_TOKEN
+        limit = (request.max_completion_tokens or request.max_tokens or 2**31) - self.faults.hidden_thought
+        limit = max(0, limit) * CHARS_PER_TOKEN
         if outcome == "garbage":
             text = GARBAGE[int(detail * len(GARBAGE))]
         elif outcome == "empty":
@@ -205,7 +206,7 @@ class MockEndpoint:
             logprobs = logprobs_of(text, truth, prompt.user_text, request.top_logprobs or 0)
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
-        self.completion_tokens += tokens_of(text or "")
+        self.completion_tokens += tokens_of(text or "") + self.faults.hidden_thought
         body = completion(
             text, model=request.model, prompt_tokens=prompt.tokens, finish=finish, refusal=refusal, logprobs=logprobs
         )
@@ -403,10 +404,14 @@ def completion(
 
 def restated(body: bytes, faults: Faults) -> bytes:
     """The answer in the forms that some servers give their parts."""
-    if (faults.logprobs_form, faults.usage_form, faults.content_form) == ("openai", "openai", "text"):
+    usual = (faults.logprobs_form, faults.usage_form, faults.content_form) == ("openai", "openai", "text")
+    if usual and not faults.hidden_thought:
         return body
     record = msgspec.json.decode(body)
     choice, usage = record["choices"][0], record["usage"]
+    usage["completion_tokens"] += faults.hidden_thought
+    if faults.thought_field:
+        choice["message"][faults.thought_field] = "let me see " * (faults.hidden_thought // 3)
     if faults.content_form == "parts" and choice["message"]["content"] is not None:
         choice["message"]["content"] = [{"type": "text", "text": choice["message"]["content"]}]
     if faults.usage_form == "missing":
