@@ -9,7 +9,7 @@
 
 PYTHON  ?= python3
 VENV    ?= .venv
-WORKERS ?= 4
+WORKERS ?= 3
 BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
