@@ -10,10 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from math import dist
 
 from prill.actions.elements import element_id, element_of
-from prill.actions.phone import SWIPE_DISTANCE
+from prill.actions.phone import dual_points, is_swipe
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Point, Trajectory
 
@@ -25,9 +24,6 @@ _TYPE = re.compile(r"type \[(\w+)\] \[(.*)\] where \[\1\] is (?:\[\1\] )?(.+)", 
 _BARE_CALL = re.compile(r"(?:click \[\w+\]|type \[\w+\] \[(.*?)\](?: \[[01]\])?)", re.DOTALL)
 _BARE_ID = re.compile(r"\[?([A-Za-z]{0,16}\d{1,16})\]?")
 _NUMBERED = re.compile(r"\[[A-Za-z]{0,16}\d{1,16}\] ")
-# With bounds, and in a short text only: a search from every beginning to the end of a long one takes minutes.
-_DUAL_POINT = re.compile(r"DualPoint\D{0,60}" + r"\D{1,60}".join([r"(\d{1,20}(?:\.\d{1,20})?|\.\d{1,20})"] * 4))
-_MOST_CHARS = 10_000
 # Kinds of actions that speak to the user, and how such an action begins where a converter did not know its kind.
 _SPEECH = frozenset({"answer", "message", "stop"})
 _SPEECH_CALL = re.compile(
@@ -99,10 +95,8 @@ def _paper_words(action: Action, platform: Platform, element: str | None) -> str
         return f"type [{entry[2]}] at [{entry[3]}]"
     if element and not _BARE_ID.fullmatch(element) and (call := _BARE_CALL.fullmatch(text)):
         return f"click at [{element}]" if call[1] is None else f"type [{call[1]}] at [{element}]"
-    if platform == "android" and (points := _DUAL_POINT.search(text[:_MOST_CHARS])):
-        x1, y1, x2, y2 = map(float, points.groups())
-        # The hair's breadth: 0.55 - 0.50 is a little more than 0.05 in binary.
-        return "swipe on screen" if dist((x1, y1), (x2, y2)) > SWIPE_DISTANCE + 1e-9 else "tap"
+    if platform == "android" and (points := dual_points(text)):
+        return "swipe on screen" if is_swipe(*points) else "tap"
     if platform == "ios" and action.target is None and "tap" in text.lower():
         return "tap"
     return text

@@ -33,8 +33,8 @@ IPHONE_POINTS = (390, 844)
 DEVICE_NAMES: dict[Platform, str] = {"android": "an Android phone", "ios": "an iPhone"}
 _MOST_CHARS = 10_000  # of an action that are read for gestures
 # With bounds: an agent may write anything, and a search through all of it for every beginning takes minutes.
-_NUMBER = r"(-?\d{1,20}(?:\.\d{1,20})?)"
-_DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}".join([_NUMBER] * 4), re.DOTALL)
+_NUMBER = r"(-?(?:\d{1,20}(?:\.\d{1,20})?|\.\d{1,20}))"
+_DUAL_POINT = re.compile("DualPoint.{0,60}?" + r"[^\d-]{1,60}?".join([_NUMBER] * 4), re.DOTALL)
 _TYPE_NAME = re.compile(r"Action Type:\s*(\w+)")
 _TYPED = re.compile(r"Typed Text:\s*(.*)", re.DOTALL)
 _PAIR = re.compile(rf"{_NUMBER}\D{{1,60}}?{_NUMBER}")
@@ -50,6 +50,20 @@ _KINDS = {
 }
 
 
+def dual_points(text: str) -> tuple[Point, Point] | None:
+    """Where the finger of a DualPoint touches and lifts, as the text has it; None where it describes none."""
+    if (gesture := _DUAL_POINT.search(text[:_MOST_CHARS])) is None:
+        return None
+    x1, y1, x2, y2 = map(float, gesture.groups())
+    return (x1, y1), (x2, y2)
+
+
+def is_swipe(touch: Point, lift: Point, beyond: float = SWIPE_DISTANCE) -> bool:
+    """True when the two are further apart than `beyond`."""
+    # A rounding step below the limit: .50 to .55 is a distance of .05 on paper and a little more in binary.
+    return dist(touch, lift) > beyond + 1e-9
+
+
 def dual_point(touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANCE, text: str = "") -> Action:
     """A finger put down and lifted: a click, or a swipe when the two are further apart than `swipe_beyond`.
 
@@ -58,8 +72,7 @@ def dual_point(touch: Point, lift: Point, *, swipe_beyond: float = SWIPE_DISTANC
     text = text or (
         f"Action Type: DualPoint, Touch Point: ({touch[0]:.4f}, {touch[1]:.4f}), Lift Point: ({lift[0]:.4f}, {lift[1]:.4f})"
     )
-    # A rounding step below the limit: .50 to .55 is a distance of .05 on paper and a little more in binary.
-    swipes = dist(touch, lift) > swipe_beyond + 1e-9
+    swipes = is_swipe(touch, lift, swipe_beyond)
     return Action("swipe" if swipes else "click", text, point=on_screen(touch), end_point=on_screen(lift) if swipes else None)
 
 
@@ -68,9 +81,8 @@ def parse_android(text: str, *, swipe_beyond: float = SWIPE_DISTANCE) -> Action:
 
     Give TAP_DISTANCE for an action that is to be carried out.
     """
-    if gesture := _DUAL_POINT.search(text[:_MOST_CHARS]):
-        x1, y1, x2, y2 = map(float, gesture.groups())
-        return dual_point((x1, y1), (x2, y2), swipe_beyond=swipe_beyond, text=text)
+    if points := dual_points(text):
+        return dual_point(*points, swipe_beyond=swipe_beyond, text=text)
     name = _TYPE_NAME.search(text)
     kind = _KINDS.get(name[1] if name else text.strip(), "other")
     typed = _TYPED.search(text) if kind == "type" else None

@@ -39,8 +39,8 @@ def _figure(comparison: Agreement, name: str) -> str:
     if figure is None or figure.undefined:
         return "undefined"
     if figure.low is None or figure.high is None:
-        return f"{figure.value:.2f}"
-    return f"{figure.value:.2f} [{figure.low:.2f}, {figure.high:.2f}]"
+        return f"{figure.value:z.2f}"
+    return f"{figure.value:z.2f} [{figure.low:z.2f}, {figure.high:z.2f}]"
 
 
 def _against_constant(comparison: Agreement) -> str:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from prill.actions.phone import SWIPES, TAP_DISTANCE, android_text, dual_point, finger_of, parse_android, typed_lines
+from prill.actions.phone import (
+    SWIPES,
+    TAP_DISTANCE,
+    android_text,
+    dual_point,
+    dual_points,
+    finger_of,
+    parse_android,
+    typed_lines,
+)
 from prill.types import Action
 
 
@@ -73,3 +82,9 @@ def test_finger_beyond_the_rule_swipes() -> None:
 def test_typed_lines_have_no_control_chars() -> None:
     assert typed_lines("a\tb\r\nc\rd\x7f\n") == ["ab", "c", "d", ""]
     assert typed_lines("héllo 世界") == ["héllo 世界"]
+
+
+def test_points_may_lack_the_zero() -> None:
+    text = "Action Type: DualPoint, Touch Point: (.5, 0.25), Lift Point: (.75, -1.0)"
+    assert dual_points(text) == ((0.5, 0.25), (0.75, -1.0))
+    assert dual_points("Action Type: PressBack") is None

@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from prill.models import transport
+from prill.models.client import OpenAIModel
+from prill.models.replies import ReplyFormat
+
 Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
 
 
@@ -26,6 +30,7 @@ def failed(status: int, message: str = "no", code: str | None = None, **headers:
     return lambda body: web.json_response({"error": {"message": message, "code": code}}, status=status, headers=named)
 
 
+FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 GOOD = said('{"thoughts": "fine", "status": "success"}')
 
 
@@ -75,3 +80,15 @@ async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
     scripted.base_url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     yield scripted
     await runner.cleanup()
+
+
+def model(endpoint: ScriptedEndpoint, **settings: Any) -> OpenAIModel:
+    """A client of that endpoint."""
+    return OpenAIModel("m", base_url=endpoint.base_url, **settings)
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without waiting, and no key in the environment."""
+    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)

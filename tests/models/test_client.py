@@ -23,29 +23,19 @@ from prill.errors import (
     Unparsable,
     UsageError,
 )
-from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE
-from prill.models.replies import ReplyFormat
 from prill.models.transport import AdaptiveLimiter
 from prill.protocols import Image, Message
 from prill.types import Usage
 
-from .conftest import GOOD, ScriptedEndpoint, failed, said
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, said
 
-FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work?",)))
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-
-def model(endpoint: ScriptedEndpoint, **settings: Any) -> OpenAIModel:
-    return OpenAIModel("m", base_url=endpoint.base_url, **settings)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 async def status(asked: OpenAIModel) -> str:

@@ -12,23 +12,18 @@ import pytest
 from aiohttp import web
 
 from prill.errors import EndpointError, TransportFailure, UsageError
-from prill.models import transport
 from prill.models.client import OpenAIModel
-from prill.models.replies import ReplyFormat, choice_probability
+from prill.models.replies import choice_probability
 from prill.protocols import Message, Reply
 
-from .conftest import GOOD, ScriptedEndpoint, failed
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed
 
-FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("system", ("Judge.",)), Message("user", ("Did it work?",)))
 ANSWER = '{"thoughts": "fine", "status": "success"}'
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 async def reply(url: str, **settings: Any) -> Reply:

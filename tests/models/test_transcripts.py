@@ -11,32 +11,21 @@ from PIL import Image as Picture
 
 from prill.cache import DiskCache
 from prill.errors import BudgetSpent, CallTimeout, Refusal, TransportFailure, Truncated
-from prill.models import transport
 from prill.models.calls import ask, together
-from prill.models.client import OpenAIModel
 from prill.models.prompts import NONCE, Prompt
-from prill.models.replies import ReplyFormat
 from prill.protocols import Image, LanguageModel, Message, Reply
 from prill.store import encode
 from prill.testing import ScriptedModel
 from prill.transcripts import Call, ImageFile, Turn, transcribed
 from prill.types import Usage
 
-from .conftest import GOOD, ScriptedEndpoint, failed, said
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, said
 
-FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
 ASK = (Message("system", ("Judge.",)), Message("user", (f"[state {NONCE}]\nIt is blue.\n[/state {NONCE}]",)))
 GOOD_TEXT = '{"thoughts": "fine", "status": "success"}'
 
 
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-
-def model(endpoint: ScriptedEndpoint, **settings: Any) -> OpenAIModel:
-    return OpenAIModel("m", base_url=endpoint.base_url, **settings)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def content(turn: Turn) -> str:
