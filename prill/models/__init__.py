@@ -9,7 +9,7 @@ from prill.lazy import lazily
 if TYPE_CHECKING:
     from prill.models.client import OpenAIModel
     from prill.models.embedded import EmbeddedModel
-    from prill.models.local import LocalModel
+    from prill.models.local.model import LocalModel
     from prill.models.registry import make_model
 
 __all__ = [
@@ -20,7 +20,7 @@ __all__ = [
 ]
 _HOMES = {
     "EmbeddedModel": "embedded",
-    "LocalModel": "local",
+    "LocalModel": "local.model",
     "OpenAIModel": "client",
     "make_model": "registry",
 }

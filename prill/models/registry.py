@@ -16,7 +16,7 @@ _LOCAL = "local:"
 MODELS = {
     "NAME": ("a model at an OpenAI-compatible endpoint, by its name there", "prill.models.client:OpenAIModel"),
     "embedded": ("a small model in this process (llama.cpp)", "prill.models.embedded:EmbeddedModel"),
-    "local:DIR": ("a folder with a model for transformers", "prill.models.local:LocalModel"),
+    "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
 }
 
 

@@ -15,7 +15,7 @@ from PIL import Image as Picture
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, InputError, Truncated, Unparsable, UsageError
 from prill.models.ledger import metered
-from prill.models.local import LocalModel
+from prill.models.local.model import LocalModel
 from prill.models.prompts import NONCE
 from prill.models.replies import ReplyFormat
 from prill.protocols import Image, Message, SampledModel

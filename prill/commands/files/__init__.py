@@ -1,0 +1,1 @@
+"""Verbs about files: what they hold, and other shapes of them."""

@@ -1,0 +1,1 @@
+"""Verbs that make agents better: captions, rows to train on, training, retries."""

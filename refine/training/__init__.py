@@ -1,0 +1,1 @@
+"""Jobs on a GPU, or a CPU: a captioner, a policy."""
