@@ -35,7 +35,9 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed browser adb
 	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@# What fails beside other tests is run once more, alone, and both outcomes are shown: an error fails twice.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder || { test $$? -eq 1 \
+	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
