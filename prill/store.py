@@ -25,6 +25,7 @@ from prill.files.lines import folder_of
 from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.files.lines import read_lines as read_lines
 from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
+from prill.models.images import open_image_file
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
@@ -282,14 +283,15 @@ def copy_image(path: str, folder: Path) -> Path:
     """Copies an image into a folder, under a name made from its content. Raises InputError when it cannot be copied."""
     part = None
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        copy = folder / (digest[:16] + Path(path).suffix.lower())
-        if not copy.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part = part_of(copy)
-            shutil.copyfile(path, part)
-            part.replace(copy)
+        with open_image_file(path) as file:
+            copy = folder / (hashlib.file_digest(file, "sha256").hexdigest()[:16] + Path(path).suffix.lower())
+            if not copy.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                part = part_of(copy)
+                with part.open("xb") as out:
+                    file.seek(0)
+                    shutil.copyfileobj(file, out)
+                part.replace(copy)
     except (OSError, ValueError) as error:
         if part is not None:
             part.unlink(missing_ok=True)
