@@ -149,7 +149,7 @@ def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
 def _decoded(data: bytes, place: str) -> Transcript:
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{place}: no transcript ({error}); the rest of the file is passed over") from None
 
 
