@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TextIO, cast
@@ -75,7 +75,7 @@ def _run(argv: Sequence[str] | None) -> int:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        _drop_output()
+        _drop(sys.stdout)
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
@@ -89,8 +89,23 @@ class _Harmless:
 
     def write(self, text: str) -> int:
         encoding = self._stream.encoding or "utf-8"
-        self._stream.write(text.translate(self._controls).encode(encoding, "backslashreplace").decode(encoding))
+        with self._failures():
+            self._stream.write(text.translate(self._controls).encode(encoding, "backslashreplace").decode(encoding))
         return len(text)
+
+    def flush(self) -> None:
+        with self._failures():
+            self._stream.flush()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _drop(self._stream)
+            raise UsageError(f"what is printed cannot be written: {error.strerror}") from None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -104,10 +119,10 @@ def _module(command: str) -> ModuleType:
     return import_module(f"prill.commands.{_MODULES.get(command, command)}")
 
 
-def _drop_output() -> None:
-    """What is left for a reader that has gone must not be written when Python ends: it would complain."""
+def _drop(stream: TextIO) -> None:
+    """What is left for a reader that has gone, or a full disk, must not be written when Python ends: it would complain."""
     with suppress(OSError, ValueError):  # no real file, as in tests
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:

@@ -66,7 +66,7 @@ class TranscriptLog:
         self.lost = 0
         self._file, self._part = -1, self.folder
         self._packer = zlib.compressobj()
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",))
         if not resume:
             for part in self.folder.glob(_PARTS):
