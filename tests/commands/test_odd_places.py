@@ -28,7 +28,12 @@ def test_ids_cannot_steer_the_terminal(prill: Prill, tmp_path: Path) -> None:
     id = "a\x1b]0;owned\x07\x9b2J\rb"
     (tmp_path / "v.jsonl").write_bytes(encode(Verdict(id=id, unscored="input", reason=f"{id} is odd", evaluator=INFO)))
     (tmp_path / "l.jsonl").write_bytes(encode(LabelRecord(id=id, success=True)))
-    for words in (["table", "v.jsonl"], ["agree", "v.jsonl", "l.jsonl"], ["show", id, "--verdicts", "v.jsonl"], ["check", id]):
+    for words in (
+        ["table", "v.jsonl"],
+        ["agree", "v.jsonl", "l.jsonl"],
+        ["show", id, "--verdicts", "v.jsonl"],
+        ["convert", "atif", id, "-o", "o"],
+    ):
         done = prill(*words)
         assert not {"\x1b", "\x07", "\x9b", "\r"} & set(done.stdout)
         assert not {"\x1b", "\x07", "\x9b"} & set(done.stderr)
