@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
 
-from prill.errors import PrillError, UsageError
+from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
@@ -35,7 +35,8 @@ _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read."""
+    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the endpoint or the environments are
+    gone, and the same command goes on when they are back."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
@@ -60,6 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
+    except (EndpointGone, EnvironmentFailure) as error:
+        flag = next((f"--{name.replace('_', '-')}" for name in ("retry_unscored", "retry_broken") if hasattr(args, name)), None)
+        print(f"prill {args.command}: {error}", file=sys.stderr)
+        again = f"; {flag} tries again what failed meanwhile" if flag else ""
+        print(f"what is finished is kept, and the same command goes on from there{again}", file=sys.stderr)
+        return 4
     except PrillError as error:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
