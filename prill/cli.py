@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, TextIO, cast
 
-from prill.errors import PrillError, UsageError
+from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
@@ -40,7 +40,8 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) i
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read."""
+    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the endpoint or the environments are
+    gone, and the same command goes on when they are back."""
     progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}  # bars begin each line anew
     with redirect_stdout(_harmless(sys.stdout, _CONTROLS)), redirect_stderr(_harmless(sys.stderr, progress)):
         return _run(argv)
@@ -71,6 +72,12 @@ def _run(argv: Sequence[str] | None) -> int:
         code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
+    except (EndpointGone, EnvironmentFailure) as error:
+        flag = next((f"--{name.replace('_', '-')}" for name in ("retry_unscored", "retry_broken") if hasattr(args, name)), None)
+        print(f"prill {args.command}: {error}", file=sys.stderr)
+        again = f"; {flag} tries again what failed meanwhile" if flag else ""
+        print(f"what is finished is kept, and the same command goes on from there{again}", file=sys.stderr)
+        return 4
     except PrillError as error:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2

@@ -47,8 +47,13 @@ _METAVARS = {
     "rubrics": "FILE",
     "source": "S",
 }
+# Flags that the help leaves out: few need them, and docs/judges.md tells of them.
+_UNLISTED = frozenset({"patience"})
 _OF_MODELS = (
-    ("prill.models.client:OpenAIModel", ("base_url", "api_key_env", "timeout", "retries", "prices", "budget_usd", "cache")),
+    (
+        "prill.models.client:OpenAIModel",
+        ("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache"),
+    ),
     ("prill.models.embedded:EmbeddedModel", ("gguf",)),
 )
 
@@ -187,6 +192,7 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:
         words += f" (default {_text_of(option.default)})"
+    words = argparse.SUPPRESS if option.name in _UNLISTED else words
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
         action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"

@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill score t.jsonl -o v.jsonl --evaluator modular --captioner text --model M --base-url http://localhost:8000/v1\n"
         "  prill score t.jsonl -o v.jsonl --evaluator cascade.toml"
     )
-    parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
+    parser.epilog = (
+        "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted."
+    )
     parser.add_argument(
         "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
     )

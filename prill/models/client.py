@@ -15,6 +15,7 @@ from msgspec import Meta
 from prill.cache import DiskCache, InFlight
 from prill.errors import EndpointError, PrillError, Refusal, TransportFailure, Truncated, Unparsable
 from prill.models.dialect import GREEDY, Dialect, Sampling
+from prill.models.guard import PATIENCE
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
 from prill.models.prompts import call_code, content_hash, estimate_tokens
@@ -58,6 +59,7 @@ class OpenAIModel:
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
         total_timeout: Annotated[float | None, Meta(description="seconds for all attempts of one call")] = None,
         retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
+        patience: Annotated[float, Meta(gt=0, description="seconds without any answer that end the run")] = PATIENCE,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
         prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
         budget_usd: Annotated[float | None, Meta(ge=0, description="start no call beyond this cost")] = None,
@@ -65,7 +67,7 @@ class OpenAIModel:
     ) -> None:
         self.model = model
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries)
+        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
         self.ledger = Ledger(price_of(model, prices), budget_usd)
         self.cache = cache
         self.dialect = Dialect()

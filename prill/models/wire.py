@@ -99,6 +99,7 @@ class Completion:
         return tuple(Token(t.token, t.logprob, tuple((c.token, c.logprob) for c in t.top_logprobs)) for t in logprobs.content)
 
 
+_MOST_TOKENS = 10**9  # of one call
 _decoder = msgspec.json.Decoder(Completion)
 encode_body = msgspec.json.Encoder().encode
 
@@ -126,7 +127,7 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
             return _failure(error, f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error")
         if choice is None:
             return None
-        if (counts := completion.usage) and min(counts.prompt_tokens, counts.completion_tokens) < 0:
+        if (counts := completion.usage) and not _is_count(counts):
             return Completion(completion.choices)
     return completion
 
@@ -193,8 +194,13 @@ def _counts(record: object) -> TokenCounts | None:
     if not isinstance(record, dict):
         return None
     counts = [record.get("prompt_tokens"), record.get("completion_tokens")]
-    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n) and n >= 0]
-    return TokenCounts(*numbers) if len(numbers) == len(counts) else None
+    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n)]
+    return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
+
+
+def _is_count(counts: TokenCounts) -> bool:
+    """False for what cannot have been counted: some proxies report no token, and a budget would never end."""
+    return 0 < counts.prompt_tokens < _MOST_TOKENS and 0 <= counts.completion_tokens < _MOST_TOKENS
 
 
 def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
