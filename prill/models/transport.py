@@ -172,6 +172,7 @@ class Endpoint:
         patience: float = PATIENCE,
     ) -> None:
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        self.origin = self.base_url  # who answers, in the keys of kept replies
         self.api_key_env = api_key_env
         self.concurrency = concurrency
         self.timeout, self.total_timeout, self.retries, self.patience = timeout, total_timeout, retries, patience
