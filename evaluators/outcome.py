@@ -23,7 +23,9 @@ from prill.evaluators.evidence import (
     address,
     claims,
     endings,
+    fewer,
     frames_of,
+    not_all,
     request,
     state_text,
     states,
@@ -32,7 +34,7 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.models.calls import ROOM, ask, planned
+from prill.models.calls import ROOM, Room, ask, planned
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
 from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Captioner, Image, LanguageModel, Message
@@ -165,7 +167,7 @@ class OutcomeJudge(VLMSpec, ModelJudge):
             "claims": "\n\n".join(lines),
         }
 
-    async def _ask(self, trajectory: Trajectory, messages: Callable[[int], Sequence[Message]], room: int = ROOM) -> Judgement:
+    async def _ask(self, trajectory: Trajectory, messages: Callable[[Room], Sequence[Message]], room: int = ROOM) -> Judgement:
         prompt, form = self._prompt(trajectory), self._preset.form
         judgement = await judge_outcome(self.model, messages, prompt, self.max_tokens, room, form)
         return replace(judgement, rewards=rewards_of(judgement.success, len(trajectory.steps)) or None)
@@ -192,7 +194,7 @@ class VLMJudge(OutcomeJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; nothing where the outcome cannot be seen."""
         frames = self._frames(trajectory)
-        return planned(self._request(trajectory, frames, ROOM), self.max_tokens) if frames else Usage()
+        return planned(self._request(trajectory, frames, Room()), self.max_tokens) if frames else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = await asyncio.to_thread(self._frames, trajectory)
@@ -200,16 +202,27 @@ class VLMJudge(OutcomeJudge):
             raise NoEvidence(
                 "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
             )
-        return await self._ask(trajectory, lambda room: self._request(trajectory, frames, room))
+        shown = len(frames)
 
-    def _request(self, trajectory: Trajectory, frames: Sequence[State], room: int) -> tuple[Message, ...]:
+        def messages(room: Room) -> tuple[Message, ...]:
+            nonlocal shown
+            shown = len(fewer(frames, room.images))
+            return self._request(trajectory, frames, room)
+
+        judgement = await self._ask(trajectory, messages)
+        return replace(judgement, reason=judgement.reason + not_all(shown, len(frames)))
+
+    def _request(self, trajectory: Trajectory, every: Sequence[State], room: Room) -> tuple[Message, ...]:
+        frames = fewer(every, room.images)
         paths = [frame.screenshot for _, frame in frames if frame.screenshot]
         if self.preset == "paper":
-            return self._messages(trajectory, room, [Image(path, detail="high") for path in paths])
+            return self._messages(trajectory, room.chars, [Image(path, detail="high") for path in paths])
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
+        if missing := [when for when, _ in every if when not in dict(frames)]:
+            lines += f"\nNot shown, since the request has no room for more: the state {', '.join(missing)}."
         where = [f"Image {i}: {address(frame)}" for i, (_, frame) in enumerate(frames, 1) if frame.url]
         block = "\n\n".join([lines, *([quoted("addresses", "\n".join(where))] if where else [])])
-        return self._messages(trajectory, room, [Image(path) for path in paths], frames=block)
+        return self._messages(trajectory, room.chars, [Image(path) for path in paths], frames=block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +262,7 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         captioned = await self._captioned(trajectory)
-        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room), self.max_chars)
+        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room.chars), self.max_chars)
 
     def _others(self, trajectory: Trajectory) -> list[int]:
         """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
@@ -285,7 +298,7 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
 async def judge_outcome(
     model: LanguageModel,
-    messages: Callable[[int], Sequence[Message]],
+    messages: Callable[[Room], Sequence[Message]],
     prompt: Prompt,
     max_tokens: int,
     room: int = ROOM,

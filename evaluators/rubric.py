@@ -20,7 +20,7 @@ from msgspec import Meta
 from prill.errors import InputError, Unparsable, UsageError
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
-from prill.models.calls import PerGoal, ask, filled
+from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
@@ -326,7 +326,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         return Rating(rating.description, rating.scores)
 
     async def _conclude(
-        self, criteria: Rubric, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: Rubric, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.max_tokens)
         return judgement_of(criteria, ASSESSMENT.read(reply), states(), self.threshold)

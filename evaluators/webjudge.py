@@ -12,7 +12,7 @@ from msgspec import Meta
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
-from prill.models.calls import PerGoal, ask, filled
+from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Form, Message, Reply
@@ -88,7 +88,7 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(
-        self, criteria: tuple[str, ...], messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: tuple[str, ...], messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)
         return replace(judgement, findings=Findings(key_points=criteria))
