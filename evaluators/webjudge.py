@@ -23,7 +23,11 @@ from prill.types import Findings, Trajectory
 class KeyPoints:
     """What must hold for a goal to count as reached."""
 
-    key_points: tuple[str, ...]
+    # Where the endpoint enforces schemas: a small model goes on listing until it is cut.
+    key_points: Annotated[
+        tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 300})], ...],
+        Meta(extra_json_schema={"minItems": 1, "maxItems": 12}),
+    ]
 
 
 KEY_POINTS = RecordFormat(KeyPoints, '{"key_points": ["<the first>", "<the second>", …]}')

@@ -19,7 +19,7 @@ from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
 from prill.models.limits import Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens
-from prill.models.replies import excerpt
+from prill.models.replies import WordFormat, excerpt
 from prill.models.transport import Effort, Endpoint, Rejected
 from prill.models.wire import (
     TOO_LARGE,
@@ -190,7 +190,7 @@ class OpenAIModel:
             text = choice.message.answer or ""
             if choice.message.refusal or choice.finish_reason == "content_filter":
                 raise Refusal(f"the model declined: {excerpt(choice.message.refusal or text)}")
-            if choice.finish_reason != "length":
+            if choice.finish_reason != "length" or _is_word(form, text):
                 return completion, usage
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
@@ -328,6 +328,16 @@ class OpenAIModel:
 def _limit(fields: Mapping[str, Any]) -> int:
     """The limit of tokens in a request."""
     return int(fields.get("max_tokens") or fields["max_completion_tokens"])
+
+
+def _is_word(form: Form | None, text: str) -> bool:
+    """True when one word was asked for and is there: it matters little that the model went on until it was cut."""
+    if not isinstance(form, WordFormat):
+        return False
+    try:
+        return bool(form.parse(text))
+    except Unparsable:
+        return False
 
 
 def _nothing_said(message: ChatMessage) -> str:
