@@ -107,9 +107,13 @@ class Unparsable(Unscored):
 
 
 class ContextTooLong(Unscored):
-    """The request does not fit the model's window."""
+    """The request does not fit the model's window. `tokens`: how many it has without the reply, where the endpoint said so."""
 
     code = "context"
+
+    def __init__(self, message: str, *, tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
 
 
 class BudgetSpent(Unscored):

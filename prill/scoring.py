@@ -35,7 +35,8 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(slots=True)
 class Tally:
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file.
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file, `soft`
+    scores that are neither 0 nor 1.
 
     `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
     input that no trajectory has.
@@ -45,6 +46,7 @@ class Tally:
     skipped: int = 0
     succeeded: int = 0
     failed: int = 0
+    soft: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -63,6 +65,7 @@ class Tally:
             self.succeeded += 1
         else:
             self.failed += 1
+        self.soft += verdict.score not in (None, 0.0, 1.0)
         self.usage += verdict.usage
 
     @property

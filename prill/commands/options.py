@@ -28,6 +28,7 @@ from prill.registry import Option, load_object, options_of
 _OF_JUDGES = (
     ("judges that ask a model", "modular", ("captioner", "answer", "max_tokens")),
     ("vlm, modular and steps", "vlm", ("preset", "frames", "thoughts")),
+    ("vlm and modular", "vlm", ("probability", "form")),
     ("steps", "steps", ("towards", "away")),
     ("webjudge and rubric", "webjudge", ("top_k",)),
     ("rubric", "rubric", ("rubrics",)),
@@ -47,13 +48,14 @@ _METAVARS = {
     "rubrics": "FILE",
     "source": "S",
 }
-# Flags that the help leaves out: few need them, and docs/judges.md tells of them.
-_UNLISTED = frozenset({"patience"})
+# Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them.
+_UNLISTED = frozenset({"form", "image_detail", "patience", "probability", "reasoning_effort"})
 _OF_MODELS = (
     (
         "prill.models.client:OpenAIModel",
         ("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache"),
     ),
+    ("prill.models.client:OpenAIModel", ("reasoning_effort", "image_detail")),
     ("prill.models.embedded:EmbeddedModel", ("gguf",)),
 )
 
@@ -189,7 +191,9 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
 def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = None) -> None:
     """The option as a flag; its value stays text, which the registry reads. `defaults`: in words, where judges differ."""
     words = option.description
-    if option.name == "captioner":
+    if option.name in _UNLISTED:
+        words = argparse.SUPPRESS
+    elif option.name == "captioner":
         words += f": {', '.join(CAPTIONERS.entries)}, module:Object (default: by the first trajectory)"
     elif defaults is not None and "default" not in words:
         words += f" (default {defaults})"

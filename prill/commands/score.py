@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers, unknown_keys, weaker_second
+from prill.commands.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, cascade_inside, savings
@@ -227,7 +227,13 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         say(_savings_line(args.output))
     if tally.untranscribed:
         say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
-    cautions = (fitted_on(evaluator, args.trajectories), strangers(evaluator), weaker_second(evaluator))
+    cautions = (
+        fitted_on(evaluator, args.trajectories),
+        strangers(evaluator),
+        weaker_second(evaluator),
+        hard_scores(evaluator, tally),
+        left_out(evaluator),
+    )
     for caution in chain(unknown_keys(tally.unknown_keys), *cautions):
         say(f"prill score: {caution}")
     if tally.stopped:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
+LIST_TIMEOUT = 10.0  # seconds for a list of models
 _MOST_SECONDS = 86_400.0
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
@@ -239,6 +240,19 @@ class Endpoint:
                 break
             await asyncio.sleep(min(wait, guard.left()))
         raise self._failure(last, attempt + 1)
+
+    async def models(self) -> bytes:
+        """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
+        import aiohttp
+        import httpx2
+        import openai
+
+        connection = await self.connection()
+        try:
+            async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
+                return (await connection.client.get("/models", cast_to=httpx2.Response)).content
+        except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx2.HTTPError, ValueError):
+            return b""
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
