@@ -8,6 +8,7 @@ import os
 import stat
 import struct
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
@@ -30,6 +31,11 @@ DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, A
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 _CACHE_BYTES = 32_000_000
+_Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
+# A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
+_hashes: dict[_Version, str] = {}
+_MOST_HASHES = 20_000
+_YOUNG = 2_000_000_000  # nanoseconds: file systems note times to within 2 s at worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +96,31 @@ def image_size(path: str) -> tuple[int, int]:
 
 
 def file_hash(path: str) -> str:
-    """sha256 of an image file. Raises InputError when it cannot be read."""
+    """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
     with open_image_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        status = os.fstat(file.fileno())
+        version = (path, status.st_mtime_ns, status.st_size)
+        known = _hashes.get(version)
+        return known or _remembered(version, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def encode_image(data: bytes, path: str, max_pixels: int) -> EncodedImage:
-    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are."""
+def _remembered(version: _Version, digest: str) -> str:
+    """The hash; kept unless the file is so young that it could still be rewritten without a trace in its time and size."""
+    if time.time_ns() - version[1] > _YOUNG:
+        if len(_hashes) >= _MOST_HASHES:
+            _hashes.clear()
+        _hashes[version] = digest
+    return digest
+
+
+def encode_image(data: bytes, path: str, max_pixels: int, sha256: str | None = None) -> EncodedImage:
+    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are.
+
+    `sha256` is that of the bytes, where it is known.
+    """
     image = open_image(BytesIO(data), path)
     width, height = image.size
-    source = hashlib.sha256(data).hexdigest(), len(data)
+    source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _MIME.get(image.format or "")
     if mime and width * height <= max_pixels and not _is_animated(image, path):
         if not _ends_well(data, image.format or ""):
@@ -137,7 +158,8 @@ class ImageEncoder:
             if (entry := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
                 return entry
-        image = encode_image(read_image(path), path, self.max_pixels)
+        image = encode_image(read_image(path), path, self.max_pixels, _hashes.get(key))
+        _remembered(key, image.sha256)
         with self._lock:
             if key not in self._cache:
                 self._cache[key] = image

@@ -6,7 +6,6 @@ keys are no part of a message and never come here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prill.errors import InputError
-from prill.models.images import open_image_file
+from prill.models.images import file_hash
 from prill.models.prompts import NONCE
 from prill.protocols import Image, Message
 
@@ -123,7 +122,6 @@ def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
 
 def _image_file(path: str) -> ImageFile:
     try:
-        with open_image_file(path) as file:
-            return ImageFile(path, hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
-    except InputError:
+        return ImageFile(path, file_hash(path), os.stat(path).st_size)
+    except (InputError, OSError):
         return ImageFile(path)

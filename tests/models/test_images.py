@@ -1,8 +1,10 @@
 """Screenshots before they are sent."""
 
 import base64
+import hashlib
 import os
 import subprocess
+import time
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
@@ -123,3 +125,25 @@ def test_huge_image_is_never_decoded(tmp_path: Path) -> None:
         image_size(str(path))
     with pytest.raises(InputError, match="100 megapixels"):
         encode_image(path.read_bytes(), str(path), 10**6)
+
+
+def test_known_hash_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.png"
+    hashes = []
+    for colour in ("red", "blue"):
+        Image.new("RGB", (8, 8), colour).save(path)
+        for age in (0, 60):  # just written, and left alone for a while
+            then = time.time() - age
+            os.utime(path, (then, then))
+            hashes += [file_hash(str(path)), file_hash(str(path)), encode_image(path.read_bytes(), str(path), 10**6).sha256]
+    assert len(set(hashes[:6])) == len(set(hashes[6:])) == 1
+    assert hashes[0] != hashes[6]
+
+
+def test_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.png"
+    Image.new("RGB", (8, 8)).save(path)
+    os.utime(path, (1, 1))
+    first = file_hash(str(path))
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    assert file_hash(str(path)) == first
