@@ -35,7 +35,8 @@ PHONE_ACTIONS = (
 )
 CALLS_9B = (
     "CLICK(box=[[87,440,163,484]], element_info='OK')", "HOVER(box=[[0,0,100,100]])",
-    "SCROLL_DOWN(box=[[0,0,999,999]], step_count=5)", "SCROLL_LEFT(box=[[0,0,999,999]])", "TYPE(box=[[1,2,3,4]], text='it\\'s\\nhere')", "KEY_PRESS(key='ctrl+a')",
+    "SCROLL_DOWN(box=[[0,0,999,999]], step_count=5)", "SCROLL_LEFT(box=[[0,0,999,999]])",
+    "TYPE(box=[[1,2,3,4]], text='it\\'s\\nhere')", "KEY_PRESS(key='ctrl+a')",
     "KEY_PRESS(key='back')", "LAUNCH(url='https://a.example')", "END()",
 )  # fmt: skip
 WORDS_18B = ("tap [[500,200]]", "tap [[1,2,4,4]]", 'type "a b"', "swipe left", "swipe up", "press home", "task complete")
