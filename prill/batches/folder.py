@@ -56,14 +56,16 @@ class RequestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What `batch.json` holds. `judge` describes the judge for the command that made the folder; empty: it was made in Python.
+    """What `batch.json` holds. `limit` looks at the first so many trajectories only.
 
-    `secret` makes the codes of quotations, so that the same request is written again; it goes to nobody.
+    `judge` describes the judge for the command that made the folder; empty: it was made in Python. `secret` makes the codes of
+    quotations, so that the same request is written again; it goes to nobody.
     """
 
     format: str = _FORMAT
     evaluator: EvaluatorInfo
     trajectories: tuple[str, ...]
+    limit: int | None = None
     secret: str
     judge: dict[str, Any] = field(default_factory=dict)
     files: tuple[RequestFile, ...] = ()
@@ -72,7 +74,8 @@ class Manifest:
 class BatchFolder:
     """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
 
-    With `evaluator`, the folder is made if it is not there, and must be that judge's.
+    With `evaluator`, the folder is made if it is not there, and must be that judge's; what else is given is noted in it, and
+    trajectory files are added to those that were given before.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class BatchFolder:
         evaluator: EvaluatorInfo | None = None,
         *,
         trajectories: Sequence[str | os.PathLike[str]] = (),
+        limit: int | None = None,
         judge: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = Path(path)
@@ -96,14 +100,14 @@ class BatchFolder:
                 self.manifest = _read_manifest(file)
                 if evaluator is not None:
                     self.expect(evaluator)
+                    self._note(trajectories, limit, judge or {})
             elif evaluator is None:
                 raise UsageError(f"{path}: is no folder of a batch: it has no {MANIFEST}")
             else:
-                paths = tuple(os.path.abspath(trajectory) for trajectory in trajectories)
                 self.manifest = Manifest(
-                    evaluator=evaluator, trajectories=paths, secret=secrets.token_hex(16), judge=dict(judge or {})
+                    evaluator=evaluator, trajectories=(), secret=secrets.token_hex(16), judge=dict(judge or {})
                 )
-                self._save()
+                self._note(trajectories, limit, judge or {})
             on_failure.pop_all()
 
     def expect(self, evaluator: EvaluatorInfo) -> None:
@@ -113,6 +117,16 @@ class BatchFolder:
         pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
         if changes := "; ".join(f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now):
             raise UsageError(f"{self.path}: its requests are those of another judge ({changes}); write a new batch")
+
+    def _note(self, trajectories: Sequence[str | os.PathLike[str]], limit: int | None, judge: Mapping[str, Any]) -> None:
+        """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
+        there = self.manifest.judge
+        if changes := sorted(key for key in {*there, *judge} if there.get(key) != judge.get(key)):
+            words = "; ".join(f"{key} {there.get(key)} there, {judge.get(key)} now" for key in changes)
+            raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
+        paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
+        self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
+        self._save()
 
     def update(self, *files: RequestFile) -> None:
         """Notes on disk what has become of these files, which are new or known by name."""

@@ -105,24 +105,25 @@ async def write(
     judge: Evaluator,
     folder: str | os.PathLike[str],
     *,
+    limit: int | None = None,
     described: dict[str, Any] | None = None,
     progress: Callable[[int], None] = lambda read: None,
-    **limits: int,
+    **sizes: int,
 ) -> Tally:
     """Writes the requests of a judge for trajectory files into a folder, and says how many trajectories wait for them.
 
-    What is written already is not written again. `described` is kept for whoever makes the judge anew; `limits` as in
-    `StageWriter`. `progress` is given the number of trajectories read.
+    What is written already is not written again. `limit` looks at the first so many only. `described` is kept for whoever
+    makes the judge anew; `sizes` as in `StageWriter`. `progress` is given the number of trajectories read.
     """
     tuple(_models(judge))  # raises before anything is made
     tally = Tally()
-    with closing(Intake(trajectories)) as intake:
+    with closing(Intake(trajectories, limit)) as intake:
         items = iter(intake)
         first = next(items)  # raises when there is nothing to judge
         with (
-            BatchFolder(folder, judge.info, trajectories=trajectories, judge=described) as batch,
+            BatchFolder(folder, judge.info, trajectories=trajectories, limit=limit, judge=described) as batch,
             closing(Answers(batch)) as answers,
-            StageWriter(batch, **limits) as stage,
+            StageWriter(batch, **sizes) as stage,
         ):
 
             def source() -> Iterator[Any]:
@@ -169,6 +170,7 @@ async def collect(
                 Replay(judge, batch.manifest.secret, known, stage),
                 output,
                 concurrency=1,
+                limit=batch.manifest.limit,
                 retry_unscored=retry_failed,
                 transcripts=transcripts,
                 stop=stop,

@@ -253,6 +253,16 @@ async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_pa
         await write([folder.parent / "t.jsonl"], prill.judge("always-fail"), tmp_path / "c")
 
 
+async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    lines = (tmp_path / "t.jsonl").read_text().splitlines()
+    (tmp_path / "more.jsonl").write_text(lines[3].replace('"t3"', '"t9"').replace("order 3", "order 9") + "\n")
+    await write([tmp_path / "more.jsonl"], judge(server), folder)
+    tally = await collect(folder, judge(server), tmp_path / "v.jsonl")
+    assert (tally.read, tally.pending) == (COUNT + 2, COUNT + 1)
+    with BatchFolder(folder) as batch:
+        assert [file.requests for file in batch.manifest.files] == [COUNT, 1]
+
+
 async def test_changed_trajectory_is_asked_anew(folder: Path, server: MockServer, tmp_path: Path) -> None:
     out = written_lines(tmp_path / "o.jsonl", answers_to(folder / "requests-01-001.jsonl"))
     path = tmp_path / "t.jsonl"

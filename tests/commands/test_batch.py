@@ -51,6 +51,16 @@ def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_p
     assert (tmp_path / "v.transcripts").is_dir()
 
 
+def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    assert prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "2", *judged(server)).returncode == 0
+    assert "2 trajectories wait for answers" in prill("batch", "collect", "b", "-o", "v.jsonl").stderr
+    elsewhere = prill("batch", "write", "t.jsonl", "-o", "b", *judged(server)[:-1], "http://elsewhere/v1")
+    assert elsewhere.returncode == 2
+    assert "with other options (base_url http://127.0.0.1" in elsewhere.stderr
+    assert "3 requests in 2 files" in prill("batch", "write", "t.jsonl", "-o", "b", *judged(server)).stderr
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

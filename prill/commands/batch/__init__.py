@@ -65,6 +65,7 @@ def _configure_write(parser: argparse.ArgumentParser) -> None:
         "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), or folder of them"
     )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the requests, and later the answers")
+    parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     add_judge_options(parser)
     parser.set_defaults(concurrency=16)
 
@@ -104,12 +105,14 @@ def _write(args: argparse.Namespace) -> int:
     # Answers are found by the address, too: that of today is kept.
     args.base_url = args.base_url or os.environ.get("OPENAI_BASE_URL")
     judge = make_evaluator(args)
-    with _bar(args.trajectories) as bar:
+    with _bar(args.trajectories, args.limit) as bar:
 
         def show(read: int) -> None:
             bar.update(read - bar.n)
 
-        tally = asyncio.run(write(args.trajectories, judge, args.output, described=_described(args), progress=show))
+        tally = asyncio.run(
+            write(args.trajectories, judge, args.output, limit=args.limit, described=_described(args), progress=show)
+        )
     with BatchFolder(args.output) as folder:
         files, requests = len(folder.manifest.files), sum(file.requests for file in folder.manifest.files)
     _say(f"{requests} requests in {files} files -> {args.output}")
@@ -143,7 +146,7 @@ def _collect(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
     judge = make_evaluator(_as_described(manifest.judge, manifest.trajectories))
     on_disk = not is_stdout(args.output) and not is_stream(args.output)
-    with _bar(manifest.trajectories) as bar:
+    with _bar(manifest.trajectories, manifest.limit) as bar:
 
         def show(tally: Tally) -> None:
             bar.initial = tally.skipped
@@ -196,7 +199,7 @@ def _report(args: argparse.Namespace, tally: Tally, new: list[str]) -> None:
 
 def _described(args: argparse.Namespace) -> dict[str, Any]:
     """The options that say who judges, as `batch.json` keeps them."""
-    left_out = {"command", "step", "version", "trajectories", "output", "of_judge"}
+    left_out = {"command", "step", "version", "trajectories", "output", "limit", "of_judge"}
     return {name: value for name, value in vars(args).items() if name not in left_out and value not in (None, [])}
 
 
@@ -212,9 +215,9 @@ def _as_described(judge: dict[str, Any], trajectories: tuple[str, ...]) -> argpa
 
 
 @contextlib.contextmanager
-def _bar(trajectories: list[str] | tuple[str, ...]) -> Iterator[tqdm[NoReturn]]:
+def _bar(trajectories: list[str] | tuple[str, ...], limit: int | None) -> Iterator[tqdm[NoReturn]]:
     from tqdm import tqdm
 
-    total = expected(trajectories, None)
+    total = expected(trajectories, limit)
     with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
