@@ -27,7 +27,6 @@ from prill.testing import MockServer
 ROOT = Path(__file__).resolve().parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
-CLONING = ROOT / "docs/filtered-bc.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
 RUN = (
     README,
