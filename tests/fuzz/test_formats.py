@@ -1,4 +1,4 @@
-"""Recordings of other tools, edited at random: every importer ends, says what is broken, and keeps the records that are whole."""
+"""Recordings of other tools, edited at random: every importer ends, says what is broken, and keeps what is whole."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
 from prill.files.kinds import object_of
 from prill.store import BadLine
 from prill.types import LabelRecord, Trajectory
-
-from ..datasets.formats import (
+from tests.datasets.formats import (
     test_agent_eval_refine,
     test_agentrewardbench,
     test_agentrewardbench_webjudge,
@@ -35,6 +34,7 @@ from ..datasets.formats import (
     test_verifiers,
     test_webarena,
 )
+
 from .edits import as_json, attempt, edited_bytes, edited_json, edited_value, edits, fuzzed
 
 
@@ -252,7 +252,8 @@ def webarena(root: Path) -> Sample:
     pages = [page(tree, "click [17] where [17] is link 'Cart'", image=picture), page(tree, "stop [$5]", raw="```stop [$5]```")]
     for task in (1, 2):
         test_webarena.render(root, str(task), *pages, task=task)
-    log = "2023-08-09 15:22:31,123 - INFO - [Config file]: /x/{0}.json\n2023-08-09 15:22:32,1 - INFO - [Result] (PASS) /x/{0}.json\n"
+    log = "2023-08-09 15:22:31,123 - INFO - [Config file]: /x/{0}.json\n"
+    log += "2023-08-09 15:22:32,1 - INFO - [Result] (PASS) /x/{0}.json\n"
     (root / "merged_log.txt").write_text(log.format(1) + log.format(2))
     sample = Sample(root, stays=frozenset({"webarena.1"}))
     sample.bytes(root / "render_2.html")
@@ -308,11 +309,22 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
 
 
 TABLES = {
-    "agentoccam": ([*csv.reader(["Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's Note,Average"]),
-                    ["0", "1", "", "0.50", "near, but no", "0.00", "", "0.5"], ["1", "0", "", "0", "", "1", "", "0.3"]], agentoccam.load_labels),
-    "annotations": ([*csv.reader(["annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"]),
-                     ["Z", "shop", "shop.7", "GenericAgent-m", "e", "Successful", "No"]], agentrewardbench.load_annotations),
-}  # fmt: skip
+    "agentoccam": (
+        [
+            *csv.reader(["Task ID,Ann (Correct: 1; Incorrect: 0),Ann's Note,Ben,Ben's Note,Cy,Cy's Note,Average"]),
+            ["0", "1", "", "0.50", "near, but no", "0.00", "", "0.5"],
+            ["1", "0", "", "0", "", "1", "", "0.3"],
+        ],
+        agentoccam.load_labels,
+    ),
+    "annotations": (
+        [
+            *csv.reader(["annotator_name,benchmark,task_id,model_name,exp_name,trajectory_success,trajectory_side_effect"]),
+            ["Z", "shop", "shop.7", "GenericAgent-m", "e", "Successful", "No"],
+        ],
+        agentrewardbench.load_annotations,
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TABLES)

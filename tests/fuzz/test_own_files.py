@@ -46,28 +46,51 @@ INFO = EvaluatorInfo("always-fail", "1", "m", "sha256:0", {"frames": 1})
 RECORD: dict[str, Any] = {
     "id": "middle",
     "task": {
-        "id": "t", "goal": "Buy tea", "platform": "web", "site": "shop", "start_url": "http://shop",
+        "id": "t",
+        "goal": "Buy tea",
+        "platform": "web",
+        "site": "shop",
+        "start_url": "http://shop",
         "earlier": [{"id": "turn", "task": {"goal": "Log in"}, "steps": [], "final": {"text": "in"}}],
     },
-    "agent": "a", "answer": "done", "error": None, "metadata": {"date": "2026-01-01", "truncated": False, "extra": [1, {"x": 2}]},
+    "agent": "a",
+    "answer": "done",
+    "error": None,
+    "metadata": {"date": "2026-01-01", "truncated": False, "extra": [1, {"x": 2}]},
     "steps": [
         {
-            "observation": {"screenshot": "images/x.png", "text": "[17] link 'Cart'", "url": "http://shop", "caption": "A shop"},
+            "observation": {
+                "screenshot": "images/x.png",
+                "text": "[17] link 'Cart'",
+                "url": "http://shop",
+                "caption": "A shop",
+            },
             "action": {
-                "kind": "click", "text": "click [17]", "target": "[17] link 'Cart'", "point": [0.5, 0.25], "end_point": None, "value": None,
+                "kind": "click",
+                "text": "click [17]",
+                "target": "[17] link 'Cart'",
+                "point": [0.5, 0.25],
+                "end_point": None,
+                "value": None,
             },
             "thought": "I look",
         },
         {"observation": {"caption": "Thank you"}, "action": {"kind": "answer", "value": "done"}, "thought": None},
     ],
     "final": {"caption": "Thank you", "text": "[1] StaticText 'Thank you'"},
-}  # fmt: skip
+}
 VERDICT = msgspec.to_builtins(
     Verdict(
-        id="middle", success=True, score=0.75, reason="bought", rewards=(0.0, 1.0), evaluator=INFO, key="k",
+        id="middle",
+        success=True,
+        score=0.75,
+        reason="bought",
+        rewards=(0.0, 1.0),
+        evaluator=INFO,
+        key="k",
         findings=Findings(process=0.5, key_points=("tea",)),
     )
-)  # fmt: skip
+)
 LABEL = msgspec.to_builtins(LabelRecord(id="middle", success=True, annotator="ann", steps=(StepLabel(0, "towards"),)))
 
 
@@ -222,11 +245,21 @@ def test_transcripts_are_read_or_passed_over(tmp_path: Path, change: bytes, pack
 JUDGES: dict[str, Any] = {
     "vote": {"evaluator": "vote", "rule": "any", "judges": [{"evaluator": "self-report"}, "always-fail"]},
     "ensemble": {"evaluator": "ensemble", "weights": [1, 2.5], "threshold": 0.4, "judges": ["self-report", "always-success"]},
-    "cascade": {"evaluator": "cascade", "band": [0.2, 1.0], "judges": ["self-report", {"evaluator": "modular", "captioner": "text"}],
-                "model": "m", "temperature": 0.5},
-    "rubric": {"evaluator": "rubric", "model": {"name": "m", "temperature": 0.5}, "captioner": {"name": "text", "lines": 3}, "top_k": 3},
+    "cascade": {
+        "evaluator": "cascade",
+        "band": [0.2, 1.0],
+        "judges": ["self-report", {"evaluator": "modular", "captioner": "text"}],
+        "model": "m",
+        "temperature": 0.5,
+    },
+    "rubric": {
+        "evaluator": "rubric",
+        "model": {"name": "m", "temperature": 0.5},
+        "captioner": {"name": "text", "lines": 3},
+        "top_k": 3,
+    },
     "vlm": {"evaluator": "vlm", "model": "m", "frames": 3, "retries": 2, "concurrency": 4, "max_tokens": 100, "seed": 1},
-}  # fmt: skip
+}
 
 
 @fuzzed
@@ -283,20 +316,44 @@ SETTINGS: dict[str, tuple[str, Callable[[], bytes], Callable[[Path], object]]] =
     "judge": ("j.toml", lambda: CASCADE, make_judge),
     "prices": ("p.toml", lambda: PRICES, lambda path: price_of("gpt-4o", str(path))),
     "rubrics": ("r.toml", (GOLDEN / "rubrics.toml").read_bytes, read_rubrics),
-    "rubric lines": ("r.jsonl", lambda: b'{"task_id":"t","criteria":[{"text":"a","weight":2}]}\n{"goal":"g","criteria":[{"text":"b"}]}\n', read_rubrics),
+    "rubric lines": (
+        "r.jsonl",
+        lambda: b'{"task_id":"t","criteria":[{"text":"a","weight":2}]}\n{"goal":"g","criteria":[{"text":"b"}]}\n',
+        read_rubrics,
+    ),
     "plan": ("plan.toml", (ROOT / "datasets/samples/miniwob/plan.toml").read_bytes, read_plan),
-    "tasks": ("tasks.jsonl", lambda: b'{"id":"a","goal":"Buy tea","start_url":"http://x"}\n{"goal":"Log out"}\n', lambda path: _task_file(str(path))),
+    "tasks": (
+        "tasks.jsonl",
+        lambda: b'{"id":"a","goal":"Buy tea","start_url":"http://x"}\n{"goal":"Log out"}\n',
+        lambda path: _task_file(str(path)),
+    ),
     "corrections": ("c.toml", (ROOT / "evaluators/meta/webarena_corrections.toml").read_bytes, corrected),
     "prompt": ("web.md", (ROOT / "evaluators/prompts/web_text.md").read_bytes, prompted),
     "calibration": ("cal.json", (GOLDEN / "calibration.json").read_bytes, mapped),
     "fitted judge": ("s.json", (GOLDEN / "prior.json").read_bytes, judged),
     "configs": (
         "w.json",
-        lambda: json.dumps([{"task_id": 1, "sites": ["shopping"], "start_url": "__SHOPPING__", "intent": "Buy", "intent_template_id": 3, "intent_template": "Buy", "instantiation_dict": {}, "storage_state": None, "geolocation": None, "require_reset": False, "require_login": True,
-                             "eval": {"eval_types": ["string_match"], "reference_answers": {"exact_match": "x"}}}]).encode(),
+        lambda: json.dumps(
+            [
+                {
+                    "task_id": 1,
+                    "sites": ["shopping"],
+                    "start_url": "__SHOPPING__",
+                    "intent": "Buy",
+                    "intent_template_id": 3,
+                    "intent_template": "Buy",
+                    "instantiation_dict": {},
+                    "storage_state": None,
+                    "geolocation": None,
+                    "require_reset": False,
+                    "require_login": True,
+                    "eval": {"eval_types": ["string_match"], "reference_answers": {"exact_match": "x"}},
+                }
+            ]
+        ).encode(),
         lambda path: read_configs(path.read_bytes(), {"SHOPPING": "http://x"}),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
