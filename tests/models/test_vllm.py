@@ -97,7 +97,7 @@ async def test_served_model_answers(machine: Machine) -> None:
     assert reply.usage == Usage(1, reply.usage.prompt_tokens, reply.usage.completion_tokens, 0, 0.0)
     assert model.name == "vllm/tiny"
     (words,) = machine.words
-    assert words.startswith(f"serve {machine.model} --host 127.0.0.1 --max-model-len 2048 ")
+    assert words.startswith(f"serve {machine.model} --host 127.0.0.1 ") and " --max-model-len 2048 " in words
     assert '--limit-mm-per-prompt {"image": 3, "video": 0}' in words and "--logprobs-mode processed_logprobs" in words
     assert "--seed 5 --port " in words
     assert isinstance(model, VLLMModel)
