@@ -1,4 +1,4 @@
-"""Language models: at any OpenAI-compatible endpoint, by a vLLM server of one's own, by llama.cpp or transformers in process."""
+"""Language models: at any OpenAI-compatible endpoint, by a vLLM of one's own, by llama.cpp or transformers in process."""
 
 from __future__ import annotations
 

@@ -91,15 +91,19 @@ async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.Mo
     lora = peft.LoraConfig(r=8, target_modules=r".*language_model.*(q|v)_proj", init_lora_weights=False, task_type="CAUSAL_LM")
     peft.get_peft_model(weights, lora).save_pretrained(folder / "tuned")
     ask = (Message("user", ("What is here?", Image(str(folder / "1.png")))),)
-    said = {}
-    for adapter in (None, str(folder / "tuned")):
-        options = {"adapter": adapter, "dtype": "float32"}
-        served = VLLMModel(
-            str(folder / kind), images=2, serve_python=PYTHON, serve_options="--enforce-eager --max-num-seqs 4", **options
-        )
-        for model in (served, LocalModel(folder / kind, device="cpu", **options)):
-            with pytest.raises(Truncated) as cut:  # it never ends by itself
-                await model.complete(ask, max_tokens=4)
-            said[model.name] = str(cut.value)
-        served.close()
-    assert said[f"vllm/{kind}"] == said[f"local/{kind}"] != said[f"local/{kind}+tuned"] == said[f"vllm/{kind}+tuned"]
+    adapter, said = str(folder / "tuned"), {}
+    served = VLLMModel(
+        str(folder / kind),
+        adapter=adapter,
+        dtype="float32",
+        images=2,
+        serve_python=PYTHON,
+        serve_options="--enforce-eager --max-num-seqs 4",
+    )
+    local = (LocalModel(folder / kind, device="cpu", adapter=tuned) for tuned in (None, adapter))
+    for model in (served, *local):
+        with pytest.raises(Truncated) as cut:  # it never ends by itself
+            await model.complete(ask, max_tokens=4)
+        said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")  # half a character at the end
+    served.close()
+    assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]
