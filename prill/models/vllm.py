@@ -34,7 +34,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.ledger import Ledger, Price
+from prill.models.ledger import Ledger, Price, queued
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
 
@@ -74,7 +74,7 @@ class VLLMModel(OpenAIModel):
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         folder = _model_folder(model)
-        name = f"vllm/{folder.resolve().name if folder else model}"
+        name = f"vllm/{folder.name if folder else model}"
         settings: dict[str, object] = {
             "served_model_name": name,
             "dtype": dtype,
@@ -117,13 +117,14 @@ class _ServedEndpoint(Endpoint):
     """The endpoint of a server of one's own, which is started when something is sent to it."""
 
     def __init__(self, server: Server, origin: str, like: Endpoint) -> None:
-        super().__init__(like.base_url, "", like.concurrency, like.timeout, like.total_timeout, like.retries)
+        vars(self).update(vars(like))
         self.server = server
         self.origin = origin
 
     async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
-        self.base_url = await self.server.ready()
+        with queued():  # the start is no call's own time
+            self.base_url = await self.server.ready()
         try:
             return await super().send(body, ledger, effort)
         except (TransportFailure, EndpointError):
@@ -287,7 +288,7 @@ def fingerprint(path: Path) -> str:
 
 def _model_folder(model: str) -> Path | None:
     """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder without a model."""
-    folder = Path(model).expanduser()
+    folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
         return None
     if not (folder / "config.json").is_file():
