@@ -24,9 +24,10 @@ from prill.models.wire import rejection
 from prill.protocols import Limits, Message, Reply
 from prill.scoring import score_stream
 from prill.testing.endpoint.faults import Faults
+from prill.testing.endpoint.server import serving
 from prill.types import Usage
 
-from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run, said, serving
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run, said
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 ASK = (Message("user", ("Did it work? " * 40,)),)
