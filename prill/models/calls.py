@@ -26,8 +26,8 @@ _T = TypeVar("_T")
 ROOM = 24_000
 # Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as much for the actions.
 _SMALL_SHARE = 6
-# Where the window is known: images go before text falls below this.
-_LEAST_CHARS = 1_000
+# Images go before text falls below this; and with less than the second, there would be nothing to judge by.
+_LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
 _HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
 _DENSER = 1.5
 _MOST_SIZES = 8  # requests of different sizes, for one answer
@@ -159,7 +159,7 @@ async def ask(
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
                 scale *= _DENSER  # the text has more tokens than it was guessed to have
-            elif limits == known:
+            elif limits == known and (most.chars == room or most.chars > _LEAST_CHARS):
                 most = replace(most, chars=most.chars // _SMALL_SHARE)
             smaller = _fitted(messages, most, limits, max_tokens, scale)
             if smaller == request:
@@ -194,7 +194,7 @@ def _fitted(
     while images > 1 and not fits(messages(Room(least, images))):
         images -= 1
     room = replace(room, images=images) if images else room
-    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (0, least)
+    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (min(_NO_EVIDENCE_CHARS, least), least)
     for _ in range(_HALVINGS):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(messages(replace(room, chars=middle))) else (low, middle)
