@@ -76,7 +76,7 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
 
 
 @pytest.mark.parametrize(("kind", "judge"), [("qwen2", "modular"), ("qwen2_5_vl", "vlm")])
-def test_real_vllm_judges(folder: Path, kind: str, judge: str) -> None:
+def test_real_vllm_judges_by_serve(folder: Path, kind: str, judge: str) -> None:
     verdicts = judged(folder, kind, judge)
     assert {verdict.id for verdict in verdicts} == {f"t{i}" for i in range(4)}
     for verdict in verdicts:
