@@ -10,16 +10,29 @@ from prill.lazy import lazily
 
 if TYPE_CHECKING:
     from prill.captioner.cache import CachedCaptioner
+    from prill.captioner.files import FileCaptioner
     from prill.captioner.ocr import OCRCaptioner
     from prill.captioner.recorded import GivenCaption, TextState
     from prill.captioner.registry import captioner_for, make_captioner
+    from prill.captioner.vision import VLMCaptioner
 
-__all__ = ["CachedCaptioner", "GivenCaption", "OCRCaptioner", "TextState", "captioner_for", "make_captioner"]
+__all__ = [
+    "CachedCaptioner",
+    "FileCaptioner",
+    "GivenCaption",
+    "OCRCaptioner",
+    "TextState",
+    "VLMCaptioner",
+    "captioner_for",
+    "make_captioner",
+]
 _HOMES = {
     "CachedCaptioner": "cache",
+    "FileCaptioner": "files",
     "GivenCaption": "recorded",
     "OCRCaptioner": "ocr",
     "TextState": "recorded",
+    "VLMCaptioner": "vision",
     "captioner_for": "registry",
     "make_captioner": "registry",
 }

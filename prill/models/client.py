@@ -84,6 +84,11 @@ class OpenAIModel:
         """Most calls at once."""
         return self.endpoint.concurrency
 
+    @property
+    def max_pixels(self) -> int:
+        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        return self._encode.max_pixels
+
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
 
@@ -162,7 +167,8 @@ class OpenAIModel:
                     continue
                 raise Truncated(f"the model thought for {limit} tokens and had not begun to answer")
             if doubled:
-                raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
+                text = choice.message.content or ""
+                raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(

@@ -222,6 +222,11 @@ class LocalModel:
         """One call at a time."""
         return 1
 
+    @property
+    def max_pixels(self) -> int:
+        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        return self._encode.max_pixels
+
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; weights and thread are shared with this one."""
         other = copy.copy(self)
@@ -244,7 +249,7 @@ class LocalModel:
             if generation.finished:
                 break
         else:
-            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}")
+            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}", generation.text)
         fields = form.parse(generation.text) if form else {}
         if not generation.text.strip():
             raise Unparsable("the reply is empty")
