@@ -235,7 +235,7 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
     words = option.description
     if option.name == "captioner":
         names = {**dict.fromkeys(CAPTIONERS.entries, ""), "vlm": " (--captioner-model M)", "file": " (--captions FILE)"}
-        words = ", ".join(name + more for name, more in names.items()) + ", module:Object (default: by the first trajectory)"
+        words = ", ".join(name + more for name, more in names.items()) + ", module:Object (default: what fits)"
     elif defaults is not None and "default" not in words:
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:
