@@ -7,9 +7,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from sqlite3 import Connection
+from typing import NamedTuple
 
 from prill.cache import scratch_database
 from prill.captioner.cache import image_id
@@ -29,14 +29,16 @@ CONCURRENCY = 16
 class CaptionTally:
     """How a run stands. `files` counts the screenshot files that the trajectories name, each once; `seen` those dealt with.
 
-    `made` and `unscored` are captions and failures of this run, `kept` those that were in the file already, `equal` files
-    with the content of another one. `broken` counts lines that are no trajectory.
+    Of these `passed` were left out before anything was asked, `kept` have their caption in the file already, and `equal` have
+    the content of another one; `made` and `unscored` are captions and failures of this run. `broken` counts lines that are no
+    trajectory.
     """
 
     trajectories: int = 0
     broken: int = 0
     files: int = 0
     seen: int = 0
+    passed: int = 0
     made: int = 0
     kept: int = 0
     equal: int = 0
@@ -83,41 +85,78 @@ async def caption_files(
     something else, cannot be written, or is a pipe.
     """
     expect_place(output, "captions, which are continued,")
-    if isinstance(captioner, RecordedCaptioner):
-        raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
-    stop, tally, start = stop or asyncio.Event(), CaptionTally(), time.monotonic()
-    with closing(scratch_database()) as files, closing(Intake(paths, limit)) as intake:
-        check_output(output, "captions", intake.paths, continued=resume)
-        _collect(intake, files, last, tally)
-        with CaptionLog(output, captioner.name, resume=resume, retry_unscored=retry_unscored) as log:
-            workers = concurrency or (captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY)
-            try:
-                await _Run(captioner, log, tally, stop, progress).work(_paths(files), workers)
-            finally:
-                tally.seconds = time.monotonic() - start
-                tally.stopped = stop.is_set()
+    with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
+        check_output(output, "captions", paths, continued=resume)
+        await caption_pictures(
+            (picture.path for picture in pictures()),
+            captioner,
+            output,
+            tally,
+            concurrency=concurrency,
+            resume=resume,
+            retry_unscored=retry_unscored,
+            stop=stop,
+            progress=progress,
+        )
     return tally
 
 
-def _collect(intake: Intake, files: Connection, last: int | None, tally: CaptionTally) -> None:
-    """The screenshot files in the order in which they come up, each once: no picture is opened for it."""
-    files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE)")
-    for _, item in intake:
-        if isinstance(item, BadLine):
-            tally.reject(item)
-            continue
-        tally.trajectories += 1
-        for state in item.observations[-(last or 0) :]:
-            if state.screenshot:
-                files.execute("INSERT OR IGNORE INTO files (path) VALUES (?)", (state.screenshot,))
-    (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
-    if not tally.files:
-        raise UsageError(f"{', '.join(map(str, intake.paths))}: no state has a screenshot; there is nothing to caption")
+class Picture(NamedTuple):
+    """A screenshot file, and the page text of the first state that it shows."""
+
+    path: str
+    text: str
 
 
-def _paths(files: Connection) -> Iterator[str]:
-    for (path,) in files.execute("SELECT path FROM files ORDER BY number"):
-        yield path
+@contextmanager
+def screenshots_in(
+    paths: Sequence[str | os.PathLike[str]], *, last: int | None = None, limit: int | None = None
+) -> Iterator[tuple[Callable[[], Iterator[Picture]], CaptionTally]]:
+    """The screenshot files of trajectories in the order in which they come up, each once, and the beginning of a tally.
+
+    They wait in a temporary database; no picture is opened for it. Raises UsageError where there is none.
+    """
+    tally = CaptionTally()
+    with closing(scratch_database()) as files, closing(Intake(paths, limit)) as intake:
+        files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT)")
+        for _, item in intake:
+            if isinstance(item, BadLine):
+                tally.reject(item)
+                continue
+            tally.trajectories += 1
+            for state in item.observations[-(last or 0) :]:
+                if state.screenshot:
+                    row = (state.screenshot, state.text or "")
+                    files.execute("INSERT OR IGNORE INTO files (path, text) VALUES (?, ?)", row)
+        (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
+        if not tally.files:
+            raise UsageError(f"{', '.join(map(str, intake.paths))}: no state has a screenshot; there is nothing to caption")
+        yield lambda: (Picture(*row) for row in files.execute("SELECT path, text FROM files ORDER BY number")), tally
+
+
+async def caption_pictures(
+    paths: Iterator[str],
+    captioner: Captioner,
+    output: str | os.PathLike[str],
+    tally: CaptionTally,
+    *,
+    concurrency: int | None = None,
+    resume: bool = True,
+    retry_unscored: bool = False,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[CaptionTally], None] = lambda tally: None,
+) -> None:
+    """Captions some pictures into a caption file, as `caption_files` does, and counts in `tally`."""
+    if isinstance(captioner, RecordedCaptioner):
+        raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
+    stop, start = stop or asyncio.Event(), time.monotonic()
+    with CaptionLog(output, captioner.name, resume=resume, retry_unscored=retry_unscored) as log:
+        workers = concurrency or (captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY)
+        try:
+            await _Run(captioner, log, tally, stop, progress).work(paths, workers)
+        finally:
+            tally.seconds = time.monotonic() - start
+            tally.stopped = stop.is_set()
 
 
 @dataclass

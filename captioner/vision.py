@@ -111,10 +111,7 @@ class VLMCaptioner:
 
     def messages(self, path: str, ocr: str = "") -> tuple[Message, ...]:
         """What the model is sent: the picture, then the request, with the text that OCR found where it is wanted."""
-        words = self.request.fill({})["user"]
-        if ocr:
-            words += "\n\n" + _OCR.fill({"ocr": quoted("ocr", ocr), "code": NONCE})["user"]
-        return (Message("user", (Image(path), words)),)
+        return (Message("user", (Image(path), request_words(self.request, ocr))),)
 
     async def read(self, path: str) -> str:
         """What OCR finds on a picture; nothing where it is not wanted."""
@@ -152,6 +149,12 @@ class VLMCaptioner:
         if not isinstance(self.model, SampledModel):
             raise UsageError(f"model {self.model.name} cannot be sampled, which preset paper does; use preset prill")
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
+
+
+def request_words(request: Prompt, ocr: str = "") -> str:
+    """The text of a request, with what OCR found quoted below it."""
+    words = request.fill({})["user"]
+    return f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}" if ocr else words
 
 
 def marked(text: str, *, cut: bool) -> str:

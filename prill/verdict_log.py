@@ -108,7 +108,7 @@ class VerdictLog:
         try:
             if not self._is_ours():
                 raise UsageError(
-                    f"{self.path}: another program has written to this file, replaced or removed it; the verdicts "
+                    f"{self.path}: another program has written to this file, replaced or removed it; the {self.what}s "
                     f"are in {self._saved()}"
                 )
             if self._replaced:

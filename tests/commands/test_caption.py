@@ -183,3 +183,19 @@ def test_killed_run_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(captioner.turns) == 5, "only what was under way is asked again"
     assert len(captions(tmp_path / "c.jsonl")) == 4
+
+
+def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
+    write(tmp_path, [["red", "blue"], ["red-again"]])
+    described = "# Page\n- A page that is all of one colour, with nothing on it that could be read or pressed by the user"
+    with Endpoint(lambda text: described) as captioner:
+        command = ["caption", "t.jsonl", "-o", "data", "--for-training", "--near", "-1", *captioner.words]
+        done = prill(*command)
+        assert done.returncode == 0, done.stderr
+        assert "2 rows -> data/rows.jsonl; pictures left out: equal 1" in done.stderr
+        rows = (tmp_path / "data/rows.jsonl").read_bytes()
+        assert prill(*command).returncode == 0 and len(captioner.turns) == 2
+    assert (tmp_path / "data/rows.jsonl").read_bytes() == rows, "the same command gives the same rows"
+    assert GOAL not in json.dumps(captioner.bodies)
+    done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--near", 3, *captioner.words)
+    assert done.returncode == 2 and "near: options of training data only (--for-training)" in done.stderr
