@@ -82,6 +82,14 @@ def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
         raise UsageError(f"{path}: the file is empty; prill caption writes captions")
 
 
+def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
+    """What a person decided about captions, by picture; nothing where there is no file, or an empty one. Raises InputError."""
+    if not os.path.exists(path) or not os.path.getsize(path):
+        return {}
+    newest = {caption.id: caption for caption in read_captions(path)}
+    return {id: caption for id, caption in newest.items() if caption.choice is not None}
+
+
 class FileCaptioner:
     """The captions of a file, found by the content of the screenshot: no model is asked.
 

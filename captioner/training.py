@@ -15,7 +15,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,12 +25,12 @@ from msgspec import Meta
 
 from prill.captioner.bulk import CaptionTally, Picture, caption_pictures, screenshots_in
 from prill.captioner.cache import image_id
-from prill.captioner.files import Caption, read_captions
+from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
 from prill.errors import InputError, UsageError
 from prill.files.outputs import check_output, expect_place, make_folder, write_output, writing
 from prill.models.images import open_checked
-from prill.models.prompts import NONCE, call_code, load_prompt
+from prill.models.prompts import NONCE, load_prompt
 from prill.protocols import Captioner
 from prill.store import copy_image, encode
 
@@ -146,7 +146,7 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
             if isinstance(text, str):
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
                 place = await asyncio.to_thread(copy_image, path, root / "images")
-                rows.write(encode(_row(place.relative_to(root).as_posix(), sieve.spec.request, ocr, text)))
+                rows.write(encode(_row(place.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)))
                 tally.rows += 1
                 tally.mended += decision is not None and decision.choice == "mended"
             else:
@@ -163,22 +163,18 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
     write_output(root / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
 
 
-def _row(image: str, request: Literal["paper", "prill"], ocr: str, text: str) -> dict[str, Any]:
-    """TRL's conversational prompt and completion, with a picture; its path is relative to the file of rows."""
+def _row(image: str, id: str, request: Literal["paper", "prill"], ocr: str, text: str) -> dict[str, Any]:
+    """TRL's conversational prompt and completion, with a picture; its path is relative to the file of rows.
+
+    The code of the quotation is drawn from the picture, so that the same data give the same rows.
+    """
     words = request_words(load_prompt("prill.captioner", "paper" if request == "paper" else "describe"), ocr)
-    words = words.replace(NONCE, call_code([words]))
+    words = words.replace(NONCE, id.removeprefix("sha256:")[:8])
     return {
         "images": [image],
         "prompt": [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": text}]}],
     }
-
-
-def read_decisions(path: Path) -> dict[str, Caption]:
-    """What people decided about captions, by picture; nothing where there is no file. Raises InputError."""
-    if not path.exists() or not path.stat().st_size:
-        return {}
-    return {caption.id: caption for caption in read_captions(path) if caption.choice is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,11 +335,3 @@ def _share(letters: Sequence[str], test: Callable[[str], bool]) -> float:
 
 def _is_latin(letter: str) -> bool:
     return letter.isascii() or unicodedata.name(letter, "").startswith("LATIN")
-
-
-def pictures_of(captions: str | os.PathLike[str]) -> Iterator[tuple[Caption, str]]:
-    """The captions of a file with the paths of their pictures: of each picture once, in the order of the file."""
-    root = Path(captions).resolve().parent
-    newest = {caption.id: caption for caption in read_captions(captions)}
-    for caption in newest.values():
-        yield caption, os.path.join(root, caption.image)

@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "evaluators": {"core", "captioner", "evaluators"},
     "refine": {"core", "captioner", "evaluators", "refine"},
     "report": {"core", "evaluators", "report"},
-    "annotate": {"core", "evaluators", "annotate"},
+    "annotate": {"core", "captioner", "evaluators", "annotate"},
     "door": {"core", "captioner", "evaluators", "policies", "emulators"},
     "commands": {"core", "commands", "door", "report", "annotate", *LINKED},
 }

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -199,3 +200,43 @@ def test_training_data_by_command(prill: Prill, tmp_path: Path) -> None:
     assert GOAL not in json.dumps(captioner.bodies)
     done = prill("caption", "t.jsonl", "-o", "c.jsonl", "--near", 3, *captioner.words)
     assert done.returncode == 2 and "near: options of training data only (--for-training)" in done.stderr
+
+
+def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
+    write(tmp_path, [["red", "blue"]])
+    described = "# Page\n- A page that is all of one colour, with nothing on it that could be read or pressed by the user"
+    with Endpoint(lambda text: described) as captioner:
+        command = ["caption", "t.jsonl", "-o", "data", "--for-training", "--near", "-1", *captioner.words]
+        prill(*command)
+        words = [
+            sys.executable,
+            "-m",
+            "prill",
+            "annotate",
+            "--captions",
+            "data/captions.jsonl",
+            "--annotator",
+            "anna",
+            "--json",
+        ]
+        page = subprocess.Popen(words, cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE)
+        try:
+            assert page.stdout is not None
+            start = json.loads(page.stdout.readline())
+            assert (start["done"], start["left"]) == (0, 2)
+            headers = {"Content-Type": "application/json", "Origin": start["url"].rsplit("/", 2)[0]}
+            body = json.dumps({"choice": "accept", "caption": "a red page"}).encode()
+            with urllib.request.urlopen(urllib.request.Request(f"{start['url']}api/cards/0", body, headers), timeout=30):
+                page.send_signal(signal.SIGINT)
+            summary = json.loads(page.communicate(timeout=60)[0])
+        finally:
+            page.kill()
+            page.wait()
+        assert (page.returncode, summary["mended"], summary["left"]) == (0, 1, 1)
+        done = prill(*command)
+    assert "2 rows (1 of them mended by hand)" in done.stderr
+    texts = [json.loads(line)["completion"][0]["content"][0]["text"] for line in (tmp_path / "data/rows.jsonl").open()]
+    assert sorted(texts) == sorted([described, "a red page"])
+    refused = prill("annotate", "t.jsonl", "--captions", "data/captions.jsonl", "--annotator", "anna")
+    assert refused.returncode == 2 and "of trajectories only" in refused.stderr
+    assert "name trajectories" in prill("annotate", "--annotator", "anna").stderr
