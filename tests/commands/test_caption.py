@@ -235,7 +235,10 @@ def test_annotate_captions_then_rows(prill: Prill, tmp_path: Path) -> None:
         assert (page.returncode, summary["mended"], summary["left"]) == (0, 1, 1)
         done = prill(*command)
     assert "2 rows (1 of them mended by hand)" in done.stderr
-    texts = [json.loads(line)["completion"][0]["content"][0]["text"] for line in (tmp_path / "data/rows.jsonl").open()]
+    texts = [
+        json.loads(line)["completion"][0]["content"][0]["text"]
+        for line in (tmp_path / "data/rows.jsonl").read_text().splitlines()
+    ]
     assert sorted(texts) == sorted([described, "a red page"])
     refused = prill("annotate", "t.jsonl", "--captions", "data/captions.jsonl", "--annotator", "anna")
     assert refused.returncode == 2 and "of trajectories only" in refused.stderr
