@@ -98,11 +98,14 @@ def add_label_options(parser: argparse.ArgumentParser) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which model answers, and where."""
     group = parser.add_argument_group("model")
-    group.add_argument(
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
         "--model",
         metavar="M",
-        help="model at the endpoint; embedded: a small one, here; local:DIR: a folder of weights",
+        help="model at the endpoint; embedded: a small one, here; local:DIR: weights, here; vllm:DIR or --serve DIR: by vLLM",
     )
+    # The help of `--model` tells of it.
+    which.add_argument("--serve", dest="model", type="vllm:{}".format, metavar="MODEL", help=argparse.SUPPRESS)
     for maker, names in _OF_MODELS:
         options = options_of(load_object(maker))
         for name in names:

@@ -262,7 +262,7 @@ class OpenAIModel:
             for message in messages
             for part in message.parts
         ]
-        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
+        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)
 
 

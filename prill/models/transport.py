@@ -162,6 +162,7 @@ class Endpoint:
         self, base_url: str | None, api_key_env: str, concurrency: int, timeout: float, total_timeout: float, retries: int
     ) -> None:
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        self.origin = self.base_url  # who answers, in the keys of kept replies
         self.api_key_env = api_key_env
         self.concurrency = concurrency
         self.timeout, self.total_timeout, self.retries = timeout, total_timeout, retries
