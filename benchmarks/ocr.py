@@ -1,9 +1,9 @@
 """How well and how fast OCR engines read pages: `python benchmarks/ocr.py [pages] [engine …]`.
 
 The pages are drawn here, 1280x720 each, with 40 known lines of 13 to 18 pixels: a dark bar, prices, order numbers, words on
-coloured ground. Where Chromium is installed, pages of HTML are read as well. Printed for each engine: lines read exactly (blanks aside),
-the share of words that it found, and the seconds for a picture, on the wall and of CPU (medians, without the first picture,
-which loads the engine): on a machine that is busy only the latter tell something.
+coloured ground. Where Chromium is installed, pages of HTML are read as well. Printed for each engine: lines read exactly
+(blanks aside), the share of words that it found, and the seconds for a picture, on the wall and of CPU (medians, without the
+first picture, which loads the engine): on a machine that is busy only the latter tell something.
 """
 
 from __future__ import annotations
@@ -21,62 +21,11 @@ from statistics import median
 from prill.captioner.ocr import ENGINES, OCRCaptioner
 from prill.errors import MissingExtra, UsageError
 
-WORDS = tuple(
-    [
-        "account",
-        "address",
-        "basket",
-        "billing",
-        "branch",
-        "cancel",
-        "checkout",
-        "comment",
-        "commit",
-        "confirm",
-        "contact",
-        "coupon",
-        "customer",
-        "delivery",
-        "details",
-        "discount",
-        "distance",
-        "downloads",
-        "favourites",
-        "filter",
-        "history",
-        "invoice",
-        "language",
-        "merge",
-        "message",
-        "newsletter",
-        "notifications",
-        "orders",
-        "payment",
-        "profile",
-        "quantity",
-        "rating",
-        "receipt",
-        "refund",
-        "remove",
-        "report",
-        "review",
-        "save",
-        "search",
-        "settings",
-        "shipping",
-        "sign",
-        "status",
-        "stock",
-        "submit",
-        "subscription",
-        "subtotal",
-        "total",
-        "tracking",
-        "update",
-        "upload",
-        "warranty",
-        "wishlist",
-    ]
+WORDS = (
+    "account address basket billing branch cancel checkout comment commit confirm contact coupon customer delivery details "
+    "discount distance downloads favourites filter history invoice language merge message newsletter notifications orders "
+    "payment profile quantity rating receipt refund remove report review save search settings shipping sign status stock "
+    "submit subscription subtotal total tracking update upload warranty wishlist"
 )
 SIZE = (1280, 720)
 
@@ -99,7 +48,7 @@ def drawn(folder: Path, seed: int) -> tuple[Path, list[str]]:
     put(980, 14, f"Basket ({draw.randint(1, 9)} items)", 15, "white")
     for i in range(19):
         y = 66 + 33 * i
-        words = " ".join(draw.choices(WORDS, k=4))
+        words = " ".join(draw.choices(WORDS.split(), k=4))
         if i % 4 == 1:
             pen.rectangle([690, y - 4, 1180, y + 22], fill=draw.choice(["#ffe08a", "#d9ecff", "#e4f5dc"]))
         put(
@@ -126,9 +75,12 @@ async def rendered(folder: Path, seed: int) -> tuple[Path, list[str]]:
     from prill.emulators.browser.chromium import Chromium
 
     draw = random.Random(seed)
-    rows = [(" ".join(draw.choices(WORDS, k=3)), f"{draw.randint(1, 999)}.{draw.randint(10, 99)} EUR") for _ in range(18)]
+    rows = [
+        (" ".join(draw.choices(WORDS.split(), k=3)), f"{draw.randint(1, 999)}.{draw.randint(10, 99)} EUR") for _ in range(18)
+    ]
     cells = "".join(
-        f"<tr><td>{name}</td><td>{price}</td><td><button>{draw.choice(WORDS)}</button></td></tr>" for name, price in rows
+        f"<tr><td>{name}</td><td>{price}</td><td><button>{draw.choice(WORDS.split())}</button></td></tr>"
+        for name, price in rows
     )
     style = "body{font:15px sans-serif;margin:16px} td{padding:5px 40px 5px 0} tr:nth-child(odd){background:#eef}"
     browser = Chromium()

@@ -29,6 +29,7 @@ README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
 RUN = (README, *sorted((ROOT / "docs/tutorials").glob("*.md")), GUIDE, ROOT / "docs/redteam.md", ROOT / "docs/python.md")
+RUN += (ROOT / "docs/captions.md",)
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.
 FACES = (
