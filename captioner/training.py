@@ -324,7 +324,7 @@ def is_english(text: str) -> bool | None:
         return False
     words = Counter(re.findall(r"[^\W\d_]+", text.lower()))
     english, other = (sum(words[word] for word in known) for known in (_ENGLISH, _OTHER))
-    if other > english:
+    if other > max(english, 1):  # one such word may be a name
         return False
     return english > 0 or _share(letters, str.isascii) > 0.96
 

@@ -20,6 +20,7 @@ from msgspec import Meta
 from prill.errors import InputError, Unparsable, UsageError
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
+from prill.files.toml import read_toml
 from prill.models.calls import PerGoal, ask, filled
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
@@ -97,21 +98,14 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
         for line in read_lines(path):
             try:
                 yield f"{path}:{line.number}", msgspec.json.decode(line.data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"{path}:{line.number}: not JSON ({error})") from None
     except InputError as error:
         raise UsageError(str(error)) from None
 
 
 def _tables(path: Path) -> Iterator[tuple[str, object]]:
-    import tomllib
-
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not TOML ({error})") from None
+    content = read_toml(path)
     tables = content.get("rubric")
     if set(content) != {"rubric"} or not isinstance(tables, list):
         raise UsageError(f"{path}: give [[rubric]] tables, and nothing else")

@@ -20,6 +20,7 @@ import msgspec
 from prill.errors import InputError
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout
+from prill.models.images import file_hash
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
@@ -79,9 +80,8 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
     digest.update(record)
     for path in screenshots:
         try:
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError:
+            digest.update(bytes.fromhex(file_hash(path)))
+        except InputError:
             digest.update(b"unreadable")
     return f"sha256:{digest.hexdigest()}"
 

@@ -240,7 +240,8 @@ class VerdictStream:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file is not sys.stdout.buffer:
-            self._file.close()
+            with failures(self.path):
+                self._file.close()
 
 
 def open_log(

@@ -186,7 +186,7 @@ class CaptionSite:
         index = self._index(request)
         try:
             return json_response(await self.save(index, self._decoder.decode(await request.read())))
-        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
             return json_response({"error": f"not a decision: {error}"}, 400)
         except UsageError as error:
             return json_response({"error": str(error)}, 507)

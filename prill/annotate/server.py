@@ -161,7 +161,7 @@ class SessionSite:
         try:
             decision = self._decoder.decode(await request.read())
             return json_response(await self.session.save(self._index(request), decision))
-        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
             return json_response({"error": f"not a decision: {error}"}, 400)
         except UsageError as error:
             return json_response({"error": str(error)}, 507)

@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -20,6 +19,7 @@ from prill.errors import InputError, UsageError
 from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
 from prill.files.kinds import trajectory_files
 from prill.files.lines import read_lines
+from prill.files.toml import parse_toml
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
@@ -285,8 +285,8 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise UsageError(f"--set {text}: give KEY=VALUE")
     try:
-        return key.strip().replace("-", "_"), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key.strip().replace("-", "_"), parse_toml(f"value = {value}")["value"]
+    except ValueError:
         return key.strip().replace("-", "_"), value
 
 

@@ -149,8 +149,11 @@ def writing(path: _Path) -> Iterator[Writer]:
     elif is_stream(path):
         with failures(path):
             file = open(path, "wb")  # noqa: SIM115 - closed below
-        with file:
+        try:
             yield _Checked(file, path)
+        finally:
+            with failures(path):
+                file.close()
     else:
         with _replacing(path, Path(os.path.realpath(path))) as whole:
             yield whole

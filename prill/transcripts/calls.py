@@ -14,6 +14,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
+from prill.errors import InputError
+from prill.models.images import open_image_file
 from prill.models.prompts import NONCE
 from prill.protocols import Image, Message
 
@@ -121,7 +123,7 @@ def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
 
 def _image_file(path: str) -> ImageFile:
     try:
-        with open(path, "rb") as file:
+        with open_image_file(path) as file:
             return ImageFile(path, hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
-    except OSError:
+    except InputError:
         return ImageFile(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -139,6 +140,18 @@ async def test_decisions_of_people_are_honoured(tmp_path: Path) -> None:
     assert (tally.rows, tally.mended, reasons(tmp_path)) == (3, 1, {"wrong.png": "rejected"})
 
 
+async def test_stopped_run_goes_on_without_rows(tmp_path: Path) -> None:
+    write(tmp_path, [(draw(tmp_path / f"{i}.png", i), ENGLISH) for i in range(4)])
+    stop, eyes = asyncio.Event(), captioner({})
+    tally = await training_data(
+        [tmp_path / "t.jsonl"], eyes, tmp_path / "data", concurrency=1, stop=stop, progress=lambda tally: stop.set()
+    )
+    assert (tally.asked.stopped, tally.asked.made, tally.rows) == (True, 1, 0)
+    assert not (tmp_path / "data/rows.jsonl").exists()
+    tally = await make(tmp_path, eyes)
+    assert (tally.asked.kept, tally.asked.made, tally.rows) == (1, 3, 4)
+
+
 async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
     write(tmp_path, [(draw(tmp_path / "a.png", 1), ENGLISH)])
     (tmp_path / "data").mkdir()
@@ -164,6 +177,7 @@ async def test_folder_of_others_is_left_alone(tmp_path: Path) -> None:
         ("Tervetuloa kauppaamme: ostoskärry tyhjä, lisää tuotteita ja siirry kassalle tästä näin", False),
         ("RootWebArea 'カート'\n\t[2] link '注文履歴'\n\t[3] button '購入する'\n\t[4] StaticText '配送先'", False),
         ("RootWebArea 'Shop'\n\t[2] link 'Your orders from this year'\n\t[3] button 'Go to the checkout now'", True),
+        ("Café Est: add the drinks that you like best to your order, and pay at the counter", True),
         ("", None),
     ],
 )

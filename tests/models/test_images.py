@@ -1,6 +1,10 @@
 """Screenshots before they are sent."""
 
 import base64
+import os
+import subprocess
+from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -8,7 +12,11 @@ import pytest
 from PIL import Image
 
 from prill.errors import InputError
-from prill.models.images import ImageEncoder, encode_image, image_size, open_checked
+from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
+from prill.report.pictures import Pictures
+from prill.scoring import verdict_key
+from prill.store import copy_image
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory
 
 
 def saved(path: Path, format: str, size: tuple[int, int] = (64, 48), mode: str = "RGB") -> str:
@@ -69,6 +77,43 @@ def test_what_is_no_image_is_named(tmp_path: Path, content: bytes | None, proble
         path.write_bytes(content)
     with pytest.raises(InputError, match=problem):
         ImageEncoder(10**6)(str(path))
+
+
+@pytest.mark.parametrize("format", ["EPS", "DDS", "PPM", "TIFF"])
+def test_other_formats_are_never_opened(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "a.png", format)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    with pytest.raises(InputError, match="is not an image"):
+        ImageEncoder(10_000)(path)
+    assert Pictures(tmp_path)(path).src is None
+
+
+def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+        with pytest.raises(InputError, match="it is no file"):
+            use(str(tmp_path / "a.png"))
+    assert Pictures(tmp_path)(str(tmp_path / "a.png")).src is None
+
+
+def test_file_without_end_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"")
+    os.truncate(path, 60 << 30)  # takes no room on disk
+    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+        with pytest.raises(InputError, match="has 61440 MB; the limit is 244"):
+            use(str(path))
+    state = Observation(str(path))
+    info = EvaluatorInfo("j", "1")
+    assert verdict_key(info, Trajectory(id="a", task=Task(goal="g"), final=state), [str(path)]).startswith("sha256:")
+
+
+def test_damage_to_a_gif_is_an_input_error(tmp_path: Path) -> None:
+    whole = Path(saved(tmp_path / "a", "GIF", (20, 20))).read_bytes()
+    for place in range(len(whole)):
+        (tmp_path / "b").write_bytes(whole[:place] + b"\x00" + whole[place + 1 :])
+        with suppress(InputError):
+            ImageEncoder(10_000)(str(tmp_path / "b"))
 
 
 def test_huge_image_is_never_decoded(tmp_path: Path) -> None:
