@@ -40,7 +40,8 @@ test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(A
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
-	PRILL_VLLM_PYTHON=$(abspath $(VLLM))/bin/python $(BIN)/python -m pytest tests/models/test_vllm_real.py
+	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
+	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
+from prill.errors import Truncated
+from prill.models.local.model import LocalModel
+from prill.models.vllm import VLLMModel
+from prill.protocols import Image, Message
 from prill.store import read_verdicts
 from prill.types import Verdict
 
@@ -75,3 +79,31 @@ def test_real_vllm_judges(folder: Path, kind: str, judge: str) -> None:
         assert verdict.unscored in (None, "no_evidence"), "that the evidence is insufficient is one of the offered answers"
     scores = [verdict.score for verdict in verdicts if verdict.score is not None]
     assert scores and all(0.0 < score < 1.0 for score in scores), "probabilities of tokens, not words"
+
+
+async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peft = pytest.importorskip("peft")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    kind = "qwen2_5_vl"
+    weights, reader = tiny.build(kind, served=True)
+    tiny.save(weights, reader, folder / kind)
+    lora = peft.LoraConfig(r=8, target_modules=r".*language_model.*(q|v)_proj", init_lora_weights=False, task_type="CAUSAL_LM")
+    peft.get_peft_model(weights, lora).save_pretrained(folder / "tuned")
+    ask = (Message("user", ("What is here?", Image(str(folder / "1.png")))),)
+    adapter, said = str(folder / "tuned"), {}
+    served = VLLMModel(
+        str(folder / kind),
+        adapter=adapter,
+        dtype="float32",
+        images=2,
+        serve_python=PYTHON,
+        serve_options="--enforce-eager --max-num-seqs 4",
+    )
+    local = (LocalModel(folder / kind, device="cpu", adapter=tuned) for tuned in (None, adapter))
+    for model in (served, *local):
+        with pytest.raises(Truncated) as cut:  # it never ends by itself
+            await model.complete(ask, max_tokens=4)
+        said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")  # half a character at the end
+    served.close()
+    assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]
