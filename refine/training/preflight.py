@@ -195,7 +195,7 @@ def _facts(
         parameters=parameters,
         trained=trained,
         steps=steps,
-        epochs=steps * spec.batch / len(learnt),
+        epochs=steps / math.ceil(len(learnt) / spec.batch),
         micro_batch=micro,
         accumulation=accumulation,
         processes=processes,

@@ -28,8 +28,8 @@ _HARMLESS = frozenset(
 class TrainSpec:
     """Every setting of a training; each is checked when it is made. `training_spec` makes one from a preset.
 
-    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at once, `micro_batch`, does not
-    change what is learnt.
+    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at once, `micro_batch`, does
+    not change what is learnt.
     """
 
     model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]
@@ -135,7 +135,7 @@ def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax:
         settings = {}
     if preset not in presets():
         raise UsageError(
-            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: {', '.join(presets())}, or FILE.toml",
+            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: {', '.join(presets())}, FILE.toml",
             parameters=("preset",),
         )
     given = {**presets()[preset].settings, "trains": trains, **settings, **options}

@@ -168,8 +168,9 @@ tags: [prill, sft, trl{", lora" if adapter else ""}]
 
 # {"A captioner: screens as text" if spec.trains == "captioner" else "A policy: what to do next"}
 
-{what} of `{spec.model}`, trained by `prill train {spec.trains}` on {facts.learnt:,} rows ({facts.pictures:,}
-pictures), with the loss on the answers only. {facts.overlong:,} rows were too long and left out; {facts.held_out:,} rows of other tasks were kept apart.
+{what} of `{spec.model}`, trained by `prill train {spec.trains}`
+on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} rows were too long
+and left out; {facts.held_out:,} rows of other tasks were kept apart.
 
 It does what its rows did, mistakes included. Rows that a judge let through carry that judge's errors.
 
