@@ -27,9 +27,10 @@ _COMMANDS = {
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
+    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
 }
 # Verbs that stand in a room below `prill.commands`.
-_MODULES = {"check": "files.check", "convert": "files.convert", "table": "files.table"}
+_MODULES = {"check": "files.check", "convert": "files.convert", "table": "files.table", "train": "refine.train"}
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 
