@@ -91,13 +91,16 @@ def in_words(facts: Preflight, spec: TrainSpec) -> str:
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
     left_out = f", {facts.overlong:,} too long and left out" if facts.overlong else ""
     at_once = f"{facts.accumulation} x {facts.micro_batch} on each of {facts.processes}"
+    of_model = f"{facts.parameters / 1e6:,.1f} M parameters, {facts.trained / 1e6:,.2f} M trained ({spec.method})"
+    answers, each = f"answers of up to {facts.answer_tokens:,}", f"a checkpoint has {_size(facts.checkpoint)}"
     lines = {
-        "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} kept apart{left_out}; {facts.pictures:,} pictures, all readable",
-        "tokens": f"{facts.mean_tokens:,.0f} a row, at most {facts.longest:,} ({limit}); answers of up to {facts.answer_tokens:,}",
-        "model": f"{spec.model}: {facts.parameters / 1e6:,.1f} M parameters, {facts.trained / 1e6:,.2f} M trained ({spec.method})",
+        "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} kept apart{left_out}",
+        "pictures": f"{facts.pictures:,}, all readable",
+        "tokens": f"{facts.mean_tokens:,.0f} a row, at most {facts.longest:,} ({limit}); {answers}",
+        "model": f"{spec.model}: {of_model}",
         "steps": f"{facts.steps:,} of {spec.batch} rows ({at_once}), {facts.epochs:.1f} times each row",
         "memory": f"about {_size(facts.memory)} on each device",
-        "disk": f"about {_size(facts.disk_needed)}, of {_size(facts.disk_free)} free; a checkpoint has {_size(facts.checkpoint)}",
+        "disk": f"about {_size(facts.disk_needed)}, of {_size(facts.disk_free)} free; {each}",
         "work": f"{facts.flops:.2e} floating point operations a step; {_time(facts)}",
     }
     return "\n".join(f"{name:<9}{words}" for name, words in lines.items())
