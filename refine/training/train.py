@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
@@ -60,26 +61,31 @@ def train(
     import_module("accelerate").PartialState(cpu=not on_gpu).wait_for_everyone()
     if (_record_of(folder) or {}).get("done"):
         return folder
-    watch = Watch(progress, stop or threading.Event())
+    try:
+        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), on_gpu=on_gpu)
+    finally:
+        gc.collect()  # trainers are in circles of references, and the model with them
+    if is_first:
+        (folder / "README.md").unlink(missing_ok=True)  # PEFT's
+        write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
+        write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
+    return folder
+
+
+def _fit(spec: TrainSpec, plan: Plan, folder: Path, watch: Watch, *, on_gpu: bool) -> dict[str, Any]:
+    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
         trainer = make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
-            done = (
-                f"stopped after step {trainer.state.global_step} of {trainer.state.max_steps}; the same call goes on from there"
-            )
-            raise KeyboardInterrupt(done)
+            place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
+            raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with failures(folder):
             trainer.save_model(str(folder))
-    if is_first:
-        figures = _figures(trainer, time.monotonic() - started)
-        (folder / "README.md").unlink(missing_ok=True)  # PEFT's
-        write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
-        write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
-    trainer.accelerator.wait_for_everyone()
-    return folder
+        trainer.accelerator.wait_for_everyone()
+    return _figures(trainer, time.monotonic() - started)
 
 
 def _about(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
