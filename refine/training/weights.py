@@ -145,7 +145,8 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
     if spec.targets == "all":
         chosen: dict[str, Any] = {"target_modules": "all-linear"}
     elif spec.targets in _KINDS:
-        chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": _EYES}
+        eyes = _EYES if any(re.fullmatch(_EYES, name) for name, _ in model.named_modules()) else None
+        chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": eyes}
     else:
         chosen = {"target_modules": spec.targets}
     return peft.LoraConfig(r=spec.rank, lora_alpha=spec.scale, lora_dropout=spec.dropout, task_type="CAUSAL_LM", **chosen)
