@@ -31,6 +31,7 @@ _COMMANDS = {
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
+    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
@@ -39,6 +40,7 @@ _MODULES = {
     "convert": "files.convert",
     "filter": "refine.filter",
     "table": "files.table",
+    "train": "refine.train",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
