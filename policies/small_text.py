@@ -6,6 +6,7 @@ step, and what it should have answered. Elements go by name, not by number, so t
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import re
@@ -89,7 +90,8 @@ class SmallText:
             return Step(observation, Action("stop", "stop", value="nothing to do"))
         choice = choices[0]
         if len(choices) > 1:
-            weights = await self._chooser().weigh(_messages(self._task, page, self._done), [c.words for c in choices])
+            chooser = await asyncio.to_thread(self._chooser)  # loading takes seconds, and browsers wait for answers
+            weights = await chooser.weigh(_messages(self._task, page, self._done), [c.words for c in choices])
             choice = self._chosen(choices, weights)
         self._done.append(_told(choice.action))
         return Step(observation, choice.action)
@@ -110,7 +112,9 @@ class SmallText:
         from prill.models.local.choices import load_chooser
 
         spec = self.spec
-        return load_chooser(spec.model, spec.adapter, spec.device, spec.dtype, spec.threads, spec.batch)
+        return load_chooser(
+            spec.model, spec.adapter, device=spec.device, dtype=spec.dtype, threads=spec.threads, batch=spec.batch
+        )
 
     def _chosen(self, choices: Sequence[Choice], weights: Sequence[float]) -> Choice:
         top = max(weights)

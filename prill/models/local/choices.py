@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import importlib
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from prill.models.replies import excerpt
 from prill.protocols import Message
 
 DTYPES = ("float32", "bfloat16", "float16")
+_loading = threading.Lock()  # who comes second waits, and loads nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +140,26 @@ def _laid_out(question: _Question, ids: Any, places: Any, seen: Any) -> list[lis
     return spots
 
 
-@lru_cache(2)
 def load_chooser(
-    model: str, adapter: str | None, device: str | None, dtype: str | None, threads: int | None, batch: int
+    model: str,
+    adapter: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    batch: int = 1,
 ) -> Chooser:
     """The chooser of a model, shared by all who ask for the same one; the last two stay loaded.
 
     `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it. Raises UsageError,
     MissingExtra, EndpointError.
     """
+    with _loading:
+        return _loaded(model, adapter, device, dtype, threads, batch)
+
+
+@lru_cache(2)
+def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | None, threads: int | None, batch: int) -> Chooser:
     try:
         torch = importlib.import_module("torch")
         mend_torchvision()
