@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
+from math import dist
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.actions.phone import IPHONE_POINTS, SWIPES, TAP_DISTANCE, dual_point
-from prill.errors import NoEvidence, UsageError
+from prill.actions.targets import read_target
+from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.models.prompts import load_prompt
 from prill.models.replies import excerpt
 from prill.protocols import Image, LanguageModel, Message
-from prill.types import Action, Observation, Platform, Point, Step, Task
+from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
 Generation = Literal["18b", "9b"]
 SwipeUp = Literal["left-or-right", "right"]
@@ -44,6 +47,7 @@ _ADDRESS = re.compile(r"https?://\S+|(?:[\w-]+\.)+[a-z]{2,}(?:/\S*)?")
 # The content goes one way and the finger the other.
 _FINGER = {"LEFT": "right", "RIGHT": "left", "UP": "down", "DOWN": "up"}
 _BUTTONS = {"home": "home", "back": "back"}
+_NEAR = 0.0015  # between a point and its thousandths, along the diagonal
 
 
 class CogAgent:
@@ -87,22 +91,45 @@ class CogAgent:
 
     async def act(self, observation: Observation) -> Step:
         """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
-        if observation.screenshot is None:
-            raise NoEvidence("cogagent looks at screenshots, and this state has none")
-        prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
-        values = {"goal": self._task.goal}
-        if self.generation == "9b":
-            lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(self._done))
-            values |= {"history": "".join(lines), "platform": _machine(self._task.platform)}
-        question = Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
-        reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=prompt.hash)
+        question = self._question(self._task, observation, self._done)
+        reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform))
         thought = _before_operation(reply.text)
         if self.generation == "18b":
             action = read_cogagent_18b(reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw)
         else:
             action = read_cogagent_9b(reply.text)
-            self._done.append((" ".join(action.text.split()), _sentence(thought)))
+            self._done.append(_line(action.text, thought))
         return Step(observation, action, thought or None)
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
+
+        Raises NoEvidence without a screenshot, Unparsable for an action that has no words here.
+        """
+        step, platform = trajectory.steps[index], trajectory.task.platform
+        done: list[tuple[str, str]] = []
+        if self.generation == "9b":
+            done = [_line(write_9b(before.action) or before.action.text, before.thought) for before in trajectory.steps[:index]]
+            operation = write_9b(step.action)
+        else:
+            operation = write_18b(step.action, platform)
+        question = self._question(trajectory.task, step.observation, done)
+        if operation is None:
+            what = excerpt(step.action.text or step.action.kind)
+            raise Unparsable(f"{what} has no words in the language of CogAgent's {self.generation} model")
+        return (
+            question,
+        ), f"{step.thought}\nGrounded Operation: {operation}" if step.thought else f"Grounded Operation: {operation}"
+
+    def _question(self, task: Task, observation: Observation, done: Sequence[tuple[str, str]]) -> Message:
+        if observation.screenshot is None:
+            raise NoEvidence("cogagent looks at screenshots, and this state has none")
+        values = {"goal": task.goal}
+        if self.generation == "9b":
+            lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(done))
+            values |= {"history": "".join(lines), "platform": _machine(task.platform)}
+        prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
+        return Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
 
 
 def operation_of(reply: str) -> str:
@@ -230,6 +257,95 @@ def _pressed(keys: str, operation: str) -> Action:
     )
 
 
+def write_18b(action: Action, platform: Platform) -> str | None:
+    """The operation that `read_cogagent_18b` reads as this action; None where its language has none.
+
+    A swipe is known by its direction alone: where it began is not said.
+    """
+    operation = _operation_18b(action)
+    if operation is None:
+        return None
+    read = read_cogagent_18b(f"Grounded Operation: {operation}", platform)
+    if action.kind == "swipe" or action.is_final:
+        return operation if read.kind == action.kind or (read.is_final and action.is_final) else None
+    return operation if _is_like(read, action) else None
+
+
+def _operation_18b(action: Action) -> str | None:
+    if action.is_final:
+        return "task impossible" if "impossible" in action.text.lower() else "task complete"
+    if action.kind == "click" and action.point is not None:
+        return f"tap [[{_thousandths(action.point)}]]"
+    if action.kind == "type" and action.value is not None:
+        return f'type "{action.value}"'
+    if action.kind == "swipe":
+        way = _way(action)
+        return f"swipe {way}" if way in SWIPES else None
+    return {"home": "press home", "back": "press back", "press": "press enter"}.get(action.kind)
+
+
+def _way(action: Action) -> str | None:
+    """Where the finger goes: by name, or along the longer side of its movement."""
+    if action.point is None or action.end_point is None:
+        return action.value
+    x, y = (lift - touch for touch, lift in zip(action.point, action.end_point, strict=True))
+    if abs(x) > abs(y):
+        return "right" if x > 0 else "left"
+    return "down" if y > 0 else "up"
+
+
+def write_9b(action: Action) -> str | None:
+    """The call that `read_cogagent_9b` reads as this action: the recorded one where that is such a call. None without one."""
+    for call in (action.text, _call_9b(action)):
+        if call and _is_like(read_cogagent_9b(f"Grounded Operation: {call}"), action):
+            return call
+    return None
+
+
+def _call_9b(action: Action) -> str | None:
+    spot = [] if action.point is None else [f"box=[[{_thousandths(action.point)},{_thousandths(action.point)}]]"]
+    if action.target is not None and (label := read_target(action.target).label) is not None:
+        spot.append(f"element_info={_string(label[1][1:-1])}")
+    value = action.value or ""
+    if action.is_final:
+        return "END()"
+    if action.kind in ("click", "hover") and action.point is not None:
+        return f"{action.kind.upper()}({', '.join(spot)})"
+    if action.kind == "type":
+        return f"TYPE({', '.join([*spot[:1], f'text={_string(value)}', *spot[1:]])})"
+    if action.kind == "scroll":
+        return f"SCROLL_{value.upper()}({', '.join(spot[:1])})"
+    if action.kind == "swipe":
+        return f"SCROLL_{next((way for way, finger in _FINGER.items() if finger == _way(action)), '')}()"
+    if action.kind in ("press", *_BUTTONS):
+        return f"KEY_PRESS(key={_string(value or action.kind)})"
+    return f"LAUNCH(url={_string(value)})" if action.kind == "goto" else None
+
+
+def _string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\t", "\\t")
+    return f"'{escaped}'"
+
+
+def _thousandths(point: Point) -> str:
+    return ",".join(f"{min(999, round(1000 * c)):03d}" for c in point)
+
+
+def _is_like(read: Action, meant: Action) -> bool:
+    """Whether an environment would do the same for both; places may differ by what thousandths cannot say."""
+    if read.is_final or meant.is_final:
+        return read.is_final and meant.is_final
+    if read.kind == "scroll" and meant.kind == "swipe":  # to scroll down, the finger goes up
+        return _FINGER[(read.value or "").upper()] == _way(meant)
+    if read.kind == "other" or read.kind != meant.kind:
+        return False
+    if read.kind == "swipe":
+        return _way(read) == _way(meant)
+    if read.kind in ("click", "hover") and (read.point is None or meant.point is None or dist(read.point, meant.point) > _NEAR):
+        return False
+    return (read.value or "") == (meant.value or "")
+
+
 def _machine(platform: Platform) -> str:
     """The 9B model's word for it: Mobile, WIN or Mac."""
     return "Mobile" if platform in ("android", "ios") else "WIN"
@@ -239,6 +355,11 @@ def _before_operation(reply: str) -> str:
     operation = operation_of(reply)
     before = reply.strip().removesuffix(operation) if operation != reply.strip() else reply
     return before.strip().removesuffix(":").removesuffix("Grounded Operation").strip()
+
+
+def _line(operation: str, thought: str | None) -> tuple[str, str]:
+    """What the 9B model is told of a step: its operation on one line, and the sentence before it."""
+    return " ".join(operation.split()), _sentence(thought or "")
 
 
 def _sentence(thought: str) -> str:

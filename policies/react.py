@@ -18,15 +18,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from prill.actions.elements import element_id
 from prill.actions.phone import DEVICE_NAMES
 from prill.actions.targets import read_target
-from prill.actions.webarena import UnreadableAction, describe, element_line, read_action
-from prill.errors import NoEvidence
+from prill.actions.webarena import UnreadableAction, describe, element_line, read_action, write_action
+from prill.errors import NoEvidence, Unparsable
 from prill.models.prompts import NONCE, clean, content_hash, estimate_tokens, load_prompt, quoted
 from prill.models.replies import excerpt
 from prill.policies.miniwob_text import LINE
 from prill.protocols import LanguageModel, Message
-from prill.types import Action, Observation, Platform, Step, Task
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
 _HAS_NUMBERS = re.compile(r"^\s*\[\d+\] ", re.MULTILINE)
 # The original takes the first span, also when it stands in the reasoning.
@@ -94,26 +95,18 @@ class React:
         """The next step. Raises NoEvidence without a text, and whatever `Unscored` error the model raises."""
         if observation.text is None:
             raise NoEvidence("react reads the text of the page, and this state has none")
-        platform = self._task.platform
         page = numbered(observation.text)
-        turn = Turn(
-            observation=page.text,
-            goal=self._task.goal,
-            done=self._done,
-            advice=self._advice,
-            url=observation.url or "(unknown)",
-        )
-        messages = messages_of(self.spec, platform, turn, self.lessons)
-        prompt = prompt_hash(self.spec, platform)
+        messages = self._messages(self._task, observation, page, self._done, self._advice)
+        prompt = prompt_hash(self.spec, self._task.platform)
         step = Step(observation, Action("other"))
         for _ in range(max(1, self.spec.attempts)):
             reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
             thought, written = split_reply(reply.text)
             try:
-                action = self._read(written, page)
+                action = self._read(written, page, self._task.platform)
             except UnreadableAction as problem:
                 action = Action("other", reply.text.strip() if written is None else written)
-                advice = f"Nothing was done: {problem}. {self._wanted}"
+                advice = self._advised(problem)
                 self._done, self._advice = "", advice if self.spec.hint else "none"
                 messages = (*messages, Message("assistant", (reply.text,)), Message("user", (advice,)))
                 step = Step(observation, action, thought)
@@ -122,16 +115,63 @@ class React:
             return Step(observation, action, thought)
         return step
 
-    @property
-    def _wanted(self) -> str:
-        words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
-        return f"Reply with {words}one action between triple back-ticks."
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """What `act` sends at that step, and the reply that it reads as the recorded action, with the recorded thought.
 
-    def _read(self, written: str | None, page: NumberedText) -> Action:
+        Raises NoEvidence without a text, Unparsable for an action that has no words here, or is on an element that the agent is
+        not shown.
+        """
+        step, task = trajectory.steps[index], trajectory.task
+        if step.observation.text is None:
+            raise NoEvidence("react reads the text of the page, and this state has none")
+        page = numbered(step.observation.text)
+        done, advice = self._came_of(trajectory.steps[index - 1], task.platform) if index else ("", "")
+        messages = self._messages(task, step.observation, page, done, advice)
+        number = page.number(step.action)
+        if number is not None and element_line(number, cut(page.text, self.spec.observation_tokens)) is None:
+            raise Unparsable(f"{excerpt(step.action.text or step.action.kind)} is on an element that the agent is not shown")
+        written = (write_action if task.platform == "web" else write_phone_action)(step.action, number)
+        thought = f"{_unticked(step.thought or '')} {_examples().wording['phrase']} ".lstrip() if self.spec.reasoning else ""
+        reply = f"{thought}```{written}```"
+        try:
+            read = self._read(split_reply(reply)[1], page, task.platform)
+        except UnreadableAction:
+            read = Action("other")
+        if (
+            written is None
+            or (read.is_final, read.value or "") != (step.action.is_final, step.action.value or "")
+            or (read.kind != step.action.kind and not read.is_final)
+        ):
+            raise Unparsable(f"{excerpt(step.action.text or step.action.kind)} has no words in the language of react")
+        return messages, reply
+
+    def _messages(
+        self, task: Task, observation: Observation, page: NumberedText, done: str, advice: str
+    ) -> tuple[Message, ...]:
+        url = observation.url or "(unknown)"
+        turn = Turn(observation=page.text, goal=task.goal, done=done, advice=advice, url=url)
+        return messages_of(self.spec, task.platform, turn, self.lessons)
+
+    def _came_of(self, step: Step, platform: Platform) -> tuple[str, str]:
+        """What the next turn says of a recorded step: what was done, or the advice after a reply that could not be read."""
+        if step.action.kind != "other":
+            return step.action.text, ""
+        # A reply without back-ticks was recorded whole, and has no thought of its own.
+        written = None if step.thought is None and self.spec.reasoning else step.action.text
+        try:
+            return self._read(written, numbered(step.observation.text or ""), platform).text, ""
+        except UnreadableAction as problem:
+            return "", self._advised(problem) if self.spec.hint else "none"
+
+    def _advised(self, problem: UnreadableAction) -> str:
+        words = "your reasoning, the summarising phrase, and " if self.spec.reasoning else ""
+        return f"Nothing was done: {problem}. Reply with {words}one action between triple back-ticks."
+
+    def _read(self, written: str | None, page: NumberedText, platform: Platform) -> Action:
         """The action with its element's line as target, described as logs do. Raises UnreadableAction."""
         if written is None:
             raise UnreadableAction("the reply has no action between triple back-ticks")
-        on_web = self._task.platform == "web"
+        on_web = platform == "web"
         action = read_action(written) if on_web else read_phone_action(written)
         if on_web or action.target is not None:
             action = replace(action, text=describe(action, page.text))
@@ -171,6 +211,19 @@ def read_phone_action(text: str) -> Action:
     return read_action(text)
 
 
+def write_phone_action(action: Action, number: str | None = None) -> str | None:
+    """The action as an agent writes it; `read_phone_action` reads it back. None for what has no words."""
+    if action.kind == "click" and number is not None:
+        return f"tap [{number}]"
+    if action.kind == "type":
+        return (write_action(action, number) or "").removesuffix(" [0]") or None
+    if action.kind == "swipe" and action.value:
+        return f"swipe [{action.value}]"
+    if action.is_final:
+        return write_action(action)
+    return next((name for name, button in _BUTTONS.items() if (button.kind, button.value) == (action.kind, action.value)), None)
+
+
 @dataclass(frozen=True, slots=True)
 class NumberedText:
     """A text whose elements have numbers, and what the environment calls the elements that were numbered here."""
@@ -185,6 +238,18 @@ class NumberedText:
             return written
         line = element_line(number, self.text)
         return written if line is None else self.named.get(number, f"[{number}] {line}")
+
+    def number(self, action: Action) -> str | None:
+        """The number of the element that a recorded action is on: by its name, its number, or words that only one line has."""
+        target = action.target or ""
+        if name := next((number for number, name in self.named.items() if name == target), None):
+            return name
+        meant = read_target(target)
+        if meant.number is not None or meant.label is None:
+            return meant.number or element_id(action.text)
+        lines = [read_target(line) for line in self.text.splitlines()]
+        numbers = [line.number for line in lines if line.label == meant.label]
+        return numbers[0] if len(numbers) == 1 else element_id(action.text)
 
 
 def numbered(text: str) -> NumberedText:

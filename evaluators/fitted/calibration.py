@@ -136,7 +136,7 @@ class Calibrated:
 
     def __init__(self, judge: Evaluator, calibration: Calibration) -> None:
         mine, theirs = judge.info, calibration.evaluator
-        if _comparable(mine) != _comparable(theirs):
+        if comparable(mine) != comparable(theirs):
             both = " and ".join(f"{e.name} {e.version} ({e.model}, {e.prompt}, {e.params})" for e in (mine, theirs))
             raise UsageError(f"a calibration is for one judge; judge and calibration differ: {both}; calibrate this judge")
         self.judge = judge
@@ -175,7 +175,7 @@ class Calibrated:
         return replace(verdict, score=score, success=success, rewards=rewards, evaluator=self.info)
 
 
-def _comparable(info: EvaluatorInfo) -> bytes:
+def comparable(info: EvaluatorInfo) -> bytes:
     """The same for infos that were read from a file and those that were not: a tuple reads back as a list."""
     return msgspec.json.encode(info, order="sorted")
 

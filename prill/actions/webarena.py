@@ -26,6 +26,7 @@ _KINDS = {
     "page_focus": "focus_tab",
     "stop": "stop",
 }
+_VERBS = {kind: verb for verb, kind in _KINDS.items() if verb != "page_focus"}
 _ON_ELEMENTS = ("click", "hover", "type")
 _BARE = ("new_tab", "close_tab", "go_back", "go_forward")
 _HARNESS = ("Early stop:", "ERROR:")
@@ -105,6 +106,22 @@ def read_action(text: str) -> Action:
     if verb in _ON_ELEMENTS:
         return Action(verb, text, target=f"[{arguments[1]}]")
     return Action(_KINDS[verb], text, value=key_names(arguments[1]) if verb == "press" else arguments[1].strip())
+
+
+def write_action(action: Action, number: str | None = None) -> str | None:
+    """The action as an agent writes it; `read_action` reads it back. `number` is that of its element.
+
+    None for what the grammar has no words for. An answer is a `stop`.
+    """
+    verb = "stop" if action.is_final else _VERBS.get(action.kind)
+    if verb is None or (verb in _ON_ELEMENTS and number is None):
+        return None
+    value = action.value or ""
+    if verb == "type":
+        return f"type [{number}] [{value.removesuffix(chr(10))}] [{int(value.endswith(chr(10)))}]"
+    if verb in _ON_ELEMENTS:
+        return f"{verb} [{number}]"
+    return verb if verb in _BARE else f"{verb} [{value}]"
 
 
 def describe(action: Action, observation_text: str | None) -> str:

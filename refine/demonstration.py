@@ -1,0 +1,97 @@
+"""What a step teaches where no policy is named: goal, history and state are the question, the action on one line the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from msgspec import Meta
+
+from prill.errors import NoEvidence, Unparsable
+from prill.models.prompts import NONCE, clean, load_prompt, quoted, shorten
+from prill.protocols import Image, Message
+from prill.types import Action, Platform, Point, Trajectory
+
+_DEVICES: dict[Platform, str] = {
+    "web": "a web browser",
+    "android": "an Android phone",
+    "ios": "an iPhone",
+    "desktop": "a computer",
+    "other": "a device",
+}
+_ACTION_CHARS = 300
+
+
+class Teacher(Protocol):
+    """Puts recorded steps as lessons; every `Demonstrator` does."""
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """The question at step `index`, and the answer that is its action. Raises an `Unscored` error when there is none."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainTeacher:
+    """The prompt of prill's own, for a model that is no policy yet: `refine/prompts/step.md`.
+
+    The answer is one line: `click [12] link 'Cart'`, `type "tea" into [7] textbox`, `swipe from (500, 800) to (500, 200)`.
+    Points are thousandths of the screen.
+    """
+
+    images: Annotated[bool, Meta(description="show the screenshot of the state")] = True
+    text: Annotated[bool, Meta(description="show the text of the state")] = True
+    history: Annotated[int, Meta(ge=0, description="how many actions before it are told")] = 8
+    max_chars: Annotated[int, Meta(ge=1, description="most characters of the state's text")] = 8000
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompt does."""
+        return load_prompt("prill.refine", "step").hash
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """Raises NoEvidence for a state of which nothing is shown, Unparsable for an action without words."""
+        state = trajectory.steps[index].observation
+        text = state.text or state.caption if self.text else None
+        screenshot = state.screenshot if self.images else None
+        if not text and screenshot is None:
+            raise NoEvidence("nothing that is shown of the state was recorded")
+        before = [action_line(step.action) for step in trajectory.steps[:index]]
+        shown = before[len(before) - self.history :] if self.history < len(before) else before
+        lines = [f"{len(before) - len(shown) + i}. {line}" for i, line in enumerate(shown, 1)]
+        turns = load_prompt("prill.refine", "step").fill(
+            {
+                "device": _DEVICES[trajectory.task.platform],
+                "code": NONCE,
+                "goal": clean(trajectory.task.goal),
+                "history": quoted("done", "\n".join(lines)) if lines else "nothing",
+                "state": quoted("state", shorten(text, self.max_chars)) if text else "The state is the screenshot.",
+            }
+        )
+        answer = action_line(trajectory.steps[index].action)
+        if not answer or answer == "other":
+            raise Unparsable("the action was recorded without words")
+        picture = () if screenshot is None else (Image(screenshot),)
+        return (Message("system", (turns["system"],)), Message("user", (*picture, turns["user"]))), answer
+
+
+def action_line(action: Action) -> str:
+    """An action on one line: its kind, what was typed or chosen, and on what; the recorded text of a kind that is not known."""
+    if action.kind == "other":
+        return " ".join(clean(action.text).split())
+    words = [action.kind]
+    if action.value is not None:
+        words.append(json.dumps(action.value, ensure_ascii=False))
+    if action.target:
+        words += ["into"] * (action.kind == "type") + [shorten(" ".join(clean(action.target).split()), _ACTION_CHARS)]
+    elif action.point is not None:
+        words += ["at", _place(action.point)] if action.end_point is None else ["from", _place(action.point)]
+    if action.end_point is not None:
+        words += ["to", _place(action.end_point)]
+    if len(words) == 1 and action.text and not action.is_final:
+        return " ".join(clean(action.text).split())
+    return " ".join(words)
+
+
+def _place(point: Point) -> str:
+    return f"({round(point[0] * 1000)}, {round(point[1] * 1000)})"

@@ -1,0 +1,187 @@
+"""Training rows of filtered steps, as TRL reads them: demonstrations, judged examples (KTO) and pairs (DPO).
+
+A row's question is what the policy would have sent at that step, and its answer the reply that is the recorded action, so a
+policy that is trained on it meets nothing new when it acts. With images, the content of every message is a list of parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from prill.errors import InputError, NoEvidence, Unscored
+from prill.evaluators.labels import task_of
+from prill.models.images import file_hash, open_checked
+from prill.models.wire import worded
+from prill.protocols import Image, Message
+from prill.refine.demonstration import PlainTeacher, Teacher
+from prill.refine.filter import Filtered, KeptStep, draw
+
+Row = dict[str, Any]
+# Told of each step that gives no row: why in a few words that can be counted, and the whole message.
+Note = Callable[[KeptStep, str, str], object]
+NO_WORDS, BAD_IMAGE, NOTHING_SHOWN = "no words for it in the policy's language", "missing or broken image", "nothing to show"
+NOT_A_CHAT, EMPTY = "question and answer do not alternate", "empty answer"
+_CODE_BYTES = 4
+
+
+def sft_rows(
+    filtered: Filtered,
+    demonstrator: Teacher | None = None,
+    *,
+    place: Callable[[str], str] = os.path.abspath,
+    note: Note = lambda step, why, message: None,
+) -> Iterator[Row]:
+    """A row for each kept step: `prompt` and `completion` as messages, `images` where there are any, `trajectory` and `step`.
+
+    `demonstrator` is the policy that is to learn; without one the question is prill's own (`PlainTeacher`). `place` says how a
+    row names an image file. A step that gives no row is told to `note`, and the others go on.
+    """
+    for lesson in _lessons(filtered.steps, _teacher(filtered, demonstrator), place, note):
+        yield {"prompt": lesson.prompt, "completion": [lesson.answer], **lesson.rest}
+
+
+def kto_rows(
+    filtered: Filtered,
+    demonstrator: Teacher | None = None,
+    *,
+    place: Callable[[str], str] = os.path.abspath,
+    note: Note = lambda step, why, message: None,
+) -> Iterator[Row]:
+    """Like `sft_rows`, with the steps that the judge rejected too: `label` is the verdict."""
+    teacher = _teacher(filtered, demonstrator)
+    for label, steps in ((True, filtered.steps), (False, filtered.rejected)):
+        for lesson in _lessons(steps, teacher, place, note):
+            yield {"prompt": lesson.prompt, "completion": [lesson.answer], "label": label, **lesson.rest}
+
+
+def dpo_rows(
+    filtered: Filtered,
+    demonstrator: Teacher | None = None,
+    *,
+    place: Callable[[str], str] = os.path.abspath,
+    note: Note = lambda step, why, message: None,
+    seed: int = 0,
+) -> Iterator[Row]:
+    """Pairs of a kept step and a rejected one of the same task at the same state: `prompt`, `chosen` and `rejected`.
+
+    The question is that of the kept step. Each step stands in one pair at most, drawn by the seed. An answer that was both kept
+    and rejected at a state tells nothing there, and pairs with none.
+    """
+    teacher = _teacher(filtered, demonstrator)
+    good, bad = _by_state(filtered.steps, note), _by_state(filtered.rejected, note)
+    for state, steps in good.items():
+        if state not in bad:
+            continue
+        chosen, rejected = ([*_lessons(_drawn(some, seed), teacher, place, note)] for some in (steps, bad[state]))
+        told = {lesson.words for lesson in chosen} & {lesson.words for lesson in rejected}
+        pairs = zip(*([lesson for lesson in some if lesson.words not in told] for some in (chosen, rejected)), strict=False)
+        for kept, other in pairs:
+            yield {
+                "prompt": kept.prompt,
+                "chosen": [kept.answer],
+                "rejected": [other.answer],
+                **kept.rest,
+                "rejected_trajectory": other.step.trajectory.id,
+                "rejected_step": other.step.index,
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """A step as question and answer, ready for a row."""
+
+    step: KeptStep
+    prompt: list[Row]
+    answer: Row
+    words: str
+    images: list[str]
+
+    @property
+    def rest(self) -> Row:
+        images = {"images": self.images} if self.images else {}
+        return {**images, "trajectory": self.step.trajectory.id, "step": self.step.index}
+
+
+def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
+    """The policy, or else the plain one, with images where every state has one: a file holds rows of one form."""
+    if demonstrator is not None:
+        return demonstrator
+    steps = (*filtered.steps, *filtered.rejected)
+    return PlainTeacher(images=all(step.trajectory.steps[step.index].observation.screenshot for step in steps))
+
+
+def _lessons(steps: Iterable[KeptStep], teacher: Teacher, place: Callable[[str], str], note: Note) -> Iterator[_Lesson]:
+    good: set[str] = set()  # images that were opened
+    for step in steps:
+        try:
+            messages, words = teacher.demonstrate(step.trajectory, step.index)
+            for path in _images(messages):
+                if path not in good:
+                    open_checked(path)
+                    good.add(path)
+        except Unscored as error:
+            why = {"input": BAD_IMAGE, "no_evidence": NOTHING_SHOWN}.get(error.code, NO_WORDS)
+            note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
+            continue
+        if not words.strip():
+            note(step, EMPTY, f"{step.trajectory.id}, step {step.index}: the answer is empty")
+            continue
+        if not _alternates(messages):
+            note(step, NOT_A_CHAT, f"{step.trajectory.id}, step {step.index}: {NOT_A_CHAT}")
+            continue
+        yield _lesson(step, messages, words, place)
+
+
+def _lesson(step: KeptStep, messages: Sequence[Message], words: str, place: Callable[[str], str]) -> _Lesson:
+    images = [place(path) for path in _images(messages)]
+    # Each call draws a code for its quotations; here it follows from what is quoted, so that equal inputs give equal rows.
+    texts = [part for message in messages for part in message.parts if isinstance(part, str)]
+    code = hashlib.blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=_CODE_BYTES).hexdigest()
+    *prompt, answer = (
+        _turn(message, in_parts=bool(images)) for message in (*worded(messages, "", code), Message("assistant", (words,)))
+    )
+    return _Lesson(step, prompt, answer, words, images)
+
+
+def _turn(message: Message, *, in_parts: bool) -> Row:
+    if not in_parts:
+        return {"role": message.role, "content": "\n\n".join(part for part in message.parts if isinstance(part, str))}
+    content = [{"type": "image"} if isinstance(part, Image) else {"type": "text", "text": part} for part in message.parts]
+    return {"role": message.role, "content": content}
+
+
+def _images(messages: Sequence[Message]) -> list[str]:
+    return [part.path for message in messages for part in message.parts if isinstance(part, Image)]
+
+
+def _alternates(messages: Sequence[Message]) -> bool:
+    """Whether user and assistant take turns, after a system message if any, and the user speaks last: trainers want that."""
+    roles = [message.role for message in messages]
+    turns = roles[1:] if roles[:1] == ["system"] else roles
+    return len(turns) % 2 == 1 and all(role == ("user", "assistant")[i % 2] for i, role in enumerate(turns))
+
+
+def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[KeptStep]]:
+    """The steps by task, goal and all that was seen; states of which nothing was recorded are left out."""
+    found: dict[Hashable, list[KeptStep]] = defaultdict(list)
+    for step in steps:
+        state, task = step.trajectory.steps[step.index].observation, step.trajectory.task
+        try:
+            if not any((state.text, state.caption, state.screenshot)):
+                raise NoEvidence("nothing was recorded of its state")
+            picture = None if state.screenshot is None else file_hash(state.screenshot)
+        except (InputError, NoEvidence) as error:
+            why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN
+            note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
+            continue
+        found[task_of(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
+    return found
+
+
+def _drawn(steps: Sequence[KeptStep], seed: int) -> list[KeptStep]:
+    return sorted(steps, key=lambda step: draw(seed, step.trajectory.id, step.index))
