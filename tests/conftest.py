@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -53,6 +54,27 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
             _declared.append(library)
 
     return declare
+
+
+@pytest.fixture(scope="session")
+def tiny_model(
+    tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
+) -> Callable[[str], Path]:
+    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once; see tests/models/tiny.py."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        pytest.skip("not installed: pip install 'prill[local]'")
+
+    @functools.cache
+    def folder(kind: str) -> Path:
+        import torch
+
+        from .models import tiny
+
+        torch.set_num_threads(1)  # several threads wait for each other actively, and crawl where something else wants a core
+        torchvision_beside_cpu_torch()
+        return tiny.save(*tiny.build(kind), tmp_path_factory.mktemp("tiny") / kind)
+
+    return folder
 
 
 TESTS = Path(__file__).resolve().parent

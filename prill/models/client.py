@@ -7,7 +7,7 @@ import copy
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, Unpack
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,7 @@ from prill.models.wire import (
     without_system,
     worded,
 )
-from prill.protocols import Form, Image, Message, Reply
+from prill.protocols import Form, Image, Message, Reply, SamplingLimits
 from prill.transcripts.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
 from prill.types import Usage
 
@@ -77,19 +77,20 @@ class OpenAIModel:
     @property
     def name(self) -> str:
         """The model's name, and how it is sampled where that is not at temperature 0."""
-        if self._sampling == GREEDY:
-            return self.model
-        return f"{self.model} (temperature {self._sampling.temperature:g}, seed {self._sampling.seed})"
+        return self.model + self._sampling.suffix
 
     @property
     def concurrency(self) -> int:
         """Most calls at once."""
         return self.endpoint.concurrency
 
-    def sampled(self, temperature: float, seed: int) -> Self:
-        """The same model, drawn from at a temperature: limits, budget, connections and cache are shared with this one."""
+    def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
+        """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
+
+        `limits` that the endpoint refuses by name are no longer sent.
+        """
         other = copy.copy(self)
-        other._sampling = Sampling(temperature, seed)
+        other._sampling = Sampling(temperature, seed, limits)
         return other
 
     async def complete(

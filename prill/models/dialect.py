@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prill.protocols import Form
+from prill.protocols import Form, SamplingLimits
 
 _WORDS = {
     "format": r"response_format|json_schema|json_object|json schema|structured|grammar|guided",
@@ -14,6 +14,9 @@ _WORDS = {
     "logprobs": r"logprob",
     "max_completion_tokens": r"max_completion_tokens",
     "seed": r"\bseed\b",
+    "top_p": r"\btop_p\b",
+    "top_k": r"\btop_k\b",
+    "repetition_penalty": r"\brepetition_penalty\b",
     "system": r"system (role|message|prompt)s?\b.{0,40}\bnot\b|roles must alternate|only user,? (and )?(model|assistant) role",
 }
 # "top_logprobs must be at most 5", "Requested sample logprobs of 10, which is greater than max allowed: 5".
@@ -22,10 +25,22 @@ _MOST_LOGPROBS = r"(?:at most|max(?:imum)?(?: allowed)?(?: value)?(?: is)?|less 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How replies are drawn: at temperature 0, or at another one with a seed, so that several samples differ."""
+    """How replies are drawn: at temperature 0, or at another one with a seed, so that several samples differ.
+
+    `limits` are those of `prill.protocols.SamplingLimits`.
+    """
 
     temperature: float = 0.0
     seed: int | None = None
+    limits: SamplingLimits = field(default_factory=SamplingLimits)
+
+    @property
+    def suffix(self) -> str:
+        """What the name of a model says of it; nothing at temperature 0."""
+        if self == GREEDY:
+            return ""
+        words = {"temperature": self.temperature, "seed": self.seed, **self.limits}
+        return f" ({', '.join(f'{name} {value:g}' for name, value in words.items() if value is not None)})"
 
 
 GREEDY = Sampling()
@@ -46,6 +61,7 @@ class Dialect:
     system: bool = True
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking: int = 0
+    limits: tuple[str, ...] = ("top_p", "top_k", "repetition_penalty")
 
     def fields(self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY) -> dict[str, Any]:
         """Everything of a request body but the model and the messages."""
@@ -54,6 +70,7 @@ class Dialect:
             fields["temperature"] = sampling.temperature
         if self.seed and sampling.seed is not None:
             fields["seed"] = sampling.seed
+        fields |= {name: value for name, value in sampling.limits.items() if name in self.limits}
         if form is not None and self.logprobs:
             fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         if form is None or form.tagged:
@@ -94,6 +111,8 @@ class Dialect:
             self.temperature = False
         elif "seed" in sent and about("seed"):
             self.seed = False
+        elif refused := [name for name in self.limits if name in sent and about(name)]:
+            self.limits = tuple(name for name in self.limits if name not in refused)
         elif "response_format" in sent and about("format"):
             self.step_down(sent)
         else:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, Unpack
 
 from msgspec import Meta
 
@@ -31,7 +31,7 @@ from prill.models.ledger import Ledger, Price, queued
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
 from prill.models.wire import worded
-from prill.protocols import Form, Image, Message, Reply
+from prill.protocols import Form, Image, Message, Reply, SamplingLimits
 from prill.transcripts.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.types import Usage
 
@@ -66,7 +66,6 @@ class Weights:
         turns: Sequence[Mapping[str, Any]],
         max_tokens: int,
         sampling: Sampling,
-        top_k: int,
         timeout: float,
         stop: threading.Event,
     ) -> Generation:
@@ -84,7 +83,7 @@ class Weights:
             prompt_tokens = int(inputs["input_ids"].shape[1])
             room = self._room(prompt_tokens, max_tokens)
             torch.manual_seed(sampling.seed or 0)
-            settings = _sampling_settings(sampling, top_k)
+            settings = _sampling_settings(sampling)
             out = self.model.generate(**inputs, max_new_tokens=room, stopping_criteria=[should_stop], **settings)
         if time.monotonic() > deadline:
             raise CallTimeout(f"no answer within {timeout:g} s")
@@ -131,11 +130,14 @@ def load(path: Path, device: str | None, dtype: str | None) -> Weights:
     return Weights(model, reader, sees)
 
 
-def _sampling_settings(sampling: Sampling, top_k: int) -> dict[str, Any]:
+def _sampling_settings(sampling: Sampling) -> dict[str, Any]:
     """The settings of `generate` that say how tokens are chosen; the model's own habits are put aside."""
+    limits = sampling.limits
+    settings: dict[str, Any] = {"repetition_penalty": limits.get("repetition_penalty", 1.0)}
     if sampling.temperature > 0:
-        return {"do_sample": True, "temperature": sampling.temperature, "top_p": 1.0, "top_k": top_k}
-    return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+        draw = {"temperature": sampling.temperature, "top_p": limits.get("top_p", 1.0), "top_k": limits.get("top_k", 0)}
+        return {**settings, "do_sample": True, **draw}
+    return {**settings, "do_sample": False, "temperature": None, "top_p": None, "top_k": None}
 
 
 def _words(parts: Sequence[Mapping[str, str]]) -> str:
@@ -213,20 +215,19 @@ class LocalModel:
     @property
     def name(self) -> str:
         """`local/` and the folder's name, and how it is sampled where that is not at temperature 0."""
-        name = f"local/{self.path.resolve().name}"
-        if self._sampling == GREEDY:
-            return name
-        return f"{name} (temperature {self._sampling.temperature:g}, seed {self._sampling.seed})"
+        return f"local/{self.path.resolve().name}{self._sampling.suffix}"
 
     @property
     def concurrency(self) -> int:
         """One call at a time."""
         return 1
 
-    def sampled(self, temperature: float, seed: int) -> Self:
+    def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; weights and thread are shared with this one."""
         other = copy.copy(self)
-        other._sampling = Sampling(temperature, seed)
+        if self.top_k:
+            limits = {"top_k": self.top_k, **limits}
+        other._sampling = Sampling(temperature, seed, limits)
         return other
 
     async def complete(
@@ -275,7 +276,7 @@ class LocalModel:
         if not self._weights:
             self._weights.append(load(self.path, self._device, self._dtype))
         turns, pictures = self._turns(request)
-        generation = self._weights[0].generate(turns, max_tokens, self._sampling, self.top_k, self.timeout, stop)
+        generation = self._weights[0].generate(turns, max_tokens, self._sampling, self.timeout, stop)
         return generation, pictures
 
     def _turns(self, request: Sequence[Message]) -> tuple[list[dict[str, Any]], int]:
