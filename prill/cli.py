@@ -24,12 +24,13 @@ _COMMANDS = {
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
+    "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
 }
 # Verbs that stand in a room below `prill.commands`.
-_MODULES = {"check": "files.check", "convert": "files.convert", "table": "files.table"}
+_MODULES = {"refine": "refine.refine", "check": "files.check", "convert": "files.convert", "table": "files.table"}
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 

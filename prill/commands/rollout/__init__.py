@@ -133,6 +133,20 @@ def run(args: argparse.Namespace) -> int:
     return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
 
 
+class _Strict(argparse.ArgumentParser):
+    """Raises UsageError where a parser of the command line would end the program."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def play(words: Sequence[str]) -> Recorded:
+    """Records what `prill rollout` with these words would, and gives the counts. Raises UsageError, EnvironmentFailure."""
+    parser = _Strict(prog="prill rollout", allow_abbrev=False)
+    configure(parser)
+    return asyncio.run(_record(parser.parse_args(words)))[0]
+
+
 async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
     from tqdm import tqdm
 
