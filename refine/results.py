@@ -103,7 +103,7 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
 def exact_mcnemar(gained: int, lost: int) -> float:
     """The two-sided p of the exact test (binomial, one half) for discordant pairs."""
     n = gained + lost
-    return min(1.0, 2 * sum(comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n)
+    return min(1.0, float(2 * sum(comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n))
 
 
 def results_of(out: Path) -> Results:

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "emulators": {"core", "emulators"},
     "datasets": {"core", "datasets"},
     "evaluators": {"core", "captioner", "evaluators"},
-    "refine": {"core", "captioner", "evaluators", "refine"},
+    "refine": {"core", "captioner", "evaluators", "refine", "report"},  # the pages of a filter have the look of the report
     "report": {"core", "evaluators", "report"},
     "annotate": {"core", "evaluators", "annotate"},
     "door": {"core", "captioner", "evaluators", "policies", "emulators"},

@@ -22,7 +22,7 @@ from prill.files.lines import read_lines
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Evaluator, LanguageModel
-from prill.registry import Option, load_object, options_of
+from prill.registry import Maker, Option, load_object, options_of
 
 # Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
 _OF_JUDGES = (
@@ -102,6 +102,23 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         options = options_of(load_object(maker))
         for name in names:
             _add(group, options[name])
+
+
+def add_options_of(group: argparse._ArgumentGroup, maker: Maker, *, leave_out: tuple[str, ...] = ()) -> None:
+    """A flag for each option of a maker; `options_given` has what was said."""
+    for option in options_of(maker).values():
+        if option.name not in leave_out:
+            _add(group, option)
+
+
+def options_given(args: argparse.Namespace, maker: Maker) -> dict[str, Any]:
+    """The options of a maker that the words of the command line give."""
+    return _options_set(args, options_of(maker))
+
+
+def settings_of(words: Iterable[str]) -> dict[str, Any]:
+    """What `--set KEY=VALUE` gives, several times perhaps."""
+    return dict(map(_setting, words))
 
 
 def make_evaluator(args: argparse.Namespace) -> Evaluator:

@@ -68,9 +68,8 @@ def _drawn(line: Line, i: int, last: float, count: int) -> list[str]:
             f'<line x1="{x:.1f}" y1="{_down(point.low):.1f}" x2="{x:.1f}" y2="{_down(point.high):.1f}" stroke="{colour}"/>'
         )
         words = escape(f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}")
-        parts.append(
-            f'<path d="{shape}" transform="translate({x:.1f} {_down(point.share):.1f})" fill="{colour}"><title>{words}</title></path>'
-        )
+        place = f"translate({x:.1f} {_down(point.share):.1f})"
+        parts.append(f'<path d="{shape}" transform="{place}" fill="{colour}"><title>{words}</title></path>')
     y = _TOP + _HEIGHT + 56 + 18 * i
     parts.append(f'<path d="{shape}" transform="translate({_LEFT + 6} {y - 4})" fill="{colour}"/>')
     parts.append(f'<text x="{_LEFT + 20}" y="{y}">{escape(line.name)}</text>')

@@ -27,7 +27,7 @@ from prill.files.lines import is_stream
 from prill.files.outputs import check_output, writing
 from prill.report.calls import packed_calls
 from prill.report.entries import Judge, Row, detail, row
-from prill.report.markup import Markup
+from prill.report.markup import Markup, el, joined
 from prill.report.pictures import Pictures
 from prill.report.summary import Contents, summary
 from prill.store import BadLine, encode
@@ -192,6 +192,22 @@ def _frame(title: str, summary: Markup, overview: bytes) -> tuple[bytes, bytes]:
         for half in page.split("{{trajectories}}\n")
     )
     return opening.encode(), closing.encode()
+
+
+def plain_page(title: str, body: Markup) -> str:
+    """A page with the look of the report and without scripts: tables, figures and words."""
+    style = "".join(path.read_text(encoding="utf-8") for path in (_HERE.parent / "look.css", _HERE / "page.css"))
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    head = joined(
+        Markup('<meta charset="utf-8">\n<meta name="generator" content="prill report">\n'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">\n'),
+        Markup('<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
+        el("title", title),
+        el("style", Markup(style)),
+    )
+    bar = el("header", el("h1", title), class_="bar")
+    whole = el("html", el("head", head), el("body", bar, el("main", body, id="summary", tabindex=-1)), lang="en")
+    return f"<!doctype html>\n{whole}\n"
 
 
 def _digest(text: str) -> str:

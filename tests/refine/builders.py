@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from prill.protocols import Message
 from prill.types import Action, EvaluatorInfo, Observation, Step, StepVerdict, Task, Trajectory, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
@@ -42,3 +44,13 @@ def step_verdict(id: str, *labels: Any) -> Verdict:
 def picture(path: Path, color: str = "red") -> str:
     Image.new("RGB", (8, 6), color).save(path)
     return str(path)
+
+
+class Parrot:
+    """Teaches what it was given to say."""
+
+    def __init__(self, *answers: str, messages: Sequence[Message] = (Message("user", ("What now?",)),)) -> None:
+        self.answers, self.messages = answers, messages
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        return self.messages, self.answers[index]

@@ -16,19 +16,9 @@ from prill.refine.filter import Filtered, KeptStep, filter_steps
 from prill.refine.rows import dpo_rows, kto_rows, sft_rows
 from prill.types import Action, Observation, Step, Trajectory
 
-from .builders import attempt, click, picture, step_verdict, verdict
+from .builders import Parrot, attempt, click, picture, step_verdict, verdict
 
 STOP = Action("stop", "stop [a]", value="a")
-
-
-class Parrot:
-    """Teaches what it was given to say."""
-
-    def __init__(self, *answers: str, messages: Sequence[Message] = (Message("user", ("What now?",)),)) -> None:
-        self.answers, self.messages = answers, messages
-
-    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
-        return self.messages, self.answers[index]
 
 
 def two_attempts() -> Filtered:

@@ -208,7 +208,7 @@ def by_precision(results: Results) -> str:
             j["judge"]["precision"] for j in results.judges if j["arm"] == arm and j["judge"]["precision"] is not None
         ]
         scores = [score for score in results.scores if (score.arm, score.round) == (arm, last)]
-        if precisions and scores:
+        if scores:
             n = sum(score.n for score in scores)
             x = sum(precisions) / len(precisions)
             lines.append(Line(arm, [_point(x, sum(score.successes for score in scores), n)]))

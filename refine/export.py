@@ -1,0 +1,231 @@
+"""A folder of training rows: a file for each kind, a manifest of what they were made of, a page about what was kept and lost.
+
+The folder appears when it is whole. One that this module wrote is replaced, any other is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.files.outputs import expect_place, failures, part_of
+from prill.refine.demonstration import Teacher
+from prill.refine.filter import Filtered, KeptStep
+from prill.refine.formats import KINDS, Kind, make_format
+from prill.refine.report import page
+from prill.refine.rows import Note, Row, dpo_rows, kto_rows, sft_rows
+from prill.store import copy_image, encode
+
+FORMAT = "prill rows 1"
+MANIFEST, PAGE, IMAGES = "manifest.json", "report.html", "images"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportSpec:
+    """What is written."""
+
+    rows: Annotated[
+        tuple[Kind, ...],
+        Meta(description="sft: kept steps; kto: rejected ones too, with the verdict as label; dpo: pairs at one state"),
+    ] = ("sft",)
+    format: Annotated[str, Meta(description="trl, llama-factory, ms-swift, axolotl, or module:Object")] = "trl"
+    copy_images: Annotated[bool, Meta(description="copy the images into the folder, so that it can be moved")] = False
+
+    def __post_init__(self) -> None:
+        if not self.rows or len(set(self.rows)) < len(self.rows):
+            raise UsageError(f"rows: name some of {', '.join(KINDS)}, each once", parameters=("rows",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What was written: rows by kind, the steps that gave none by reason, and a message for each of these."""
+
+    rows: Mapping[str, int]
+    lost: Mapping[str, int]
+    problems: tuple[str, ...]
+    filtered: Filtered
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of rows."""
+
+    name: str
+    rows: int
+    sha256: str
+    images: bool
+    labels: frozenset[bool | None]
+
+
+def check_folder(folder: Path) -> None:
+    """Says beforehand whether the folder may be written. Raises UsageError for one that holds anything else."""
+    expect_place(folder, "a folder of rows")
+    with failures(folder):
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: this is a file; name a folder", parameters=("output",))
+        names = {path.name for path in folder.iterdir()}
+    if not names:
+        return
+    own = _files_of(folder)
+    if strange := sorted(names - own):
+        more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+        raise UsageError(
+            f"{folder}: holds {', '.join(strange[:3])}{more}, which this would remove; choose another folder",
+            parameters=("output",),
+        )
+
+
+def export_rows(
+    folder: Path,
+    filtered: Filtered,
+    teacher: Teacher | None = None,
+    spec: ExportSpec = ExportSpec(),
+    *,
+    about: Mapping[str, Any] | None = None,
+    truth: Mapping[str, bool | None] | None = None,
+    progress: Callable[[], object] = lambda: None,
+) -> Exported:
+    """Writes the folder. `about` goes into the manifest; `truth` has what counts by labels, for the page.
+
+    `progress` is called after every row. Raises UsageError where a kind has no rows, and says why.
+    """
+    check_folder(folder)
+    form = make_format(spec.format)
+    final, part = Path(os.path.realpath(folder)), part_of(Path(os.path.realpath(folder)))
+    noted: dict[tuple[str, int], str] = {}
+    problems: dict[str, None] = {}
+
+    def note(step: KeptStep, why: str, message: str) -> None:
+        noted[step.trajectory.id, step.index] = why
+        problems[message] = None
+
+    def place(path: str) -> str:
+        inside = Path(os.path.relpath(copy_image(path, part / IMAGES), part)) if spec.copy_images else None
+        return (inside or Path(os.path.relpath(os.path.realpath(path), final))).as_posix()
+
+    try:
+        with failures(folder):
+            part.mkdir(parents=True)
+            files: dict[Kind, _File] = {}
+            for kind in spec.rows:
+                rows = _rows_of(kind, filtered, teacher, place, note)
+                files[kind] = _write(part / f"{kind}.jsonl", rows, partial(form.row, kind), progress)
+                _expect_rows(kind, files[kind], filtered, noted)
+            written = _after(filtered, noted)
+            for name, text in form.beside(spec.rows, images=any(file.images for file in files.values())).items():
+                (part / name).write_text(text, encoding="utf-8")
+            counts: dict[str, int] = {kind: file.rows for kind, file in files.items()}
+            (part / PAGE).write_text(page(written, counts, truth), encoding="utf-8")
+            names = sorted({path.name for path in part.iterdir()} | {MANIFEST})
+            manifest = {
+                "format": FORMAT,
+                "files": names,
+                "rows": {kind: {"file": file.name, "rows": file.rows, "sha256": file.sha256} for kind, file in files.items()},
+                "settings": msgspec.to_builtins(spec),
+                **figures(written),
+                **(about or {}),
+            }
+            (part / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            _put(part, final)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return Exported(rows=counts, lost=dict(Counter(noted.values())), problems=tuple(problems), filtered=written)
+
+
+def figures(filtered: Filtered) -> dict[str, Any]:
+    """What was kept and lost, as the manifest has it."""
+    return {
+        "judge": msgspec.to_builtins(filtered.judge),
+        "attempts": filtered.attempts,
+        "unscored": dict(filtered.unscored),
+        "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
+        "steps_kept": len(filtered.steps),
+        "steps_lost": dict(sorted(Counter(fact.why for fact in filtered.lost).items())),
+        "verdicts_of_others": filtered.elsewhere,
+        "threshold": filtered.threshold,
+        "expected_precision": filtered.expected_precision,
+        "label_noise": filtered.label_noise,
+    }
+
+
+def _write(path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progress: Callable[[], object]) -> _File:
+    """Writes the rows, and notes what there is to be known of them."""
+    digest, count, images, labels = hashlib.sha256(), 0, False, set()
+    with path.open("xb") as file:
+        for row in rows:
+            count += 1
+            line = encode(convert(row))
+            file.write(line)
+            digest.update(line)
+            images = images or "images" in row
+            labels.add(row.get("label"))
+            progress()
+        file.flush()
+        os.fsync(file.fileno())
+    return _File(path.name, count, digest.hexdigest(), images, frozenset(labels))
+
+
+def _rows_of(kind: Kind, filtered: Filtered, teacher: Teacher | None, place: Callable[[str], str], note: Note) -> Iterator[Row]:
+    makers = {"sft": sft_rows, "kto": kto_rows, "dpo": dpo_rows}
+    return makers[kind](filtered, teacher, place=place, note=note)
+
+
+def _expect_rows(kind: Kind, file: _File, filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> None:
+    """Raises UsageError for a file that nobody can train on."""
+    lost = ", ".join(f"{why} {count}" for why, count in Counter(noted.values()).most_common())
+    because = f"; steps that give no row: {lost}" if lost else ""
+    if kind == "kto" and len(file.labels) < 2:
+        raise UsageError(
+            f"kto needs steps that the judge kept and steps that it rejected: there are {len(filtered.steps)} and "
+            f"{len(filtered.rejected)}{because}",
+            parameters=("rows",),
+        )
+    if file.rows:
+        return
+    if kind == "dpo":
+        raise UsageError(
+            "no kept step and rejected step of one task were done at the same state, so there are no pairs; more attempts at "
+            f"each task give some{because}",
+            parameters=("rows",),
+        )
+    raise UsageError(f"no kept step gives a row{because}")
+
+
+def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered:
+    """With those steps lost that gave no row."""
+    kept = tuple(step for step in filtered.steps if (step.trajectory.id, step.index) not in noted)
+    facts = tuple(fact if fact.why else replace(fact, why=noted.get((fact.id, fact.index), "")) for fact in filtered.facts)
+    return replace(filtered, steps=kept, facts=facts)
+
+
+def _files_of(folder: Path) -> set[str]:
+    """The names that the manifest of a folder lists; none for a folder of others."""
+    try:
+        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes())
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return set()
+    own = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+    return set(map(str, manifest.get("files", ()))) if own else set()
+
+
+def _put(part: Path, final: Path) -> None:
+    """The new folder in the place of the old one."""
+    old = part_of(final)
+    if final.exists():
+        final.rename(old)
+    part.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
