@@ -28,15 +28,13 @@ _COMMANDS = {
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
-    "filter": "from verdicts to training rows: keep the steps that a judge found good",
-}
-# Verbs that stand in a room below `prill.commands`.
 _MODULES = {
     "check": "files.check",
     "convert": "files.convert",
     "filter": "refine.filter",
     "refine": "refine.refine",
     "table": "files.table",
+    "train": "refine.train",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}

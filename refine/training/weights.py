@@ -175,6 +175,13 @@ def _is_target(name: str, targets: str) -> bool:
     return not re.fullmatch(_EYES, name) and (targets == "language" or name.rpartition(".")[2] in _ATTENTION)
 
 
+def silence_libraries() -> None:
+    """Turns off the bars and notices of transformers and datasets in this process, for who shows progress of their own."""
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+
 @contextmanager
 def model_failures(name: str) -> Iterator[None]:
     """Turns what transformers raises over a model into one error that names it."""
