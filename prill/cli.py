@@ -28,6 +28,10 @@ _COMMANDS = {
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
+    "filter": "from verdicts to training rows: keep the steps that a judge found good",
+    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
+}
+# Verbs that stand in a room below `prill.commands`.
 _MODULES = {
     "check": "files.check",
     "convert": "files.convert",
