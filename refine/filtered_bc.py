@@ -107,6 +107,22 @@ class World(Protocol):
         ...
 
 
+class Learn(Protocol):
+    """Makes an adapter of rows, as `prill.refine.training.train.train` does; the same call goes on where it ended."""
+
+    def __call__(
+        self,
+        spec: TrainSpec,
+        rows: Path,
+        output: Path,
+        *,
+        say: Callable[[str, int, int], object],
+        progress: Callable[[Progress], object],
+    ) -> Path:
+        """The folder of the adapter."""
+        ...
+
+
 @dataclass(frozen=True)
 class Audience:
     """Who is told of the progress: stages in words, verdicts, rows being read, steps of a training."""
@@ -146,11 +162,18 @@ def study_of(table: Table) -> Study:
     return Study(**read_options(Study, table, "a study"))
 
 
-def run_study(study: Study, world: World, out: Path, seeds: Sequence[int] = (0,), audience: Audience = Audience()) -> None:
+def run_study(
+    study: Study,
+    world: World,
+    out: Path,
+    seeds: Sequence[int] = (0,),
+    audience: Audience = Audience(),
+    learn: Learn = train,
+) -> None:
     """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
 
     Processes with other seeds may work in the same folder: what does not hang on the seed is played by the first of them.
-    Raises UsageError when the folder holds another study.
+    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
     """
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
@@ -159,7 +182,7 @@ def run_study(study: Study, world: World, out: Path, seeds: Sequence[int] = (0,)
         world.play(out / "base" / "evaluation", {**study.episodes, **study.evaluation}, None)
     for seed in seeds:
         for arm in study.arms:
-            _Line(study, world, out, seed, arm, audience).run()
+            _Line(study, world, out, seed, arm, audience, learn).run()
 
 
 @dataclass
@@ -172,6 +195,7 @@ class _Line:
     seed: int
     arm: Arm
     audience: Audience
+    learn: Learn
     lessons: list[Filtered] = field(default_factory=list)
 
     def run(self) -> None:
@@ -195,6 +219,8 @@ class _Line:
         whole = [one for one in _trajectories(attempts) if one.error is None]
         filtered = filter_steps(whole, verdicts, self.study.filter_of(self.arm))
         self.lessons.append(filtered)
+        if (folder / MANIFEST).exists():  # written last
+            return None if "ended" in json.loads((folder / MANIFEST).read_bytes()) else folder / "adapter"
         manifest = {
             "format": "prill round 1",
             "seed": self.seed,
@@ -213,7 +239,8 @@ class _Line:
             return None
         spec, rows = self.study.training_of(self.seed), folder / ROWS
         count, left_out = self._rows(rows)
-        adapter = train(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
+        adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
+        self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
         self.world.play(evaluation, {**self.study.episodes, **self.study.evaluation}, adapter)
         manifest |= {

@@ -6,7 +6,6 @@ Everything is read from the recordings, so the tables say what was played.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,11 +108,9 @@ def exact_mcnemar(gained: int, lost: int) -> float:
 def results_of(out: Path) -> Results:
     """The figures of all rounds that are finished in a study's folder, whatever process or call made them."""
     base = outcomes_of(out / BASE / "evaluation")
-    manifests = [
-        (file.parent, json.loads(file.read_bytes()))
-        for file in sorted(out.glob("seed-*/*/round-*/manifest.json"), key=_natural)
-    ]
-    arms = [name for name in dict.fromkeys(manifest["arm"] for _, manifest in manifests)]
+    manifests = [(file.parent, json.loads(file.read_bytes())) for file in out.glob("seed-*/*/round-*/manifest.json")]
+    arms = [arm["name"] for arm in json.loads((out / "study.json").read_bytes())["arms"]]
+    manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
     played: dict[tuple[str, int, int], Mapping[Key, bool | None]] = {
         (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation") for folder, m in manifests if "ended" not in m
     }
@@ -247,7 +244,3 @@ def _share(part: int, whole: int) -> float | None:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
-
-
-def _natural(file: Path) -> list[str | int]:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]

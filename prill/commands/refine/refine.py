@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -146,7 +147,6 @@ def _shown() -> Iterator[Audience]:
     from prill.refine.training.trainer import Progress
     from prill.refine.training.weights import silence_libraries
 
-    silence_libraries()
     bars: dict[str, tqdm[NoReturn]] = {}
 
     def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
@@ -177,10 +177,13 @@ def _shown() -> Iterator[Audience]:
         bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.3f}", refresh=False)
         bar.update(now.step - bar.n)
 
-    try:
-        yield Audience(say, judged, read, trained)
-    finally:
-        close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what goes wrong is an error
+        silence_libraries()
+        try:
+            yield Audience(say, judged, read, trained)
+        finally:
+            close()
 
 
 def by_round(results: Results) -> str:

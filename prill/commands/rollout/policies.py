@@ -107,6 +107,7 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[
         fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0}
     if isinstance(policy, Fingerprinted):
         fingerprint["asked"] = policy.fingerprint(platform)
+        fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
     return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None))
 
