@@ -289,7 +289,7 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
 
 def _claim(study: Study, out: Path) -> None:
     """The folder belongs to this study from now on."""
-    settings, file = msgspec.to_builtins(study), out / STUDY
+    settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
     if not file.exists():
         if out.exists() and any(out.iterdir()):
             raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))

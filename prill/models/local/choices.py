@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import os
 import threading
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,14 +175,15 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
         torch.set_num_threads(threads)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
+    transformers.utils.logging.disable_progress_bar()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
         loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, local_files_only=True)
-        if peft is not None:
-            assert adapter is not None
-            loaded = peft.PeftModel.from_pretrained(
-                loaded, _folder(adapter, "adapter_config.json", "an adapter")
-            ).merge_and_unload()
+        if peft is not None and adapter is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # what peft and transformers say of each other
+                adapted = peft.PeftModel.from_pretrained(loaded, _folder(adapter, "adapter_config.json", "an adapter"))
+            loaded = adapted.merge_and_unload()
         loaded = loaded.to(device)
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise EndpointError(f"{adapter or folder}: cannot be loaded: {excerpt(str(error), 300)}") from error
