@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from prill.commands.rollout import play
+from prill.commands.rollout import arguments, play
 from prill.commands.rollout.cases import numbers
 from prill.errors import EnvironmentFailure, UsageError
 from prill.files.outputs import expect_place, write_output
@@ -95,8 +95,11 @@ class Rollouts:
         if not isinstance(policy, Demonstrator):
             raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = policy
-        for episodes in (study.attempts, study.evaluation):
-            self._words(Path("out"), {**study.episodes, **episodes}, None)
+        for name, table in (("attempts", study.attempts), ("evaluation", study.evaluation)):
+            try:
+                self._arguments(Path(name), {**study.episodes, **table}, None)
+            except UsageError as error:
+                raise UsageError(f"episodes and {name}: {error}") from None
 
     def teacher(self) -> Demonstrator:
         """The policy without an adapter: what it asks does not hang on it."""
@@ -104,12 +107,12 @@ class Rollouts:
 
     def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
         """Records the episodes; those that broke off are played once more."""
-        recorded = play(self._words(out, episodes, adapter))
+        recorded = play(self._arguments(out, episodes, adapter))
         if recorded.broken or recorded.lost:
-            play(self._words(out, episodes, adapter))
+            play(self._arguments(out, episodes, adapter))
 
-    def _words(self, out: Path, episodes: Table, adapter: Path | None) -> list[str]:
-        """The words of `prill rollout`."""
+    def _arguments(self, out: Path, episodes: Table, adapter: Path | None) -> argparse.Namespace:
+        """Those of `prill rollout`."""
         episodes = dict(episodes)
         environment = episodes.pop("environment", None)
         if not isinstance(environment, str):
@@ -122,7 +125,7 @@ class Rollouts:
             words += ["--set", f"policy.{key}={value if isinstance(value, str) else json.dumps(value)}"]
         for key, value in episodes.items():
             words += list(_flag(key, value))
-        return words
+        return arguments(words)
 
 
 def _flag(key: str, value: Any) -> Iterator[str]:
