@@ -32,7 +32,7 @@ from prill.files.outputs import failures, write_output
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
-from prill.refine.results import judged_right, outcomes_of
+from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
@@ -66,7 +66,7 @@ class Study:
 
     policy: Annotated[dict[str, Any], Meta(description="name, and options, of the policy that is to become better")]
     episodes: Annotated[dict[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
-    attempts: Annotated[dict[str, Any], Meta(description="what is played to learn from")]
+    attempts: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, description="what is played to learn from")]
     evaluation: Annotated[dict[str, Any], Meta(description="what is played to see how good a policy is")]
     arms: Annotated[tuple[Arm, ...], Meta(min_length=1, description="the ways to learn that are compared")]
     filter: Annotated[dict[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
@@ -159,6 +159,8 @@ def study_of(table: Table) -> Study:
             for i, arm in enumerate(arms)
         ]
         table = {**table, "arms": tuple(described)}
+    if isinstance(attempts := table.get("attempts"), Mapping):  # one kind of attempts is the usual case
+        table = {**table, "attempts": (attempts,)}
     return Study(**read_options(Study, table, "a study"))
 
 
@@ -178,11 +180,16 @@ def run_study(
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
     with _alone(out / "base", audience):
-        world.play(out / "base" / "attempts", {**study.episodes, **study.attempts}, None)
+        _attempt(study, world, out / "base" / "attempts", None)
         world.play(out / "base" / "evaluation", {**study.episodes, **study.evaluation}, None)
     for seed in seeds:
         for arm in study.arms:
             _Line(study, world, out, seed, arm, audience, learn).run()
+
+
+def _attempt(study: Study, world: World, out: Path, adapter: Path | None) -> None:
+    for kind in study.attempts:
+        world.play(out, {**study.episodes, **kind}, adapter)
 
 
 @dataclass
@@ -213,7 +220,7 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            self.world.play(attempts, {**self.study.episodes, **self.study.attempts}, before)
+            _attempt(self.study, self.world, attempts, before)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
@@ -335,7 +342,6 @@ def _played(folder: Path) -> dict[str, Any]:
         "episodes": sum(1 for _ in read_lines(folder / TRAJECTORIES)),
         "successes": counts[True],
         "failures": counts[False],
-        "solved_once_or_more": len({key for key, success in outcomes_of(folder).items() if success}),
         "sha256": {name: _hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
     }
 

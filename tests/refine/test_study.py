@@ -132,6 +132,13 @@ def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
     assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (2, 6, 6)
 
 
+def test_several_kinds_of_attempts_are_played(tmp_path: Path) -> None:
+    world = Small()
+    run(world, tmp_path / "s", arms=[SELF_TRAINING], attempts=[{"seeds": [0, 1]}, {"seeds": [2]}])
+    assert world.done[:3] == ["attempts 0-2", "attempts 1-2", "attempts 2-2"]
+    assert len((round_folder(tmp_path / "s", 0, "self-training", 1) / "rows.jsonl").read_text().splitlines()) == 3
+
+
 def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
     world = Small()
     run(world, tmp_path / "s", seeds=(0, 1), arms=[FILTERED])

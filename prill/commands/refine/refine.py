@@ -95,7 +95,7 @@ class Rollouts:
         if not isinstance(policy, Demonstrator):
             raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = policy
-        for name, table in (("attempts", study.attempts), ("evaluation", study.evaluation)):
+        for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
             try:
                 self._arguments(Path(name), {**study.episodes, **table}, None)
             except UsageError as error:
