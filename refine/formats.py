@@ -125,13 +125,15 @@ class Swift:
 
     def beside(self, kinds: Sequence[Kind], *, images: bool) -> Mapping[str, str]:
         """How to load them."""
-        commands = {"sft": "swift sft", "kto": "swift rlhf --rlhf_type kto", "dpo": "swift rlhf --rlhf_type dpo"}
-        root = "ROOT_IMAGE_DIR=. " if images else ""
-        return {
-            "README.md": _readme(
-                "ms-swift", [f"* In this folder: `{root}{commands[kind]} --dataset {kind}.jsonl`" for kind in kinds]
-            )
+        methods = {
+            "sft": "`swift sft`",
+            "kto": "`swift rlhf` with `rlhf_type: kto`",
+            "dpo": "`swift rlhf` with `rlhf_type: dpo`",
         }
+        lines = [f"* {methods[kind]} and `dataset: {kind}.jsonl`" for kind in kinds]
+        if images:
+            lines.append("* `ROOT_IMAGE_DIR` in the environment names this folder, from which image paths start.")
+        return {"README.md": _readme("ms-swift", lines)}
 
 
 class Axolotl:

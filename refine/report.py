@@ -11,7 +11,7 @@ from prill.report.markup import Markup, el, joined, share, table
 from prill.report.page import plain_page
 
 _MOST_TASKS, _MOST_LINES = 40, 200
-_LINE, _LEFT, _WIDTH = 20, 260, 420
+_LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 34
 
 
 def page(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None) -> str:
@@ -114,10 +114,10 @@ def _bars(facts: Sequence[StepFact]) -> Markup:
     for i, (task, count) in enumerate(ordered):
         y, whole, part = 8 + i * _LINE, _WIDTH * count / most, _WIDTH * kept[task] / most
         words = f"{task}: {kept[task]:,} of {count:,} steps kept"
-        name = task if len(task) <= 38 else f"{task[:37]}…"
+        name = task if len(task) <= _NAME else f"…{task[1 - _NAME :]}"  # names of one benchmark differ at their ends
         marks += [
             el("text", el("title", task), name, x=_LEFT - 10, y=y + 11, class_="label", text_anchor="end"),
-            el("rect", el("title", words), x=_LEFT, y=y, width=max(1.0, part), height=14, class_="bar-success"),
+            el("rect", el("title", words), x=_LEFT, y=y, width=part, height=14, class_="bar-success"),
             el("rect", el("title", words), x=_LEFT + part, y=y, width=whole - part, height=14, class_="bar-unscored"),
             el("text", f"{kept[task]:,} / {count:,}", x=_LEFT + whole + 8, y=y + 11, class_="tick"),
         ]
