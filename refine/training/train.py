@@ -53,14 +53,17 @@ def train(
     plan = plan_training(spec, rows, folder, say)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
-    if is_first and _prepared(folder, about, resume):
+    if is_first:
+        _prepare(folder, about, resume)
+    torch = import_module("torch")
+    on_gpu = spec.device == "auto" and torch.cuda.is_available()
+    import_module("accelerate").PartialState(cpu=not on_gpu).wait_for_everyone()
+    if (_record_of(folder) or {}).get("done"):
         return folder
     watch = Watch(progress, stop or threading.Event())
     started = time.monotonic()
-    torch = import_module("torch")
-    import_module("accelerate").PartialState(cpu=spec.device == "cpu" or not torch.cuda.is_available()).wait_for_everyone()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
-        trainer = make_trainer(spec, plan, folder, watch, on_gpu=spec.device == "auto" and torch.cuda.is_available())
+        trainer = make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
@@ -100,30 +103,26 @@ def _about(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _prepared(folder: Path, about: Mapping[str, Any], resume: bool) -> bool:
-    """Makes the folder ready; True when the training is done already. Raises UsageError where something else is in the way."""
+def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
+    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the way."""
     there = _record_of(folder)
     if folder.exists() and (not folder.is_dir() or (there is None and any(folder.iterdir()))):
         raise UsageError(f"{folder}: holds something that is no training; choose another folder", parameters=("output",))
-    if there is not None and not resume:
-        backups = (folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}") for number in count(1))
-        with failures(folder):
-            folder.rename(next(backup for backup in backups if not backup.exists()))
-        there = None
-    if there is not None:
-        if changed := _changed(there, about):
-            raise UsageError(
-                f"{folder}: holds a training with other {changed}; choose another folder, or begin anew",
-                parameters=("output", "resume"),
-            )
-        if there.get("done"):
-            return True
     with failures(folder):
+        if there is not None and not resume:
+            backups = (folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}") for number in count(1))
+            folder.rename(next(backup for backup in backups if not backup.exists()))
+            there = None
         folder.mkdir(parents=True, exist_ok=True)
-    drop_torn(folder)
     if there is None:
         write_output(folder / RECORD, _json(about))
-    return False
+    elif changed := _changed(there, about):
+        raise UsageError(
+            f"{folder}: holds a training with other {changed}; choose another folder, or begin anew",
+            parameters=("output", "resume"),
+        )
+    elif not there.get("done"):
+        drop_torn(folder)
 
 
 def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:

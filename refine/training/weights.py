@@ -141,15 +141,20 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
     if spec.method == "full":
         return None
     peft = importlib.import_module("peft")
-    by_kind = spec.targets in _KINDS
-    return peft.LoraConfig(
-        r=spec.rank,
-        lora_alpha=spec.scale,
-        lora_dropout=spec.dropout,
-        target_modules=sorted({name.rpartition(".")[2] for name in adapted(model, spec.targets)}) if by_kind else spec.targets,
-        exclude_modules=_EYES if by_kind and spec.targets != "all" else None,
-        task_type="CAUSAL_LM",
-    )
+    found = adapted(model, spec.targets)
+    if spec.targets == "all":
+        chosen: dict[str, Any] = {"target_modules": "all-linear"}
+    elif spec.targets in _KINDS:
+        chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": _EYES}
+    else:
+        chosen = {"target_modules": spec.targets}
+    return peft.LoraConfig(r=spec.rank, lora_alpha=spec.scale, lora_dropout=spec.dropout, task_type="CAUSAL_LM", **chosen)
+
+
+def _kind_of(name: str) -> str:
+    """The end of a layer's name that it shares with those of other blocks; a number alone would name blocks themselves."""
+    *before, last = name.split(".")
+    return f"{before[-1]}.{last}" if last.isdigit() and before else last
 
 
 def adapted(model: Any, targets: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
                     file=sys.stderr,
                 )
                 return _EXIT_INTERRUPTED
+    if not _is_first():
+        return _EXIT_DONE
     if args.dry_run:
         print(json.dumps(asdict(facts)) if args.json else in_words(facts, spec))
     else:
@@ -127,21 +130,25 @@ def _add(group: argparse._ArgumentGroup, option: Option) -> None:
         group.add_argument(flag, metavar=metavar, help=words)
 
 
+def _is_first() -> bool:
+    """Whether this is the process that speaks, of those that `accelerate launch` started."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 @contextmanager
 def _bars() -> Iterator[tuple[Say, Any]]:
     """One bar on standard error at a time: looking at the rows, then training."""
-    import os
-
     from tqdm import tqdm
 
-    first = int(os.environ.get("RANK", "0")) == 0
     shown: dict[str, tqdm[NoReturn]] = {}
 
     def bar_of(phase: str, total: int) -> tqdm[NoReturn]:
         if phase not in shown:
             for bar in shown.values():
                 bar.close()
-            shown[phase] = tqdm(total=total, desc=phase, dynamic_ncols=True, file=sys.stderr, delay=0.5, disable=not first)
+            shown[phase] = tqdm(
+                total=total, desc=phase, dynamic_ncols=True, file=sys.stderr, delay=0.5, disable=not _is_first()
+            )
         return shown[phase]
 
     def say(phase: str, done: int, total: int) -> None:
