@@ -51,6 +51,9 @@ class SmallTextSpec:
     model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = "embedded"
     adapter: Annotated[str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")] = None
     temperature: Annotated[float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")] = 0.0
+    explore: Annotated[
+        float, Meta(ge=0, le=1, description="share of the actions that are drawn from all that the page allows, each as likely")
+    ] = 0.0
     seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
     attempt: Annotated[int, Meta(ge=0, description="another attempt at the same task draws otherwise")] = 0
     device: Annotated[str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")] = None
@@ -89,7 +92,9 @@ class SmallText:
         if not choices:
             return Step(observation, Action("stop", "stop", value="nothing to do"))
         choice = choices[0]
-        if len(choices) > 1:
+        if self.spec.explore and self._random.random() < self.spec.explore:
+            choice = self._random.choice(choices)
+        elif len(choices) > 1:
             chooser = await asyncio.to_thread(self._chooser)  # loading takes seconds, and browsers wait for answers
             weights = await chooser.weigh(_messages(self._task, page, self._done), [c.words for c in choices])
             choice = self._chosen(choices, weights)

@@ -10,26 +10,40 @@ if TYPE_CHECKING:
     from prill.refine.demonstration import PlainTeacher
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
+    from prill.refine.filtered_bc import Study, read_study, run_study, study_of
+    from prill.refine.results import results_of, results_text
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
 
 __all__ = [
     "ExportSpec",
     "FilterSpec",
     "PlainTeacher",
+    "Study",
     "dpo_rows",
     "export_rows",
     "filter_steps",
     "kto_rows",
+    "read_study",
+    "results_of",
+    "results_text",
+    "run_study",
     "sft_rows",
+    "study_of",
 ]
 _HOMES = {
     "ExportSpec": "export",
     "FilterSpec": "filter",
     "PlainTeacher": "demonstration",
+    "Study": "filtered_bc",
     "dpo_rows": "rows",
     "export_rows": "export",
     "filter_steps": "filter",
     "kto_rows": "rows",
+    "read_study": "filtered_bc",
+    "results_of": "results",
+    "results_text": "results",
+    "run_study": "filtered_bc",
     "sft_rows": "rows",
+    "study_of": "filtered_bc",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -87,6 +87,14 @@ async def test_draws_follow_from_task_and_attempt() -> None:
     assert await drawn(0) == await drawn(0) != await drawn(1)
 
 
+async def test_exploring_asks_no_model() -> None:
+    playing = policy(Weights(click_checkbox_mo=-1.0), explore=1.0)
+    playing.reset(Task(id="t", goal=GOAL))
+    drawn = {(await playing.act(Observation(text=PAGE))).action.text for _ in range(99)}
+    assert len(drawn) == len(read_page(GOAL, PAGE)[1])
+    assert playing._chooser().asked == []  # type: ignore[attr-defined]
+
+
 async def test_empty_page_ends_the_episode() -> None:
     playing = policy(Weights())
     playing.reset(Task(goal="g"))
