@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
 
@@ -89,12 +89,46 @@ class LanguageModel(Protocol):
         ...
 
 
+class SamplingLimits(TypedDict, total=False):
+    """What narrows the draw of the next token. What is absent does not narrow it, whatever the model's own habits are.
+
+    `top_p`: the likeliest tokens that hold so much probability; `top_k`: so many likeliest tokens (0: all);
+    `repetition_penalty`: what has been said already is so many times less likely (1.0: no less).
+    """
+
+    top_p: float
+    top_k: int
+    repetition_penalty: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request may hold; None where nobody knows. `window`: tokens, of request and reply together."""
+
+    window: int | None = None
+    images: int | None = None
+
+
+@runtime_checkable
+class Adaptive(LanguageModel, Protocol):
+    """A model that finds out what its endpoint takes."""
+
+    async def limits(self) -> Limits:
+        """How much one request may hold, as far as it is known by now."""
+        ...
+
+    @property
+    def lessons(self) -> Sequence[str]:
+        """What was asked for and is left out, since the endpoint refused it: a sentence each."""
+        ...
+
+
 @runtime_checkable
 class SampledModel(LanguageModel, Protocol):
     """A model that can also be drawn from."""
 
-    def sampled(self, temperature: float, seed: int) -> LanguageModel:
-        """The same model at that temperature; seeds give different samples."""
+    def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> LanguageModel:
+        """The same model at that temperature, within limits; seeds give different samples."""
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -55,10 +56,31 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
     return declare
 
 
+@pytest.fixture(scope="session")
+def tiny_model(
+    tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
+) -> Callable[[str], Path]:
+    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once; see tests/models/tiny.py."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
+        pytest.skip("not installed: pip install 'prill[local]'")
+
+    @functools.cache
+    def folder(kind: str) -> Path:
+        import torch
+
+        from .models import tiny
+
+        torch.set_num_threads(1)  # several threads wait for each other actively, and crawl where something else wants a core
+        torchvision_beside_cpu_torch()
+        return tiny.save(*tiny.build(kind), tmp_path_factory.mktemp("tiny") / kind)
+
+    return folder
+
+
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 # Files here wait for browsers, phones and models, some of them for minutes.
-LONG = ("emulators", "test_examples.py", "test_documents.py", "commands")
+LONG = ("emulators", "test_examples.py", "test_documents.py", "refine", "batches", "commands", "fuzz")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -66,6 +88,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         rank = {name: index for index, name in enumerate(LONG)}
         items.sort(key=lambda item: rank.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
+
+
+# Tests here end browsers by name, or look for what only the whole Chromium has.
+WITH_WINDOWS = ("emulators/browser/test_faults.py", "emulators/browser/test_windows.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def chromium_without_windows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Chromium's small twin for the tests of a file, where it is installed: an episode takes a fifth of the processor."""
+    shell = shutil.which("chromium-headless-shell")
+    place = request.path.relative_to(TESTS).as_posix()
+    with pytest.MonkeyPatch.context() as patch:
+        if shell is not None and "PRILL_CHROMIUM" not in os.environ and place not in WITH_WINDOWS:
+            patch.setenv("PRILL_CHROMIUM", shell)
+        yield
 
 
 @pytest.fixture(scope="session")

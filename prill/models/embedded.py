@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, Unpack
 
 from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
+from prill.models.dialect import GREEDY, Sampling
 from prill.models.replies import ReplyFormat
-from prill.protocols import Form, Image, Message, Reply
+from prill.protocols import Form, Image, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
 _CONTEXT = 4096
@@ -64,7 +65,7 @@ class EmbeddedModel:
         self._small = gguf is None
         self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
-        self._sampling: tuple[float, int] | None = None
+        self._sampling = GREEDY
         self._clients: list[OpenAIModel] = []
         self._load: list[int] = []
 
@@ -75,18 +76,17 @@ class EmbeddedModel:
     @property
     def name(self) -> str:
         """`embedded/` and the file's name, and how it is sampled where that is not at temperature 0."""
-        suffix = "" if self._sampling is None else " (temperature {:g}, seed {})".format(*self._sampling)
-        return f"embedded/{Path(self.gguf).stem}{suffix}"
+        return f"embedded/{Path(self.gguf).stem}{self._sampling.suffix}"
 
     @property
     def concurrency(self) -> int:
         """Most calls at once: one a server."""
         return self._shape[0]
 
-    def sampled(self, temperature: float, seed: int) -> Self:
+    def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; its servers are shared."""
         other = copy.copy(self)
-        other._sampling, other._clients, other._load = (temperature, seed), [], []
+        other._sampling, other._clients, other._load = Sampling(temperature, seed, limits), [], []
         return other
 
     async def complete(
@@ -118,8 +118,12 @@ class EmbeddedModel:
     def _client(self, url: str) -> OpenAIModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
         name = f"embedded/{Path(self.gguf).stem}"
-        model = OpenAIModel(name, base_url=url, concurrency=1, timeout=600.0, total_timeout=1800.0, cache=self._cache)
-        return model if self._sampling is None else model.sampled(*self._sampling)
+        limits: dict[str, Any] = {"concurrency": 1, "timeout": 600.0, "total_timeout": 1800.0, "patience": 3600.0}
+        model = OpenAIModel(name, base_url=url, cache=self._cache, **limits)
+        # Kept replies outlive the port. The file's content tells one model from another; its size is enough for that.
+        model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
+        drawn = self._sampling
+        return model if drawn.seed is None else model.sampled(drawn.temperature, drawn.seed, **drawn.limits)
 
 
 def _server(gguf: str, threads: int, number: int) -> str:

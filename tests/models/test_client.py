@@ -445,6 +445,17 @@ async def test_samples_share_the_dialect(endpoint: ScriptedEndpoint, tmp_path: P
     assert first.ledger.total.calls == greedy.ledger.total.calls == 3
 
 
+async def test_sampling_limits_are_sent(endpoint: ScriptedEndpoint) -> None:
+    refused = failed(400, "Unrecognized request argument supplied: top_k")
+    endpoint.script = [refused, GOOD]
+    drawn = model(endpoint).sampled(0.5, 1, top_p=0.3, top_k=0, repetition_penalty=1.2)
+    assert drawn.name.endswith("(temperature 0.5, seed 1, top_p 0.3, top_k 0, repetition_penalty 1.2)")
+    assert await status(drawn) == "success"
+    limits = ("top_p", "top_k", "repetition_penalty")
+    sent = [tuple(body.get(name) for name in limits) for body in endpoint.bodies]
+    assert sent == [(0.3, 0, 1.2), (0.3, None, 1.2)], "what is refused by name is left out from then on"
+
+
 async def test_cancelled_waiter_frees_its_turn() -> None:
     limiter = AdaptiveLimiter(1)
     await limiter.__aenter__()
