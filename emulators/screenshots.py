@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from prill.errors import EnvironmentFailure, UsageError
+from prill.models.images import DAMAGED, FORMATS
 
 Size = tuple[int, int]
 # Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
@@ -35,8 +36,9 @@ def keep_screenshot(png: bytes, folder: Path) -> str:
         packed = io.BytesIO()
         # Effort 0: a tenth of the time of the default, for files a fifth larger, and smaller than the PNG anyway.
         try:
-            Image.open(io.BytesIO(png)).convert("RGB").save(packed, "WEBP", lossless=True, quality=0, method=0)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            picture = Image.open(io.BytesIO(png), formats=FORMATS).convert("RGB")
+            picture.save(packed, "WEBP", lossless=True, quality=0, method=0)
+        except (Image.DecompressionBombError, *DAMAGED) as error:
             raise EnvironmentFailure(f"the screenshot is damaged ({len(png)} bytes)") from error
         _write(path, packed.getvalue())
     return str(path)
@@ -78,8 +80,8 @@ def same_screen(one: bytes, other: bytes) -> bool:
     from PIL import Image, ImageChops
 
     try:
-        first, second = (Image.open(io.BytesIO(png)).convert("RGB") for png in (one, other))
-    except (OSError, SyntaxError) as error:
+        first, second = (Image.open(io.BytesIO(png), formats=FORMATS).convert("RGB") for png in (one, other))
+    except (Image.DecompressionBombError, *DAMAGED) as error:
         raise EnvironmentFailure(f"a screenshot is damaged: {error}") from error
     if first.size != second.size:
         return False
@@ -103,9 +105,9 @@ def whole_size(picture: bytes) -> Size:
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(picture)) as image:
+        with Image.open(io.BytesIO(picture), formats=FORMATS) as image:
             size = image.size
             image.verify()
-    except (OSError, SyntaxError) as error:
+    except (Image.DecompressionBombError, *DAMAGED) as error:
         raise EnvironmentFailure(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
     return size

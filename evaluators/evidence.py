@@ -10,12 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from prill.actions.elements import element_id, element_of
 from prill.actions.phone import dual_points, is_swipe
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Point, Trajectory
 
+_T = TypeVar("_T")
 State = tuple[str, Observation]  # words that say when it was, and what was seen
 
 _CLICK = re.compile(r"click \[(\w+)\] where \[\1\] is (?:\[\1\] )?(.+)", re.DOTALL)
@@ -214,6 +216,18 @@ def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
         return [every[i] for i in frames[-count:]]
     places = {frames[0], *frames[-2:]} | ({_submission(trajectory)} & set(frames))
     return _distinct([every[i] for i in sorted(place for place in places if place is not None)])
+
+
+def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:
+    """At most so many of some frames, oldest first: the last always, then the first, then the latest of those between."""
+    if most is None or len(frames) <= most:
+        return list(frames)
+    return [*frames[: most > 1], *frames[len(frames) - max(1, most - 1) :]]
+
+
+def not_all(shown: int, frames: int) -> str:
+    """What a reader of a verdict should know where not all frames were shown; else nothing."""
+    return f" [{shown} of {frames} frames were shown: the request had no room for more]" if shown < frames else ""
 
 
 def _submission(trajectory: Trajectory) -> int | None:

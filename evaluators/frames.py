@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from prill.cache import DiskCache
 from prill.errors import NoEvidence, Unparsable
-from prill.evaluators.evidence import action_history, address, claims, endings, request, state_text, without_claims
+from prill.evaluators.evidence import action_history, address, claims, endings, fewer, request, state_text, without_claims
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.models.calls import ROOM, ask, filled, planned, together
+from prill.models.calls import ROOM, Room, ask, filled, planned, together
 from prill.models.images import file_hash
 from prill.models.prompts import quoted, shorten
 from prill.protocols import Captioner, Image, Message, RecordedCaptioner, Reply
@@ -179,14 +179,12 @@ def verdict_blocks(
     return values, images
 
 
-def remarks(failures: int, frames: int, rooms: Sequence[int]) -> str:
-    """What a reader of the verdict should know of the frames: how many could not be rated, and whether not all could be shown.
-
-    `rooms`: those in which the request was put together; with a second one the first did not fit the endpoint.
-    """
+def remarks(failures: int, frames: int, left_out: int) -> str:
+    """What a reader of the verdict should know of the frames: how many could not be rated, and how many that should have been
+    shown had no room in the request."""
     notes = [f"{failures} of {frames} frames could not be rated"] if failures else []
-    if len(rooms) > 1:
-        notes.append("the request did not fit, so fewer frames were shown; a smaller top k may fit")
+    if left_out:
+        notes.append(f"the request had no room for {left_out} of the frames chosen; a smaller top k may fit")
     return f" [{'; '.join(notes)}]" if notes else ""
 
 
@@ -255,20 +253,19 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         if len(failures) > self.top_k:
             raise Unparsable(f"the ratings of {len(failures)} of {len(frames)} frames cannot be read; the last: {failures[-1]}")
         places: list[int] = []
-        rooms: list[int] = []
 
-        def messages(room: int) -> tuple[Message, ...]:
-            rooms.append(room)
-            places[:] = self._places(ratings, criteria, max(1, self.top_k * room // ROOM))
+        def messages(room: Room) -> tuple[Message, ...]:
+            places[:] = self._places(ratings, criteria, room)
             selection = [ratings[i] for i in places]
             descriptions = ["" if isinstance(rating, Unparsable) else rating.description for rating in selection]
-            return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room)
+            return self._verdict_messages(trajectory, criteria, [frames[i] for i in places], descriptions, room.chars)
 
         judgement = await self._conclude(criteria, messages, lambda: {state for i in places for state in frames[i].states})
+        left_out = len(self._places(ratings, criteria, Room())) - len(places)
         grades = tuple(_grade(frame, rating) for frame, rating in zip(frames, ratings, strict=True))
         return replace(
             judgement,
-            reason=judgement.reason + remarks(len(failures), len(frames), rooms),
+            reason=judgement.reason + remarks(len(failures), len(frames), left_out),
             findings=replace(judgement.findings or Findings(), frames=grades),
         )
 
@@ -278,7 +275,7 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         try:
             reply = await ask(
                 self.model,
-                lambda room: self._rating_messages(trajectory, criteria, frame, room),
+                lambda room: self._rating_messages(trajectory, criteria, frame, room.chars),
                 self.forms[1],
                 prompt,
                 self.max_tokens,
@@ -287,13 +284,16 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
         except Unparsable as error:
             return error
 
-    def _places(self, ratings: Sequence[Rating | Unparsable], criteria: C, count: int) -> list[int]:
-        """The frames to show: the best `count` for each column of scores, and the last."""
-        places: set[int] = set()
-        for i in range(self._columns(criteria)):
-            scores = [None if isinstance(rating, Unparsable) else rating.scores[i] for rating in ratings]
-            places.update(best_frames(scores, count, self.least_score))
-        return sorted(places)
+    def _places(self, ratings: Sequence[Rating | Unparsable], criteria: C, room: Room) -> list[int]:
+        """The frames to show: the best `top_k` for each column of scores, or fewer where there is less room, and the last."""
+        for count in range(max(1, self.top_k * room.chars // ROOM), 0, -1):
+            places: set[int] = set()
+            for i in range(self._columns(criteria)):
+                scores = [None if isinstance(rating, Unparsable) else rating.scores[i] for rating in ratings]
+                places.update(best_frames(scores, count, self.least_score))
+            if room.images is None or len(places) <= room.images:
+                break
+        return fewer(sorted(places), room.images)
 
     def _rating_messages(self, trajectory: Trajectory, criteria: C, frame: Frame, room: int) -> tuple[Message, ...]:
         block, images = frame_block([frame], [""], trajectory, room)
@@ -328,6 +328,6 @@ class FrameJudge(FrameSpec, ModelJudge, Generic[C]):
 
     @abstractmethod
     async def _conclude(
-        self, criteria: C, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: C, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         """The judgement of the last call; `states` gives, after it, the numbers of the states that were in it."""

@@ -106,6 +106,11 @@ class ModelJudge(ABC):
     paper_prompts: ClassVar[tuple[str, ...]] = ()  # those of the paper's protocol, where the judge has it
     forms: ClassVar[tuple[Form, ...]]
 
+    @property
+    def reads_probabilities(self) -> bool:
+        """Whether scores come from log-probabilities, where the model gives some."""
+        return True
+
     def __post_init__(self) -> None:
         # What cannot be used is found out now, not at the first trajectory.
         read_options(self.spec, spec_values(self, self.spec), f"judge {self.name!r}")

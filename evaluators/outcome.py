@@ -23,7 +23,9 @@ from prill.evaluators.evidence import (
     address,
     claims,
     endings,
+    fewer,
     frames_of,
+    not_all,
     request,
     state_text,
     states,
@@ -32,16 +34,19 @@ from prill.evaluators.evidence import (
 )
 from prill.evaluators.frames import captions, images_read, planned_captions
 from prill.evaluators.judgement import Judgement, ModelJudge
-from prill.models.calls import ROOM, ask, planned
+from prill.models.calls import ROOM, Room, ask, planned
 from prill.models.prompts import NONCE, Prompt, clean, quoted, shorten
-from prill.models.replies import ReplyFormat, choice_probability
-from prill.protocols import Captioner, Image, LanguageModel, Message
+from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
+from prill.protocols import Captioner, Image, LanguageModel, Message, Reply
 from prill.types import Trajectory, Usage
 
 OUTCOMES = ("success", "failure")
 INSUFFICIENT = "insufficient-evidence"  # no verdict: the record does not show the outcome
 STATUS = ReplyFormat("thoughts", "status", (*OUTCOMES, INSUFFICIENT))
 PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
+STATED_STATUS = replace(STATUS, number="probability", number_means="how likely it is that the request was carried out")
+WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
+_WORD_TOKENS = 16  # the longest of the words, in any tokenizer, and what a model may put around it
 MAX_TOKENS = 1024
 _DEVICES = {
     "web": "web sites",
@@ -84,6 +89,13 @@ class VLMSpec:
     ] = None
     answer: Annotated[bool | None, Meta(description="show the agent's answer, as a claim (default: by preset)")] = None
     thoughts: Annotated[bool, Meta(description="show the agent's thoughts, as claims")] = False
+    probability: Annotated[
+        Literal["token", "stated"],
+        Meta(description="the score: by the token of the verdict, or a number that the model states"),
+    ] = "token"
+    form: Annotated[
+        Literal["thoughts", "verdict"], Meta(description="the reply: thoughts and then the verdict, or one word")
+    ] = "thoughts"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a reply")] = MAX_TOKENS
 
 
@@ -110,16 +122,35 @@ class OutcomeJudge(VLMSpec, ModelJudge):
         super().__post_init__()
         if self.preset == "paper" and self.frames not in (None, 1):
             raise UsageError("the paper's protocol shows one state: leave frames at 1, or use preset prill")
+        if self.preset == "paper" and (self.probability != "token" or self.form != "thoughts"):
+            raise UsageError("the paper's protocol asks for thoughts and a status: probability and form go with preset prill")
+        if self.form == "verdict" and self.probability == "stated":
+            raise UsageError("a reply of one word states no number: leave probability at token, or form at thoughts")
 
     @property
     def _preset(self) -> Preset:
         return self.paper if self.preset == "paper" else _PRILL
 
+    @property
+    def _form(self) -> ReplyFormat | WordFormat:
+        if self.form == "verdict":
+            return WORD
+        return STATED_STATUS if self.probability == "stated" else self._preset.form
+
+    @property
+    def _reply_tokens(self) -> int:
+        return min(self.max_tokens, _WORD_TOKENS) if self.form == "verdict" else self.max_tokens
+
+    @property
+    def reads_probabilities(self) -> bool:
+        """Whether scores come from log-probabilities."""
+        return self.probability == "token"
+
     def _version(self) -> str:
         return self._preset.version
 
     def _form_texts(self) -> list[str]:
-        return [self._preset.form.instructions(as_json=as_json) for as_json in (True, False)]
+        return [self._form.instructions(as_json=as_json) for as_json in (True, False)]
 
     def _names(self) -> tuple[str, ...]:
         return self.paper_prompts if self.preset == "paper" else self.prompt_names
@@ -165,9 +196,8 @@ class OutcomeJudge(VLMSpec, ModelJudge):
             "claims": "\n\n".join(lines),
         }
 
-    async def _ask(self, trajectory: Trajectory, messages: Callable[[int], Sequence[Message]], room: int = ROOM) -> Judgement:
-        prompt, form = self._prompt(trajectory), self._preset.form
-        judgement = await judge_outcome(self.model, messages, prompt, self.max_tokens, room, form)
+    async def _ask(self, trajectory: Trajectory, messages: Callable[[Room], Sequence[Message]], room: int = ROOM) -> Judgement:
+        judgement = await judge_outcome(self.model, messages, self._prompt(trajectory), self._reply_tokens, room, self._form)
         return replace(judgement, rewards=rewards_of(judgement.success, len(trajectory.steps)) or None)
 
 
@@ -192,7 +222,7 @@ class VLMJudge(OutcomeJudge):
     def estimate(self, trajectory: Trajectory) -> Usage:
         """The call that would be made; nothing where the outcome cannot be seen."""
         frames = self._frames(trajectory)
-        return planned(self._request(trajectory, frames, ROOM), self.max_tokens) if frames else Usage()
+        return planned(self._request(trajectory, frames, Room()), self._reply_tokens) if frames else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         frames = await asyncio.to_thread(self._frames, trajectory)
@@ -200,16 +230,27 @@ class VLMJudge(OutcomeJudge):
             raise NoEvidence(
                 "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"
             )
-        return await self._ask(trajectory, lambda room: self._request(trajectory, frames, room))
+        shown = len(frames)
 
-    def _request(self, trajectory: Trajectory, frames: Sequence[State], room: int) -> tuple[Message, ...]:
+        def messages(room: Room) -> tuple[Message, ...]:
+            nonlocal shown
+            shown = len(fewer(frames, room.images))
+            return self._request(trajectory, frames, room)
+
+        judgement = await self._ask(trajectory, messages)
+        return replace(judgement, reason=judgement.reason + not_all(shown, len(frames)))
+
+    def _request(self, trajectory: Trajectory, every: Sequence[State], room: Room) -> tuple[Message, ...]:
+        frames = fewer(every, room.images)
         paths = [frame.screenshot for _, frame in frames if frame.screenshot]
         if self.preset == "paper":
-            return self._messages(trajectory, room, [Image(path, detail="high") for path in paths])
+            return self._messages(trajectory, room.chars, [Image(path, detail="high") for path in paths])
         lines = "\n".join(f"Image {i}: the state {when}." for i, (when, _) in enumerate(frames, 1))
+        if missing := [when for when, _ in every if when not in dict(frames)]:
+            lines += f"\nNot shown, since the request has no room for more: the state {', '.join(missing)}."
         where = [f"Image {i}: {address(frame)}" for i, (_, frame) in enumerate(frames, 1) if frame.url]
         block = "\n\n".join([lines, *([quoted("addresses", "\n".join(where))] if where else [])])
-        return self._messages(trajectory, room, [Image(path) for path in paths], frames=block)
+        return self._messages(trajectory, room.chars, [Image(path) for path in paths], frames=block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,11 +286,11 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
         places = [*range(len(every))[-self.frames :], *self._others(trajectory)]
         texts = dict(zip(places, planned_captions([every[i] for i in places], self.captioner), strict=True))
         captioned = self._shown(trajectory, texts)
-        return planned(self._request(trajectory, captioned, self.max_chars), self.max_tokens) if captioned else Usage()
+        return planned(self._request(trajectory, captioned, self.max_chars), self._reply_tokens) if captioned else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
         captioned = await self._captioned(trajectory)
-        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room), self.max_chars)
+        return await self._ask(trajectory, lambda room: self._request(trajectory, captioned, room.chars), self.max_chars)
 
     def _others(self, trajectory: Trajectory) -> list[int]:
         """The places of states in which the outcome can be seen, besides the last `frames`; the latest first."""
@@ -285,26 +326,39 @@ class CaptionJudge(ModularSpec, OutcomeJudge):
 
 async def judge_outcome(
     model: LanguageModel,
-    messages: Callable[[int], Sequence[Message]],
+    messages: Callable[[Room], Sequence[Message]],
     prompt: Prompt,
     max_tokens: int,
     room: int = ROOM,
-    form: ReplyFormat = STATUS,
+    form: ReplyFormat | WordFormat = STATUS,
 ) -> Judgement:
     """One call for one verdict; `messages` and `room` as in `ask`.
 
-    The score is P(success), of success and failure, by the reply's log-probabilities where there are some, else 0 or 1.
+    The score is P(success): the number that the form asks for; else of success and failure, by the reply's log-probabilities,
+    where there are some; else 0 or 1.
     Raises NoEvidence where the model says that the record does not show the outcome.
     """
     reply = await ask(model, messages, form, prompt, max_tokens, room)
-    status, reason = reply.fields[form.verdict], reply.fields[form.text]
+    status = reply.fields[form.verdict]
+    reason = reply.fields[form.text] if isinstance(form, ReplyFormat) else ""
     if status == INSUFFICIENT:
-        raise NoEvidence(f"the judge says that the evidence is insufficient: {reason}")
+        raise NoEvidence(f"the judge says that the evidence is insufficient{reason and ': '}{reason}")
     success = status == "success"
-    score = choice_probability(reply.tokens, form.verdict, OUTCOMES, "success", status) if reply.tokens else None
+    score = _score(reply, form, status)
     if score is None:
         score = 1.0 if success else 0.0
     return Judgement(success, round(min(1.0, max(0.0, score)), 6), reason)
+
+
+def _score(reply: Reply, form: ReplyFormat | WordFormat, status: str) -> float | None:
+    """P(success) as far as the reply tells it."""
+    if isinstance(form, ReplyFormat) and form.number:
+        return int(reply.fields[form.number]) / 100
+    if not reply.tokens:
+        return None
+    if isinstance(form, WordFormat):
+        return word_probability(reply.tokens, OUTCOMES, "success", status)
+    return choice_probability(reply.tokens, form.verdict, OUTCOMES, "success", status)
 
 
 def rewards_of(success: bool, steps: int) -> tuple[float, ...]:

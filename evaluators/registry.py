@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
+from prill.files.toml import read_toml
 from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
@@ -114,25 +114,29 @@ def make_judge(
     back with what `options` put around it. Raises OptionError for an option that a judge does not have, UsageError otherwise.
     """
     context = _Context(defaults or {}, lax, choose_captioner)
+    place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
-        description = {**read_description(path), **options}
-        return _build(description, context, f"{path}: ")
-    if isinstance(judge, Mapping):
-        return _build({**judge, **options}, context, "")
+        judge, place = read_description(path), f"{path}: "
     if isinstance(judge, str | os.PathLike):
-        return _build({"evaluator": str(judge), **options}, context, "")
+        judge = {"evaluator": str(judge)}
+    if isinstance(judge, Mapping):
+        try:
+            return _build({**judge, **options}, context, place)
+        except RecursionError:
+            raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
 
 
 def read_description(path: Path) -> dict[str, Any]:
     """The description in a TOML or JSON file; dashes in names count as underscores. Raises UsageError."""
+    if path.suffix == ".toml":
+        return read_toml(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        table = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid {path.suffix[1:].upper()}: {error}") from None
+        raise UsageError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{path}: expected a table, got {type(table).__name__}")
     return table

@@ -20,7 +20,8 @@ from msgspec import Meta
 from prill.errors import InputError, Unparsable, UsageError
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
-from prill.models.calls import PerGoal, ask, filled
+from prill.files.toml import read_toml
+from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Message, Reply
@@ -30,11 +31,16 @@ from prill.types import Criterion, Findings, Task, Trajectory
 _MOST_CRITERIA = 20  # more do not fit one reply, and then they overlap
 
 
+# Bounds that a model's reply keeps to where its endpoint enforces schemas; what is a little longer is read all the same.
+_Sentence = Annotated[str, Meta(extra_json_schema={"maxLength": 500})]
+_SIDE_EFFECTS = 10
+
+
 @dataclass(frozen=True, slots=True)
 class RubricCriterion:
     """One thing that a goal asks for. Weights are relative to one another."""
 
-    text: str
+    text: _Sentence
     weight: float = 1.0
 
     def __post_init__(self) -> None:
@@ -48,7 +54,7 @@ class RubricCriterion:
 class Rubric:
     """The criteria of one goal."""
 
-    criteria: tuple[RubricCriterion, ...]
+    criteria: Annotated[tuple[RubricCriterion, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.criteria) <= _MOST_CRITERIA:
@@ -97,21 +103,14 @@ def _rows(path: Path) -> Iterator[tuple[str, object]]:
         for line in read_lines(path):
             try:
                 yield f"{path}:{line.number}", msgspec.json.decode(line.data)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"{path}:{line.number}: not JSON ({error})") from None
     except InputError as error:
         raise UsageError(str(error)) from None
 
 
 def _tables(path: Path) -> Iterator[tuple[str, object]]:
-    import tomllib
-
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: not TOML ({error})") from None
+    content = read_toml(path)
     tables = content.get("rubric")
     if set(content) != {"rubric"} or not isinstance(tables, list):
         raise UsageError(f"{path}: give [[rubric]] tables, and nothing else")
@@ -144,7 +143,7 @@ class Finding:
     """The judgement of one criterion, by its number from 1. `step` is the state that shows it; -1 or None: none."""
 
     criterion: int
-    reason: str
+    reason: _Sentence
     step: int | None
     met: Literal["met", "not_met", "insufficient_evidence"]
 
@@ -153,9 +152,9 @@ class Finding:
 class Assessment:
     """The judgement of all criteria, and what happened besides. `obstacle` says why nobody could have done the task."""
 
-    criteria: tuple[Finding, ...]
-    side_effects: tuple[str, ...]
-    obstacle_reason: str
+    criteria: Annotated[tuple[Finding, ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
+    side_effects: Annotated[tuple[_Sentence, ...], Meta(extra_json_schema={"maxItems": _SIDE_EFFECTS})]
+    obstacle_reason: _Sentence
     obstacle: Literal["none", "captcha", "login_wall", "unreachable", "impossible"]
 
 
@@ -163,8 +162,8 @@ class Assessment:
 class Relevance:
     """What a frame shows, and how much it tells of each criterion, in their order."""
 
-    description: str
-    scores: tuple[Literal[1, 2, 3, 4, 5], ...]
+    description: Annotated[str, Meta(extra_json_schema={"maxLength": 1000})]
+    scores: Annotated[tuple[Literal[1, 2, 3, 4, 5], ...], Meta(extra_json_schema={"minItems": 1, "maxItems": _MOST_CRITERIA})]
 
 
 # The forms of reply that the three kinds of calls ask for.
@@ -268,6 +267,11 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
     forms: ClassVar[tuple[Form, ...]] = (RUBRIC, RELEVANCE, ASSESSMENT)
 
+    @property
+    def reads_probabilities(self) -> bool:
+        """The score is the share of what is met."""
+        return False
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._rubrics  # noqa: B018 - a file that cannot be read is found out now
@@ -326,7 +330,7 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
         return Rating(rating.description, rating.scores)
 
     async def _conclude(
-        self, criteria: Rubric, messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: Rubric, messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         reply = await ask(self.model, messages, ASSESSMENT, self.prompts["rubric_verdict"], self.max_tokens)
         return judgement_of(criteria, ASSESSMENT.read(reply), states(), self.threshold)

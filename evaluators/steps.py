@@ -107,7 +107,7 @@ class StepJudge(StepsSpec, ModelJudge):
         try:
             reply = await ask(
                 self.model,
-                lambda room: self._messages(trajectory, i, states, room),
+                lambda room: self._messages(trajectory, i, states, room.chars),
                 replace(STEP, tagged=self.preset == "paper"),
                 prompt,
                 self.max_tokens,

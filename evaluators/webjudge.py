@@ -12,7 +12,7 @@ from msgspec import Meta
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
-from prill.models.calls import PerGoal, ask, filled
+from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Form, Message, Reply
@@ -23,7 +23,11 @@ from prill.types import Findings, Trajectory
 class KeyPoints:
     """What must hold for a goal to count as reached."""
 
-    key_points: tuple[str, ...]
+    # Where the endpoint enforces schemas: a small model goes on listing until it is cut.
+    key_points: Annotated[
+        tuple[Annotated[str, Meta(extra_json_schema={"maxLength": 300})], ...],
+        Meta(extra_json_schema={"minItems": 1, "maxItems": 12}),
+    ]
 
 
 KEY_POINTS = RecordFormat(KeyPoints, '{"key_points": ["<the first>", "<the second>", …]}')
@@ -88,7 +92,7 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
         return Rating(reply.fields[RATING.text], (int(reply.fields[RATING.verdict]),))
 
     async def _conclude(
-        self, criteria: tuple[str, ...], messages: Callable[[int], Sequence[Message]], states: Callable[[], Set[int]]
+        self, criteria: tuple[str, ...], messages: Callable[[Room], Sequence[Message]], states: Callable[[], Set[int]]
     ) -> Judgement:
         judgement = await judge_outcome(self.model, messages, self.prompts["webjudge_verdict"], self.max_tokens)
         return replace(judgement, findings=Findings(key_points=criteria))

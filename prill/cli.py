@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 from types import ModuleType
+from typing import Any, TextIO, cast
 
-from prill.errors import PrillError, UsageError
+from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageError
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
@@ -44,8 +45,19 @@ _MODULES = {
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 
 
+# What steers a terminal is printed as its number.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read."""
+    """Runs one command; returns its exit code. 2: bad usage, or nothing could be read. 4: the endpoint or the environments are
+    gone, and the same command goes on when they are back."""
+    progress = {code: number for code, number in _CONTROLS.items() if chr(code) != "\r"}  # bars begin each line anew
+    with redirect_stdout(_harmless(sys.stdout, _CONTROLS)), redirect_stderr(_harmless(sys.stderr, progress)):
+        return _run(argv)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     parser = argparse.ArgumentParser(
         prog="prill", description="Judges what a digital agent did, and uses the judgement to make the agent better."
@@ -70,24 +82,64 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(_module(args.command).run(args))
         sys.stdout.flush()
         return code
+    except (EndpointGone, EnvironmentFailure) as error:
+        flag = next((f"--{name.replace('_', '-')}" for name in ("retry_unscored", "retry_broken") if hasattr(args, name)), None)
+        print(f"prill {args.command}: {error}", file=sys.stderr)
+        again = f"; {flag} tries again what failed meanwhile" if flag else ""
+        print(f"what is finished is kept, and the same command goes on from there{again}", file=sys.stderr)
+        return 4
     except PrillError as error:
         print(f"prill {args.command}: {error}{_helpful_options(error, args)}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        _drop_output()
+        _drop(sys.stdout)
         return 1
     finally:
         import_module("prill.files.lines").forget_streams()
+
+
+class _Harmless:
+    """A text stream where words of agents and pages cannot steer the terminal, nor end the run in an old encoding."""
+
+    def __init__(self, stream: TextIO, controls: Mapping[int, str]) -> None:
+        self._stream, self._controls = stream, controls
+
+    def write(self, text: str) -> int:
+        encoding = self._stream.encoding or "utf-8"
+        with self._failures():
+            self._stream.write(text.translate(self._controls).encode(encoding, "backslashreplace").decode(encoding))
+        return len(text)
+
+    def flush(self) -> None:
+        with self._failures():
+            self._stream.flush()
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            _drop(self._stream)
+            raise UsageError(f"what is printed cannot be written: {error.strerror}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _harmless(stream: TextIO, controls: Mapping[int, str]) -> TextIO:
+    return cast(TextIO, _Harmless(stream, controls))
 
 
 def _module(command: str) -> ModuleType:
     return import_module(f"prill.commands.{_MODULES.get(command, command)}")
 
 
-def _drop_output() -> None:
-    """What is left for a reader that has gone must not be written when Python ends: it would complain."""
+def _drop(stream: TextIO) -> None:
+    """What is left for a reader that has gone, or a full disk, must not be written when Python ends: it would complain."""
     with suppress(OSError, ValueError):  # no real file, as in tests
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _helpful_options(error: PrillError, args: argparse.Namespace) -> str:

@@ -4,6 +4,7 @@ PrillError
 ├── UsageError             the call is wrong: unknown evaluator, missing prompt value, budget without a price
 │   └── MissingExtra       an optional package is not installed
 ├── EndpointError          no call can succeed: unreachable server, refused key, unknown model, no vision
+│   └── EndpointGone       an endpoint that answers nothing any more, for minutes
 ├── EnvironmentFailure     a browser, phone or simulator broke
 └── Unscored               one trajectory cannot be judged; `.code` is the reason that its verdict carries
     ├── InputError            input: the trajectory or a file it names is broken
@@ -47,6 +48,10 @@ class MissingExtra(UsageError, ImportError):
 
 class EndpointError(PrillError):
     """The model endpoint cannot serve this run at all, so trying further trajectories is pointless."""
+
+
+class EndpointGone(EndpointError):
+    """The endpoint has answered nothing for a while, though many calls tried. The run may be taken up when it is back."""
 
 
 class EnvironmentFailure(PrillError):
@@ -102,9 +107,13 @@ class Unparsable(Unscored):
 
 
 class ContextTooLong(Unscored):
-    """The request does not fit the model's window."""
+    """The request does not fit the model's window. `tokens`: how many it has without the reply, where the endpoint said so."""
 
     code = "context"
+
+    def __init__(self, message: str, *, tokens: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
 
 
 class BudgetSpent(Unscored):

@@ -101,6 +101,28 @@ class SamplingLimits(TypedDict, total=False):
     repetition_penalty: float
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request may hold; None where nobody knows. `window`: tokens, of request and reply together."""
+
+    window: int | None = None
+    images: int | None = None
+
+
+@runtime_checkable
+class Adaptive(LanguageModel, Protocol):
+    """A model that finds out what its endpoint takes."""
+
+    async def limits(self) -> Limits:
+        """How much one request may hold, as far as it is known by now."""
+        ...
+
+    @property
+    def lessons(self) -> Sequence[str]:
+        """What was asked for and is left out, since the endpoint refused it: a sentence each."""
+        ...
+
+
 @runtime_checkable
 class SampledModel(LanguageModel, Protocol):
     """A model that can also be drawn from."""

@@ -15,6 +15,8 @@ from prill.protocols import E, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
 
+_LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of their tasks
+
 
 @dataclass(frozen=True, kw_only=True)
 class Episode(Generic[E]):
@@ -59,22 +61,24 @@ async def record(
     timeout: float | None = 120.0,
     early_stop: Callable[[Sequence[Step]], str | None] | None = None,
     retry_broken: bool = False,
+    patience: float = 300.0,
     progress: Callable[[Recorded], None] = lambda recorded: None,
 ) -> Recorded:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
 
     The environments have to write their screenshots below `out`. `timeout` is in seconds, for one episode, for naming its
     task and for labelling it. `oracle` labels an episode while its environment is still in the state that the agent left.
-    An episode that cannot begin is tried once more, in another environment where there is one.
+    An episode that cannot begin is tried once more, in another environment where there is one. When five or more in a row could
+    not begin, for `patience` seconds, the run ends.
 
     Raises UsageError when nothing can be written, InputError when a file in `out` is broken, EnvironmentFailure when no
-    environment is left that works. What is not raised on purpose, such as a bug of a policy, ends the run too; its episode
-    is then on record as broken, so that the same call goes on with the next. What is finished stays.
+    environment is left that works, or none begins. What is not raised on purpose, such as a bug of a policy, ends the run too;
+    its episode is then on record as broken, so that the same call goes on with the next. What is finished stays.
     """
     listed = tuple(episodes)
     again = frozenset(episode.id for episode in listed) if retry_broken else frozenset()
     with RunFolder(out, again=again) as folder:
-        settings = _Settings(oracle, max_steps, timeout, early_stop, progress)
+        settings = _Settings(oracle, max_steps, timeout, early_stop, patience, progress)
         return await _Run(pool, listed, folder, settings).all()
 
 
@@ -86,6 +90,7 @@ class _Settings(Generic[E]):
     max_steps: int
     timeout: float | None
     early_stop: Callable[[Sequence[Step]], str | None] | None
+    patience: float
     progress: Callable[[Recorded], None]
 
 
@@ -96,6 +101,7 @@ class _Run(Generic[E]):
         self._pool, self._episodes, self._folder, self._settings = pool, iter(episodes), folder, settings
         self._again: deque[tuple[Episode[E], E]] = deque()
         self._counts = Recorded()
+        self._not_begun, self._since = 0, 0.0
 
     async def all(self) -> Recorded:
         """Plays them all; what one worker raises ends the others."""
@@ -130,15 +136,30 @@ class _Run(Generic[E]):
                 self._count(problem, lost=1)
             else:
                 self._again.append((episode, environment))
+            self._note_beginning(problem)
             return
         trajectory, begun = await self._play(episode, environment, task)
         await self._pool.report(environment, None if begun else trajectory.error)
         if not begun and not retried:
             self._again.append((episode, environment))
+            self._note_beginning(trajectory.error)
             return
         label = await self._grade(episode, environment, trajectory)
         self._folder.keep(trajectory, label)
         self._count_played(trajectory, label)
+        self._note_beginning(None if begun else trajectory.error)
+
+    def _note_beginning(self, problem: str | None) -> None:
+        """Counts the episodes in a row that could not begin; `problem` says why, None when one did. Raises if none does."""
+        if problem is None:
+            self._not_begun = 0
+            return
+        now = asyncio.get_running_loop().time()
+        self._since = self._since if self._not_begun else now
+        self._not_begun += 1
+        if self._not_begun >= _LEAST and (spent := now - self._since) >= self._settings.patience:
+            count = self._not_begun
+            raise EnvironmentFailure(f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}")
 
     async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
         """The episode, and whether it began: whether its first state was seen."""

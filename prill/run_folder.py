@@ -19,7 +19,7 @@ from typing import Self
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
-from prill.files.outputs import Content, check_output, part_of
+from prill.files.outputs import Content, append_whole, check_output, part_of
 from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines
 from prill.types import LabelRecord, Trajectory
 
@@ -177,15 +177,8 @@ def _whole(line: bytes) -> bool:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """All of the line, or on a full disk nothing of it: what is written next must not follow half a line."""
     with path.open("ab", buffering=0) as file:
-        end = file.tell()
-        try:
-            while line:
-                line = line[file.write(line) :]
-        except OSError:
-            file.truncate(end)
-            raise
+        append_whole(file.fileno(), line)
 
 
 def _replace(path: Path, lines: Iterable[bytes]) -> None:

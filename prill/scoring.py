@@ -20,6 +20,7 @@ import msgspec
 from prill.errors import InputError
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout
+from prill.models.images import file_hash
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
@@ -34,7 +35,8 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 @dataclass(slots=True)
 class Tally:
-    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file.
+    """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file, `soft`
+    scores that are neither 0 nor 1.
 
     `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
     input that no trajectory has.
@@ -44,6 +46,7 @@ class Tally:
     skipped: int = 0
     succeeded: int = 0
     failed: int = 0
+    soft: int = 0
     unscored: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -62,6 +65,7 @@ class Tally:
             self.succeeded += 1
         else:
             self.failed += 1
+        self.soft += verdict.score not in (None, 0.0, 1.0)
         self.usage += verdict.usage
 
     @property
@@ -79,9 +83,8 @@ def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequen
     digest.update(record)
     for path in screenshots:
         try:
-            with open(path, "rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        except OSError:
+            digest.update(bytes.fromhex(file_hash(path)))
+        except InputError:
             digest.update(b"unreadable")
     return f"sha256:{digest.hexdigest()}"
 

@@ -21,10 +21,11 @@ from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
 from prill.files.faults import duplicate, line_fault
 from prill.files.kinds import Kind, trajectory_files
-from prill.files.lines import folder_of
+from prill.files.lines import folder_of, name_of
 from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.files.lines import read_lines as read_lines
 from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
+from prill.models.images import open_image_file
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
@@ -68,7 +69,7 @@ def numbered_trajectories(
     for file in trajectory_files([path]):
         root = folder_of(file)
         for line in read_lines(file):
-            place = f"{os.fspath(file)}:{line.number}"
+            place = f"{name_of(file)}:{line.number}"
             try:
                 trajectory, extras = _decoded(line.data, root)
             except InputError as error:
@@ -219,6 +220,8 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
 def _inside(path: str, root: Path, at: str) -> str:
     if "\0" in path:
         raise InputError(f"image path {path!r} holds a null character - at `{at}`")
+    if name_of(root) != str(root):
+        raise InputError(f"the folder {name_of(root)} has a name that is no UTF-8; rename it - at `{at}`")
     absolute = os.path.join(root, path)
     if os.path.isabs(path) or os.path.commonpath((os.path.realpath(absolute), root)) != str(root):
         raise InputError(f"image path {path!r} leaves the folder of the file; put images beside or below it - at `{at}`")
@@ -282,14 +285,15 @@ def copy_image(path: str, folder: Path) -> Path:
     """Copies an image into a folder, under a name made from its content. Raises InputError when it cannot be copied."""
     part = None
     try:
-        with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        copy = folder / (digest[:16] + Path(path).suffix.lower())
-        if not copy.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part = part_of(copy)
-            shutil.copyfile(path, part)
-            part.replace(copy)
+        with open_image_file(path) as file:
+            copy = folder / (hashlib.file_digest(file, "sha256").hexdigest()[:16] + Path(path).suffix.lower())
+            if not copy.exists():
+                folder.mkdir(parents=True, exist_ok=True)
+                part = part_of(copy)
+                with part.open("xb") as out:
+                    file.seek(0)
+                    shutil.copyfileobj(file, out)
+                part.replace(copy)
     except (OSError, ValueError) as error:
         if part is not None:
             part.unlink(missing_ok=True)
@@ -393,7 +397,8 @@ class Intake:
                     yield place, self._unique(place, item)
             except InputError as error:  # a damaged archive: what came before it counts
                 self.read += 1
-                yield str(path), BadLine(str(path), str(path), str(error), b"")
+                name = name_of(path)
+                yield name, BadLine(name, name, str(error).encode("utf-8", "backslashreplace").decode(), b"")
 
     def _note(self, place: str, keys: Iterable[str]) -> None:
         self.unknown.update(key.rpartition(".")[2] for key in keys)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
+import shutil
 import sys
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -17,8 +16,9 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import UsageError
-from prill.files.lines import is_stream, read_lines
-from prill.files.outputs import failures, is_stdout, make_folder
+from prill.files.kinds import object_of
+from prill.files.lines import MOST_LINE, is_stream, read_lines
+from prill.files.outputs import append_whole, failures, is_stdout, is_there, locked, make_folder, part_of
 from prill.store import encode
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
@@ -41,6 +41,9 @@ class VerdictLog:
     A line is written whole, with one system call, as soon as its verdict is there, so killing the process loses nothing
     that was finished. A new verdict for an id replaces the old line when the log is closed. What the file says of each id is
     kept in a temporary database, so that memory does not grow with the file.
+
+    Where another program writes to the file meanwhile, replaces or removes it, `append` and `close` raise UsageError. What was
+    judged is then kept in a file beside it.
     """
 
     def __init__(
@@ -54,19 +57,12 @@ class VerdictLog:
         self._database = scratch_database()
         self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         make_folder(path)
-        try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._file)
-            raise UsageError(f"{self.path}: another process is writing this file") from None
+        self._file = locked(self._target)
         with ExitStack() as on_failure:
             on_failure.callback(lambda: os.close(self._file))
             if os.fstat(self._file).st_size:
                 self._take_up() if resume else self._set_aside()
+            self._end = os.fstat(self._file).st_size
             on_failure.pop_all()
 
     def done(self, id: str, key: str) -> bool:
@@ -78,11 +74,13 @@ class VerdictLog:
 
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict; it survives the process from here on."""
-        line = memoryview(encode(verdict))
+        line = encode(verdict)
         with failures(self.path):
-            while line:
-                line = line[os.write(self._file, line) :]
+            append_whole(self._file, line)
+        self._end += len(line)
         self._remember(verdict.id, verdict.key, verdict.unscored)
+        if not self._is_ours():
+            raise UsageError(f"{self.path}: another program has written to this file, replaced or removed it")
 
     def drop(self, id: str) -> None:
         """Forgets a verdict that has lost its subject: a line could not be read before, and now it can."""
@@ -94,8 +92,14 @@ class VerdictLog:
         if self._file < 0:
             return
         try:
+            if not self._is_ours():
+                raise UsageError(
+                    f"{self.path}: another program has written to this file, replaced or removed it; the verdicts "
+                    f"are in {self._saved()}"
+                )
             if self._replaced:
-                self._compact()
+                with failures(self.path):
+                    self._compact()
             else:
                 os.fsync(self._file)
         finally:
@@ -109,6 +113,23 @@ class VerdictLog:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _is_ours(self) -> bool:
+        """Whether the file has its name still, and holds what was written here and nothing else."""
+        return is_there(self._file, self._target) and os.fstat(self._file).st_size == self._end
+
+    def _saved(self) -> Path:
+        """Where a copy of the file was made, as it is now: its name may be gone."""
+        copy = self._free_name()
+        with failures(copy), open(os.dup(self._file), "rb") as file, copy.open("xb") as out:
+            file.seek(0)
+            shutil.copyfileobj(file, out)
+        return copy
+
+    def _free_name(self) -> Path:
+        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
+        names = (self._target.with_name(self._target.name + ending) for ending in endings)
+        return next(name for name in names if not os.path.lexists(name))
+
     def _remember(self, id: str, key: str, unscored: str | None) -> None:
         before = self._database.total_changes
         self._database.execute("INSERT OR IGNORE INTO verdicts VALUES (?, ?, ?)", (id, key, unscored))
@@ -117,18 +138,19 @@ class VerdictLog:
             self._database.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
 
     def _take_up(self) -> None:
-        decoder = msgspec.json.Decoder(_Entry)
+        decoder = msgspec.json.Decoder(Verdict)  # all of it: what others could not read is not taken up
         end, whole = 0, True
-        with open(self.path, "rb") as file:
-            for number, raw in enumerate(file, 1):
+        with open(self._target, "rb") as file:
+            for number, raw in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
                 if raw == b"\n":
                     end += 1
                     continue
                 try:
                     entry = decoder.decode(raw)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     # A torn line of ours begins like a verdict; a file of something else must not be cut.
-                    if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
+                    is_ours = end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)
+                    if not raw.endswith(b"\n") and object_of(raw) is None and is_ours:
                         break
                     raise UsageError(
                         f"{self.path}:{number}: not a verdict ({error}); choose another file", parameters=("output",)
@@ -154,32 +176,28 @@ class VerdictLog:
         )
 
     def _set_aside(self) -> None:
-        endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
-        backups = (self._target.with_name(self._target.name + ending) for ending in endings)
-        os.rename(self._target, next(backup for backup in backups if not os.path.lexists(backup)))
-        os.close(self._file)
-        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        with failures(self.path):
+            os.rename(self._target, self._free_name())
+        before, self._file = self._file, locked(self._target)
+        os.close(before)
 
     def _compact(self) -> None:
         self._database.execute("CREATE TABLE lines (id TEXT PRIMARY KEY, number INTEGER) WITHOUT ROWID")
         ids = msgspec.json.Decoder(_Entry)
-        for line in read_lines(self.path):
+        for line in read_lines(self._target):
             self._database.execute("INSERT OR REPLACE INTO lines VALUES (?, ?)", (ids.decode(line.data).id, line.number))
         self._database.execute("DELETE FROM lines WHERE id NOT IN (SELECT id FROM verdicts)")
         self._database.execute("CREATE INDEX by_number ON lines (number)")
-        with (
-            tempfile.NamedTemporaryFile(dir=self._target.parent, prefix=f".{self.path.name}.", delete=False) as file,
-            ExitStack() as on_failure,
-        ):
-            on_failure.callback(os.unlink, file.name)
-            for line in read_lines(self.path):
+        part = part_of(self._target)
+        with part.open("xb") as file, ExitStack() as on_failure:
+            on_failure.callback(part.unlink)
+            for line in read_lines(self._target):
                 if self._database.execute("SELECT 1 FROM lines WHERE number = ?", (line.number,)).fetchone():
                     file.write(line.data + b"\n")
             file.flush()
             os.fsync(file.fileno())
-            os.chmod(file.name, os.fstat(self._file).st_mode & 0o777)
-            os.replace(file.name, self._target)
+            os.fchmod(file.fileno(), os.fstat(self._file).st_mode & 0o777)
+            part.replace(self._target)
             on_failure.pop_all()
 
 
@@ -208,7 +226,8 @@ class VerdictStream:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file is not sys.stdout.buffer:
-            self._file.close()
+            with failures(self.path):
+                self._file.close()
 
 
 def open_log(

@@ -107,6 +107,7 @@ def export_rows(
     form = make_format(spec.format)
     final, part = Path(os.path.realpath(folder)), part_of(Path(os.path.realpath(folder)))
     noted: dict[tuple[str, int], str] = {}
+    given: set[tuple[str, int]] = set()
     problems: dict[str, None] = {}
 
     def note(step: KeptStep, why: str, message: str) -> None:
@@ -122,9 +123,11 @@ def export_rows(
             part.mkdir(parents=True)
             files: dict[Kind, _File] = {}
             for kind in spec.rows:
-                rows = _rows_of(kind, filtered, teacher, place, note)
+                rows = _noting(_rows_of(kind, filtered, teacher, place, note), given)
                 files[kind] = _write(part / f"{kind}.jsonl", rows, partial(form.row, kind), progress)
                 _expect_rows(kind, files[kind], filtered, noted)
+            for step in given & noted.keys():  # one kind had no use for it, another had
+                del noted[step]
             written = _after(filtered, noted)
             for name, text in form.beside(spec.rows, images=any(file.images for file in files.values())).items():
                 (part / name).write_text(text, encoding="utf-8")
@@ -177,6 +180,13 @@ def _write(path: Path, rows: Iterator[Row], convert: Callable[[Row], Row], progr
         file.flush()
         os.fsync(file.fileno())
     return _File(path.name, count, digest.hexdigest(), images, frozenset(labels))
+
+
+def _noting(rows: Iterator[Row], given: set[tuple[str, int]]) -> Iterator[Row]:
+    """The rows, whose steps are noted."""
+    for row in rows:
+        given.add((row["trajectory"], row["step"]))
+        yield row
 
 
 def _rows_of(kind: Kind, filtered: Filtered, teacher: Teacher | None, place: Callable[[str], str], note: Note) -> Iterator[Row]:

@@ -298,7 +298,8 @@ def _claim(study: Study, out: Path) -> None:
     """The folder belongs to this study from now on."""
     settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
     if not file.exists():
-        if out.exists() and any(out.iterdir()):
+        # A file with a dot is another process's, which claims the folder for the same study just now.
+        if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()) and not file.exists():
             raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
         _write(file, settings)
         return

@@ -80,7 +80,7 @@ def tiny_model(
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
 # Files here wait for browsers, phones and models, some of them for minutes.
-LONG = ("emulators", "test_examples.py", "test_documents.py", "commands")
+LONG = ("emulators", "test_examples.py", "test_documents.py", "refine", "batches", "commands", "fuzz")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,6 +88,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         rank = {name: index for index, name in enumerate(LONG)}
         items.sort(key=lambda item: rank.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
+
+
+# Tests here end browsers by name, or look for what only the whole Chromium has.
+WITH_WINDOWS = ("emulators/browser/test_faults.py", "emulators/browser/test_windows.py")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def chromium_without_windows(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Chromium's small twin for the tests of a file, where it is installed: an episode takes a fifth of the processor."""
+    shell = shutil.which("chromium-headless-shell")
+    place = request.path.relative_to(TESTS).as_posix()
+    with pytest.MonkeyPatch.context() as patch:
+        if shell is not None and "PRILL_CHROMIUM" not in os.environ and place not in WITH_WINDOWS:
+            patch.setenv("PRILL_CHROMIUM", shell)
+        yield
 
 
 @pytest.fixture(scope="session")

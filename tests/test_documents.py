@@ -29,14 +29,8 @@ README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
 CLONING = ROOT / "docs/filtered-bc.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
-RUN = (
-    README,
-    *sorted((ROOT / "docs/tutorials").glob("*.md")),
-    GUIDE,
-    CLONING,
-    ROOT / "docs/redteam.md",
-    ROOT / "docs/python.md",
-)
+TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
+RUN = (README, *TUTORIALS, GUIDE, CLONING, ROOT / "docs/redteam.md", ROOT / "docs/python.md")
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.
 FACES = (

@@ -111,6 +111,20 @@ async def test_run_ends_without_environments(tmp_path: Path) -> None:
     assert {t.error for t in recorded(tmp_path)} <= {"the phone is gone"}
 
 
+async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
+    pool = Pool([Counter(dead=True) for _ in range(3)], patience=1000)
+    with pytest.raises(EnvironmentFailure, match=r"no episode could begin for .* in a row; the last: the phone is gone"):
+        await asyncio.wait_for(record(pool, episodes(*names(100_000)), tmp_path, oracle=Counter.grade, patience=0.05), 30)
+    left = Pool([Counter()])
+    assert (await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)).total == 3
+
+
+async def test_a_beginning_begins_a_new_count(tmp_path: Path) -> None:
+    pool = Pool([Counter(dead=True), Counter()], patience=1000)
+    counts = await record(pool, episodes(*names(20)), tmp_path, oracle=Counter.grade, patience=0.000001)
+    assert counts.success == 20
+
+
 async def test_break_midway_leaves_its_steps(tmp_path: Path) -> None:
     counts = await record(Pool([Counter(breaks_at=2)]), episodes(*names(5)), tmp_path)
     assert counts == Recorded(broken=5)

@@ -114,7 +114,7 @@ def read_configs(data: bytes, environ: Mapping[str, str] | None = None) -> tuple
 
     try:
         return msgspec.json.decode(_PLACEHOLDER.sub(address, data), type=tuple[TaskConfig, ...])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"not a task file of WebArena: {error}") from None
 
 

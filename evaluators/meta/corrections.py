@@ -7,7 +7,6 @@ corrected. Which of its labels are wrong, `webarena_corrections.toml` says (arXi
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -18,6 +17,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.evaluators.labels import gold_labels
 from prill.evaluators.metrics import wilson
+from prill.files.toml import parse_toml
 from prill.types import LabelRecord
 
 _SUFFIX = "_corrections.toml"
@@ -74,10 +74,10 @@ def load_corrections(name: str) -> Corrections:
     names = sorted(p.name.removesuffix(_SUFFIX) for p in shipped.iterdir() if p.name.endswith(_SUFFIX))
     try:
         text = (shipped / f"{name}{_SUFFIX}" if name in names else Path(name)).read_text(encoding="utf-8")
-        return msgspec.convert(tomllib.loads(text), Corrections)
+        return msgspec.convert(parse_toml(text), Corrections)
     except OSError:
         raise UsageError(f"no corrections are called {name!r}; there are: {', '.join(names)}, or give a file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except ValueError as error:  # msgspec's are such, too
         raise UsageError(f"{name}: not a table of corrections: {error}") from None
 
 

@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 from prill.errors import UsageError
+from prill.files.outputs import append_whole, is_there, locked
 from prill.store import encode
 from prill.types import LabelRecord
 
@@ -38,7 +39,8 @@ class LabelLog:
         self._copy = self.path.with_name(f".{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = _locked(self.path)
+            self._file = locked(self.path)
+            _sync_folder(self.path.parent)
             self._copy.unlink(missing_ok=True)  # of a process that was killed while it made one
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
@@ -77,21 +79,17 @@ class LabelLog:
     @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
-            if not os.path.samestat(os.fstat(self._file), os.stat(self.path)):
-                raise UsageError(f"{self.path}: another program has replaced this file; start prill annotate anew")
+            if not is_there(self._file, self.path):
+                raise UsageError(f"{self.path}: cannot be written: another program has replaced it; start prill annotate anew")
             yield
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{self.path}: another program has written to this file ({error}); nothing was changed") from None
 
     def _append(self, line: bytes) -> None:
-        end = os.fstat(self._file).st_size
-        try:
-            _write(self._file, line)
-        except OSError:
-            os.ftruncate(self._file, end)  # half a line would hide the next one
-            raise
+        append_whole(self._file, line)
+        os.fsync(self._file)
 
     def _rewrite(self, id: str, line: bytes) -> None:
         """The file with this annotator's lines for `id` gone, and `line` where the first of them was."""
@@ -109,7 +107,8 @@ class LabelLog:
                     else:
                         lines.append(line)
                         line = b""
-            _write(copy, b"".join(lines) + line)
+            append_whole(copy, b"".join(lines) + line)
+            os.fsync(copy)
             os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
             os.replace(self._copy, self.path)
             on_failure.pop_all()
@@ -127,7 +126,7 @@ class LabelLog:
                 if raw.strip():
                     try:
                         record = self._decode(raw)
-                    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+                    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                         # A torn line of ours begins like a label; a file of something else must not be cut.
                         if not raw.endswith(b"\n") and (end or raw.startswith(_BEGINNING) or _BEGINNING.startswith(raw)):
                             break
@@ -149,28 +148,6 @@ class LabelLog:
         if msgspec.json.decode(raw).keys() & _OF_A_VERDICT:
             raise ValueError("it is a judge's verdict")
         return record
-
-
-def _locked(path: Path) -> int:
-    while True:
-        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A writer that has just ended may have renamed another file here since it was opened.
-            if path.exists() and os.path.samestat(os.fstat(file), path.stat()):
-                _sync_folder(path.parent)
-                return file
-        except BlockingIOError:
-            os.close(file)
-            raise UsageError(f"{path}: another process is writing this file") from None
-        os.close(file)
-
-
-def _write(file: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(file, rest) :]
-    os.fsync(file)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -137,7 +137,7 @@ class _Routes:
         try:
             decision = self._decoder.decode(await request.read())
             return _json(await self.session.save(self._index(request), decision))
-        except (msgspec.MsgspecError, UnicodeDecodeError, InputError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
             return _json({"error": f"not a decision: {error}"}, 400)
         except UsageError as error:
             return _json({"error": str(error)}, 507)

@@ -1,4 +1,5 @@
-"""What to say of the fitted judges in an evaluator: what they were fitted on, and which sites they do not know."""
+"""What to say of the judges in an evaluator after a run: what they were fitted on, which sites they do not know, what their
+models could not do."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from collections.abc import Sequence
 
 from prill.evaluators.combine import Cascade
 from prill.evaluators.fitted.student import Student
+from prill.evaluators.judgement import ModelJudge
 from prill.files.faults import guess
 from prill.files.lines import open_input
-from prill.protocols import Composite, Evaluator, every_judge
+from prill.protocols import Adaptive, Composite, Evaluator, every_judge
+from prill.scoring import Tally
 from prill.tables import printable
 
 _SITES = _KEYS = 5
@@ -42,6 +45,22 @@ def unknown_keys(counts: Counter[str]) -> list[str]:
         names.append(f"and {len(counts) - _KEYS} more")
     keys = "1 unknown key" if len(counts) == 1 else f"{len(counts)} unknown keys"
     return [f"{keys} in the trajectories, kept as metadata that no judge sees: {', '.join(names)}"]
+
+
+def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
+    """A caution where every score is 0 or 1, and the judge would have read probabilities."""
+    reading = any(isinstance(part, ModelJudge) and part.reads_probabilities for part in every_judge(judge))
+    if tally.soft or not tally.succeeded + tally.failed or not reading:
+        return []
+    return [
+        "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: --probability stated)"
+    ]
+
+
+def left_out(judge: Evaluator) -> list[str]:
+    """A caution for each option of a model that its endpoint refused."""
+    parts = [part for part in every_judge(judge) if isinstance(part, ModelJudge) and isinstance(part.model, Adaptive)]
+    return list(dict.fromkeys(lesson for part in parts if isinstance(part.model, Adaptive) for lesson in part.model.lessons))
 
 
 def weaker_second(judge: Evaluator) -> list[str]:

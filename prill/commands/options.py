@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import re
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from prill.errors import InputError, UsageError
 from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
 from prill.files.kinds import trajectory_files
 from prill.files.lines import read_lines
+from prill.files.toml import parse_toml
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Evaluator, LanguageModel
@@ -28,6 +28,7 @@ from prill.registry import Maker, Option, load_object, options_of
 _OF_JUDGES = (
     ("judges that ask a model", "modular", ("captioner", "answer", "max_tokens")),
     ("vlm, modular and steps", "vlm", ("preset", "frames", "thoughts")),
+    ("vlm and modular", "vlm", ("probability", "form")),
     ("steps", "steps", ("towards", "away")),
     ("webjudge and rubric", "webjudge", ("top_k",)),
     ("rubric", "rubric", ("rubrics",)),
@@ -47,8 +48,14 @@ _METAVARS = {
     "rubrics": "FILE",
     "source": "S",
 }
+# Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them.
+_UNLISTED = frozenset({"form", "image_detail", "patience", "probability", "reasoning_effort"})
 _OF_MODELS = (
-    ("prill.models.client:OpenAIModel", ("base_url", "api_key_env", "timeout", "retries", "prices", "budget_usd", "cache")),
+    (
+        "prill.models.client:OpenAIModel",
+        ("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache"),
+    ),
+    ("prill.models.client:OpenAIModel", ("reasoning_effort", "image_detail")),
     ("prill.models.embedded:EmbeddedModel", ("gguf",)),
 )
 
@@ -93,11 +100,14 @@ def add_label_options(parser: argparse.ArgumentParser) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """The options that say which model answers, and where."""
     group = parser.add_argument_group("model")
-    group.add_argument(
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
         "--model",
         metavar="M",
-        help="model at the endpoint; embedded: a small one, here; local:DIR: a folder of weights",
+        help="model at the endpoint; embedded: a small one, here; local:DIR: weights, here; vllm:DIR or --serve DIR: by vLLM",
     )
+    # The help of `--model` tells of it.
+    which.add_argument("--serve", dest="model", type="vllm:{}".format, metavar="MODEL", help=argparse.SUPPRESS)
     for maker, names in _OF_MODELS:
         options = options_of(load_object(maker))
         for name in names:
@@ -198,12 +208,15 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
 def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = None) -> None:
     """The option as a flag; its value stays text, which the registry reads. `defaults`: in words, where judges differ."""
     words = option.description
-    if option.name == "captioner":
+    if option.name in _UNLISTED:
+        words = argparse.SUPPRESS
+    elif option.name == "captioner":
         words += f": {', '.join(CAPTIONERS.entries)}, module:Object (default: by the first trajectory)"
     elif defaults is not None and "default" not in words:
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:
         words += f" (default {_text_of(option.default)})"
+    words = argparse.SUPPRESS if option.name in _UNLISTED else words
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
         action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
@@ -235,8 +248,8 @@ def _setting(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise UsageError(f"--set {text}: give KEY=VALUE")
     try:
-        return key.strip().replace("-", "_"), tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key.strip().replace("-", "_"), parse_toml(f"value = {value}")["value"]
+    except ValueError:
         return key.strip().replace("-", "_"), value
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
-from prill.commands.cautions import fitted_on, strangers, unknown_keys, weaker_second
+from prill.commands.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, cascade_inside, savings
@@ -50,7 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill score t.jsonl -o v.jsonl --evaluator modular --captioner text --model M --base-url http://localhost:8000/v1\n"
         "  prill score t.jsonl -o v.jsonl --evaluator cascade.toml"
     )
-    parser.epilog = "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 130 interrupted."
+    parser.epilog = (
+        "Exit codes: 0 all scored, 3 some unscored, 2 nothing could be read or bad usage, 4 endpoint gone, 130 interrupted."
+    )
     parser.add_argument(
         "trajectories", nargs="+", metavar="TRAJ", help="trajectory file (.jsonl, .jsonl.gz), folder of them, or -"
     )
@@ -225,7 +227,13 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         say(_savings_line(args.output))
     if tally.untranscribed:
         say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
-    cautions = (fitted_on(evaluator, args.trajectories), strangers(evaluator), weaker_second(evaluator))
+    cautions = (
+        fitted_on(evaluator, args.trajectories),
+        strangers(evaluator),
+        weaker_second(evaluator),
+        hard_scores(evaluator, tally),
+        left_out(evaluator),
+    )
     for caution in chain(unknown_keys(tally.unknown_keys), *cautions):
         say(f"prill score: {caution}")
     if tally.stopped:

@@ -27,6 +27,7 @@ Form = Literal["line", "mark", "crlf", "array", "pretty"]
 _MARK, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|[\[{]\x00|\x00[\[{]")
 _MOST_ARRAY = 64 << 20  # an array is read as a whole
+MOST_LINE = 256 << 20  # bytes; a longer line is no record: an archive of some MB can hold one that fills the memory
 _spools: dict[str, IO[bytes]] = {}
 
 
@@ -52,6 +53,11 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     except (OSError, ValueError):
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """The path as text that can be written: a name may hold bytes that are no UTF-8."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def folder_of(path: str | os.PathLike[str]) -> Path:
@@ -95,12 +101,13 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
     """Every non-empty line; memory does not grow with the file, but with a JSON array.
 
     A byte order mark, Windows line ends, JSON over several lines as `jq` or an editor writes it, and an array of up to 64 MB
-    are read too. Raises InputError for UTF-16, and for a damaged archive after its good part.
+    are read too. Raises InputError for UTF-16, and after what could be read for a damaged archive and for a record of more
+    than MOST_LINE.
     """
     number = 0
     with open_lines(path) as file:
         try:
-            first = file.readline()
+            first = file.readline(MOST_LINE)
             if _UTF16.match(first):
                 raise InputError(f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
             for line in _records(first, file):
@@ -149,14 +156,14 @@ def _spooled(name: str) -> IO[bytes]:
 def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
     has_mark = first.startswith(_MARK)
     first = first.removeprefix(_MARK)
-    rest: Iterable[bytes] = file
+    rest: Iterable[bytes] = iter(lambda: file.readline(MOST_LINE), b"")
     if first.lstrip().startswith(b"["):
-        head = first + file.read(_MOST_ARRAY) + file.readline()
+        head = first + file.read(_MOST_ARRAY) + file.readline(MOST_LINE)
         if (elements := _elements(head)) is not None and not file.read(1):
             yield from elements
             return
         first, *others = head.splitlines(keepends=True)
-        rest = chain(others, file)
+        rest = chain(others, rest)
     for line in _whole(enumerate(chain([first], rest), 1)):
         yield Line(line.number, line.data, line.complete, "mark") if has_mark else line
         has_mark = False
@@ -180,9 +187,12 @@ def _elements(text: bytes) -> list[Line] | None:
 def _whole(lines: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
     """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one."""
     several: list[bytes] = []
-    start = 0
+    start = size = 0
     for number, raw in lines:
         data = raw.strip()
+        size = size + len(raw) if several else len(raw)
+        if size >= MOST_LINE:
+            raise OSError(f"a record of more than {MOST_LINE >> 20} MB")
         if several and not raw.startswith(b"{"):
             several.append(data)
             if raw.startswith(b"}"):

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EACCES, EISDIR, ENOTDIR
 from pathlib import Path
 from typing import IO, Literal, Protocol, TextIO
@@ -147,8 +148,11 @@ def writing(path: _Path) -> Iterator[Writer]:
     elif is_stream(path):
         with failures(path):
             file = open(path, "wb")  # noqa: SIM115 - closed below
-        with file:
+        try:
             yield _Checked(file, path)
+        finally:
+            with failures(path):
+                file.close()
     else:
         with _replacing(path, Path(os.path.realpath(path))) as whole:
             yield whole
@@ -196,6 +200,46 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
     finally:
         with suppress(OSError):
             part.unlink()
+
+
+def locked(path: _Path) -> int:
+    """A file to append to, made where there is none; nobody else gets it so until it is closed. Raises UsageError."""
+    while True:
+        with failures(path):
+            file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        with ExitStack() as on_failure:
+            on_failure.callback(os.close, file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{path}: another process is writing this file") from None
+            # A writer that has just ended may have renamed another file here since it was opened.
+            if is_there(file, path):
+                on_failure.pop_all()
+                return file
+
+
+def is_there(file: int, path: _Path) -> bool:
+    """Whether the open file is still the one that has this name: another program may have replaced or removed it."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except OSError:
+        return False
+
+
+def append_whole(file: int, data: bytes) -> None:
+    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk, would hide the next one.
+
+    Raises OSError.
+    """
+    end = os.fstat(file).st_size
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    except OSError:
+        os.ftruncate(file, end)
+        raise
 
 
 @contextmanager

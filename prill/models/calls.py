@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,17 +14,23 @@ import msgspec
 from prill.cache import DiskCache, InFlight
 from prill.errors import BudgetSpent, ContextTooLong, Unscored
 from prill.models.images import image_size
+from prill.models.limits import guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
-from prill.protocols import Form, Image, LanguageModel, Message, Reply
+from prill.protocols import Adaptive, Form, Image, LanguageModel, Limits, Message, Reply
 from prill.transcripts.calls import Call, image_files, is_transcribed, transcribed, turns_of
 from prill.types import Usage
 
 _T = TypeVar("_T")
 # Characters for the states, and as many again for the actions: 12,000 tokens, which recent windows hold beside screenshots.
 ROOM = 24_000
-# For a window of 4,096 tokens, the smallest in use: 4,000 characters for the states, and as much for the actions.
+# Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as much for the actions.
 _SMALL_SHARE = 6
+# Where the window is known: images go before text falls below this.
+_LEAST_CHARS = 1_000
+_HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
+_DENSER = 1.5
+_MOST_SIZES = 8  # requests of different sizes, for one answer
 _MOST_GOALS = 10_000
 # A call holds its screenshots, half a megabyte each, while it waits for its turn. As many as a model takes by default.
 _AT_ONCE = 16
@@ -104,23 +111,79 @@ class PerGoal(Generic[_T]):
         return record
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a request has room for: characters for the states, and as many again for the actions; images, None: all."""
+
+    chars: int = ROOM
+    images: int | None = None
+
+
 async def ask(
     model: LanguageModel,
-    messages: Callable[[int], Sequence[Message]],
+    messages: Callable[[Room], Sequence[Message]],
     form: Form,
     prompt: Prompt,
     max_tokens: int,
     room: int = ROOM,
 ) -> Reply:
-    """One call. `messages` gets the room for quoted text, in characters; a request that does not fit the model's window is
-    sent once more with a sixth of it."""
+    """One call. `messages` gets the room for what is quoted: `room` characters, or as much as the model's window and its limit
+    of images leave, where they are known.
+
+    A request that is refused as too long is sent again with less, by what the refusal teaches; where it says nothing, with a
+    sixth of the characters.
+    """
+    limits, most, scale = await _limits(model), Room(room), 1.0
+    request = _fitted(messages, most, limits, max_tokens, scale)
+    for _ in range(_MOST_SIZES):
+        try:
+            return await _complete(model, request, form, max_tokens, prompt.hash)
+        except ContextTooLong as error:
+            known, limits = limits, await _limits(model)
+            if error.tokens and limits.window is not None:
+                scale = error.tokens / max(1, guessed_tokens(request))
+            elif limits == known and limits.window is not None:
+                scale *= _DENSER  # the text has more tokens than it was guessed to have
+            elif limits == known:
+                most = replace(most, chars=most.chars // _SMALL_SHARE)
+            smaller = _fitted(messages, most, limits, max_tokens, scale)
+            if smaller == request:
+                raise
+            request = smaller
+    return await _complete(model, request, form, max_tokens, prompt.hash)
+
+
+async def _limits(model: LanguageModel) -> Limits:
+    return await model.limits() if isinstance(model, Adaptive) else Limits()
+
+
+def _fitted(
+    messages: Callable[[Room], Sequence[Message]], room: Room, limits: Limits, max_tokens: int, scale: float
+) -> Sequence[Message]:
+    """The request with the most room within `room` in which it fits the limits. `scale`: its tokens, of those guessed.
+
+    Text goes first, until little is left of it, then images, one by one, then the rest of the text.
+    """
+    room = replace(room, images=limits.images)
     request = messages(room)
-    try:
-        return await _complete(model, request, form, max_tokens, prompt.hash)
-    except ContextTooLong:
-        if (shorter := messages(room // _SMALL_SHARE)) == request:
-            raise
-        return await _complete(model, shorter, form, max_tokens, prompt.hash)
+    if limits.window is None:
+        return request
+    tokens = limits.window - least_reply(limits, max_tokens)
+
+    def fits(request: Sequence[Message]) -> bool:
+        return guessed_tokens(request) * scale <= tokens
+
+    if fits(request):
+        return request
+    least, images = min(_LEAST_CHARS, room.chars), size_of(request)[1]
+    while images > 1 and not fits(messages(Room(least, images))):
+        images -= 1
+    room = replace(room, images=images) if images else room
+    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (0, least)
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(messages(replace(room, chars=middle))) else (low, middle)
+    return messages(replace(room, chars=low))
 
 
 async def _complete(model: LanguageModel, messages: Sequence[Message], form: Form, max_tokens: int, prompt: str) -> Reply:

@@ -13,24 +13,30 @@ import msgspec
 from msgspec import Meta
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import EndpointError, PrillError, Refusal, TransportFailure, Truncated, Unparsable
-from prill.models.dialect import GREEDY, Dialect, Sampling
+from prill.errors import ContextTooLong, EndpointError, PrillError, Refusal, TransportFailure, Truncated, Unparsable
+from prill.models.dialect import GREEDY, Dialect, ImageDetail, ReasoningEffort, Sampling
+from prill.models.guard import PATIENCE
 from prill.models.images import EncodedImage, ImageEncoder
 from prill.models.ledger import Ledger, price_of
+from prill.models.limits import Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens
-from prill.models.replies import excerpt
+from prill.models.replies import WordFormat, excerpt
 from prill.models.transport import Effort, Endpoint, Rejected
 from prill.models.wire import (
+    TOO_LARGE,
+    ChatMessage,
     Completion,
     TokenCounts,
     chat_messages,
     encode_body,
     lacks_vision,
     rejection,
+    too_many_images,
+    with_detail,
     without_system,
     worded,
 )
-from prill.protocols import Form, Image, Message, Reply, SamplingLimits
+from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.transcripts.calls import UNKNOWN_CODE, Call, ImageFile, Turn, is_transcribed, note, turns_of
 from prill.types import Usage
 
@@ -58,31 +64,62 @@ class OpenAIModel:
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
         total_timeout: Annotated[float | None, Meta(description="seconds for all attempts of one call")] = None,
         retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 5,
+        patience: Annotated[float, Meta(gt=0, description="seconds without any answer that end the run")] = PATIENCE,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
         prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
         budget_usd: Annotated[float | None, Meta(ge=0, description="start no call beyond this cost")] = None,
+        reasoning_effort: Annotated[
+            ReasoningEffort | None, Meta(description="how long a thinking model thinks (default: the endpoint's)")
+        ] = None,
+        image_detail: Annotated[
+            ImageDetail | None, Meta(description="how closely the model looks at images (default: the endpoint's)")
+        ] = None,
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         self.model = model
+        self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries)
+        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
         self.ledger = Ledger(price_of(model, prices), budget_usd)
         self.cache = cache
         self.dialect = Dialect()
         self._encode = ImageEncoder(max_pixels)
         self._in_flight = InFlight()
-        self._has_seen = False
+        self._has_seen = self._listed = False
         self._sampling = GREEDY
 
     @property
     def name(self) -> str:
-        """The model's name, and how it is sampled where that is not at temperature 0."""
-        return self.model + self._sampling.suffix
+        """The model's name, and how it is asked where that is not at temperature 0 and as the endpoint would have it."""
+        ways = [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
+        ways += [f"image detail {self.image_detail}"] if self.image_detail else []
+        return self.model + self._sampling.suffix + (f" ({', '.join(ways)})" if ways else "")
 
     @property
     def concurrency(self) -> int:
         """Most calls at once."""
         return self.endpoint.concurrency
+
+    @property
+    def lessons(self) -> Sequence[str]:
+        """What was asked for and is left out, since the endpoint refused it: a sentence each."""
+        refused = {
+            "reasoning effort": self.reasoning_effort if not self.dialect.reasoning_effort else None,
+            "image detail": self.image_detail if not self.dialect.detail else None,
+        }
+        return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
+
+    async def limits(self) -> Limits:
+        """How much one request may hold: by the endpoint's list of models, and by what it has refused so far."""
+        if not self._listed:
+            await self._in_flight.once("/models", self._read_list)
+        return self.dialect.limits
+
+    async def _read_list(self) -> None:
+        if not self._listed:
+            window = listed_window(await self.endpoint.models(), self.model)
+            self.dialect.learn_sizes(Told(window=window), None)
+            self._listed = True
 
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
@@ -130,11 +167,12 @@ class OpenAIModel:
         for last_try in (False, True):
             completion, usage = await self._ask(messages, images, form, max_tokens)
             total += usage
-            text = completion.choices[0].message.content or ""
+            message = completion.choices[0].message
+            text = message.answer or ""
             try:
-                fields = form.parse(text) if form else {}
                 if not text.strip():
-                    raise Unparsable("the reply is empty")
+                    raise Unparsable(_nothing_said(message))
+                fields = form.parse(text) if form else {}
             except Unparsable:
                 if last_try:
                     raise
@@ -147,36 +185,44 @@ class OpenAIModel:
     ) -> tuple[Completion, Usage]:
         """One complete answer: in a form of request that the endpoint takes, with twice the tokens if the first was cut, and
         with more for thoughts, from then on, if it held nothing else."""
-        usage, doubled = Usage(), False
+        usage, doubled, tokens = Usage(), False, None
         while True:
-            completion, limit = await self._send(messages, images, form, max_tokens)
+            completion, limit = await self._send(messages, images, form, max_tokens, tokens)
             self._has_seen = self._has_seen or bool(images)
             choice, counts = completion.choices[0], _counts(completion, messages)
-            usage += self.ledger.record(counts.prompt_tokens, counts.completion_tokens, len(images))
+            usage += self.ledger.record(counts.prompt_tokens, counts.reply_tokens, len(images))
+            text = choice.message.answer or ""
             if choice.message.refusal or choice.finish_reason == "content_filter":
-                raise Refusal(f"the model declined: {excerpt(choice.message.refusal or choice.message.content or '')}")
-            if choice.finish_reason != "length":
+                raise Refusal(f"the model declined: {excerpt(choice.message.refusal or text)}")
+            if choice.finish_reason != "length" or _is_word(form, text):
                 return completion, usage
-            if not (choice.message.content or "").strip():
-                if self.dialect.think_longer(limit - max_tokens):
-                    continue
-                raise Truncated(f"the model thought for {limit} tokens and had not begun to answer")
-            if doubled:
-                raise Truncated(f"the reply was cut at {max_tokens} tokens: {excerpt(choice.message.content or '')}")
+            tokens = completion.usage.prompt_tokens if completion.usage else None
+            if not text.strip():
+                longer = self.dialect.think_longer(limit - max_tokens)
+                if not longer or self.dialect.room_for_reply(max_tokens, messages, tokens) <= limit:
+                    raise Truncated(f"the model thought for {limit} tokens and had not begun to answer")
+                continue
+            if doubled or self.dialect.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
+                raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}")
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(
-        self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int
+        self,
+        messages: Sequence[Message],
+        images: Mapping[str, EncodedImage],
+        form: Form | None,
+        max_tokens: int,
+        tokens: int | None,
     ) -> tuple[Completion, int]:
         """The answer to a request, in a form that the endpoint takes, and the limit of tokens that was sent; noted for the
-        transcript, and so is a failure."""
+        transcript, and so is a failure. `tokens`: those of the request, where they are known."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         request, fields = tuple(messages), dict[str, Any]()
         effort = Effort()
 
         def body() -> bytes:
             nonlocal request, fields
-            request, fields = self._request(messages, form, max_tokens, code)
+            request, fields = self._request(messages, form, max_tokens, code, tokens)
             return encode_body({"model": self.model, "messages": chat_messages(request, images), **fields})
 
         try:
@@ -185,7 +231,10 @@ class OpenAIModel:
                     completion = await self.endpoint.send(body, self.ledger, effort)
                     break
                 except Rejected as refusal:
-                    if not self._another_form(refusal, fields, bool(images)):
+                    told = told_by(refusal.message)
+                    if self._smaller_reply(refusal, told, fields, request):
+                        tokens = told.tokens
+                    elif not self._another_form(refusal, fields, request):
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
                         raise rejection(refusal.status, refusal.message, bool(images)) from None
@@ -198,22 +247,23 @@ class OpenAIModel:
             request,
             images,
             effort,
-            reply=choice.message.content,
+            reply=choice.message.answer,
             reasoning=choice.message.thoughts,
             finish_reason=choice.finish_reason,
             prompt_tokens=counts.prompt_tokens,
-            completion_tokens=counts.completion_tokens,
+            completion_tokens=counts.reply_tokens,
             error=choice.message.refusal,
         )
-        return completion, int(fields.get("max_tokens") or fields["max_completion_tokens"])
+        return completion, _limit(fields)
 
     def _request(
-        self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str
+        self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str, tokens: int | None = None
     ) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """The messages in the words that are sent now, and the other fields of the request."""
-        fields = self.dialect.fields(form, max_tokens, self._sampling)
+        fields = self.dialect.fields(form, max_tokens, self._sampling, self.reasoning_effort)
         ending = form.instructions(as_json="response_format" in fields) if form else ""
-        request = worded(messages, ending, code)
+        request = with_detail(worded(messages, ending, code), self.image_detail, taken=self.dialect.detail)
+        fields[self.dialect.token_limit] = self.dialect.room_for_reply(max_tokens, request, tokens)
         return request if self.dialect.system else without_system(request), fields
 
     def _note(self, request: Sequence[Message], images: Mapping[str, EncodedImage], effort: Effort, **answer: Any) -> None:
@@ -221,14 +271,33 @@ class OpenAIModel:
             turns, seconds = _turns(request, images), round(effort.seconds, 4)
             note(Call(model=self.name, messages=turns, seconds=seconds, attempts=effort.attempts, **answer))
 
-    def _another_form(self, refusal: Rejected, fields: dict[str, Any], has_images: bool) -> bool:
+    def _smaller_reply(self, refusal: Rejected, told: Told, fields: Mapping[str, Any], request: Sequence[Message]) -> bool:
+        """Learns how much the endpoint takes; True when the same request fits with less room for the reply."""
+        if told.reply is not None and told.reply < _limit(fields):
+            self.dialect.reply = told.reply
+            return True
+        images = size_of(request)[1]
+        if not isinstance(rejection(refusal.status, refusal.message, bool(images)), ContextTooLong):
+            return False
+        too_many = images > 1 and (too_many_images(refusal.message) or refusal.status == TOO_LARGE)
+        self.dialect.learn_sizes(told, min(told.images or images, images - 1) if too_many else None)
+        if told.tokens is None or self.dialect.window is None:
+            return False
+        left = self.dialect.window - told.tokens
+        return least_reply(self.dialect.limits, _limit(fields)) <= left < _limit(fields)
+
+    def _another_form(self, refusal: Rejected, fields: dict[str, Any], request: Sequence[Message]) -> bool:
         """Learns from a refusal; True when the request is worth sending in another form. Raises EndpointError."""
+        pictures = [part for message in request for part in message.parts if isinstance(part, Image)]
+        has_images = bool(pictures)
         # Once an image has passed, such words are about one image, not about the model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
                 f"model {self.model} takes no images ({refusal.message}); use a judge that reads text, or a model with vision"
             )
-        if self.dialect.adapt(refusal.message, fields):
+        if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
+            return False
+        if self.dialect.adapt(refusal.message, fields, detail=any(part.detail for part in pictures)):
             return True
         if refusal.fatal is not None:
             return False
@@ -256,8 +325,33 @@ class OpenAIModel:
             for message in messages
             for part in message.parts
         ]
-        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.base_url} {prompt} {max_tokens} {form}"
+        settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)
+
+
+def _limit(fields: Mapping[str, Any]) -> int:
+    """The limit of tokens in a request."""
+    return int(fields.get("max_tokens") or fields["max_completion_tokens"])
+
+
+def _is_word(form: Form | None, text: str) -> bool:
+    """True when one word was asked for and is there: it matters little that the model went on until it was cut."""
+    if not isinstance(form, WordFormat):
+        return False
+    try:
+        return bool(form.parse(text))
+    except Unparsable:
+        return False
+
+
+def _nothing_said(message: ChatMessage) -> str:
+    """Why a reply without an answer is none."""
+    if not message.thoughts:
+        return "the reply is empty"
+    return (
+        f"the reply holds only the model's thoughts and no answer ({excerpt(message.thoughts)}); the server may take the "
+        "answer for thoughts: start it without its reasoning parser, or ask for less reasoning effort"
+    )
 
 
 def _counts(completion: Completion, messages: Sequence[Message]) -> TokenCounts:
@@ -265,7 +359,8 @@ def _counts(completion: Completion, messages: Sequence[Message]) -> TokenCounts:
     if completion.usage is not None:
         return completion.usage
     words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
-    return TokenCounts(estimate_tokens(words), estimate_tokens(completion.choices[0].message.content or ""))
+    message = completion.choices[0].message
+    return TokenCounts(estimate_tokens(words), estimate_tokens((message.answer or "") + (message.thoughts or "")))
 
 
 def _turns(request: Sequence[Message], images: Mapping[str, EncodedImage]) -> tuple[Turn, ...]:

@@ -118,7 +118,10 @@ class EmbeddedModel:
     def _client(self, url: str) -> OpenAIModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
         name = f"embedded/{Path(self.gguf).stem}"
-        model = OpenAIModel(name, base_url=url, concurrency=1, timeout=600.0, total_timeout=1800.0, cache=self._cache)
+        limits: dict[str, Any] = {"concurrency": 1, "timeout": 600.0, "total_timeout": 1800.0, "patience": 3600.0}
+        model = OpenAIModel(name, base_url=url, cache=self._cache, **limits)
+        # Kept replies outlive the port. The file's content tells one model from another; its size is enough for that.
+        model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
         drawn = self._sampling
         return model if drawn.seed is None else model.sampled(drawn.temperature, drawn.seed, **drawn.limits)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import stat
+import struct
 import threading
+import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from io import BytesIO
-from typing import TYPE_CHECKING
+from io import BufferedReader, BytesIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from prill.errors import InputError
 
@@ -19,9 +22,20 @@ if TYPE_CHECKING:
 
 # Twice an 8K display; above that a file is a mistake or an attack, and decoding it would take gigabytes.
 MAX_PIXELS = 64_000_000
+# As much as those take without any compression.
+MAX_BYTES = 4 * MAX_PIXELS
+# What is read. Pillow knows forty formats more, and starts other programs for some: Ghostscript for EPS.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+# What Pillow raises for damaged files of these formats.
+DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 _CACHE_BYTES = 32_000_000
+_Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
+# A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
+_hashes: dict[_Version, str] = {}
+_MOST_HASHES = 20_000
+_YOUNG = 2_000_000_000  # nanoseconds: file systems note times to within 2 s at worst
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +52,77 @@ class EncodedImage:
     size: int
 
 
-def read_image(path: str) -> bytes:
-    """The bytes of an image file. Raises InputError when it cannot be read."""
+def open_image_file(path: str | os.PathLike[str]) -> BufferedReader:
+    """An image file, open. Raises InputError when it is missing, cannot be read, has more than MAX_BYTES or is no file at all:
+    for what comes through a pipe one would wait for ever.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read()
-    except FileNotFoundError:
+        file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115 - the caller closes it
+    except (FileNotFoundError, ValueError):
         raise InputError(f"image {path} is missing") from None
     except OSError as error:
         raise InputError(f"image {path} cannot be read: {error.strerror}") from None
+    size = os.fstat(file.fileno()).st_size
+    if size > MAX_BYTES:
+        file.close()
+        raise InputError(f"image {path} has {size >> 20} MB; the limit is {MAX_BYTES >> 20}: scale it down")
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    file = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(0, "it is no file")
+    return file
+
+
+def read_image(path: str) -> bytes:
+    """The bytes of an image file. Raises InputError as `open_image_file` does."""
+    with open_image_file(path) as file:
+        return file.read()
 
 
 def open_checked(path: str) -> Image.Image:
     """The image as RGB. Raises InputError when it is missing, no image, truncated, or over MAX_PIXELS."""
-    return _decoded(_opened(read_image(path), path), path)
+    with open_image_file(path) as file:
+        return _decoded(open_image(file, path), path)
 
 
 def image_size(path: str) -> tuple[int, int]:
     """Width and height in pixels, from the file's header. Raises InputError."""
-    return _opened(read_image(path), path).size
+    with open_image_file(path) as file:
+        return open_image(file, path).size
 
 
 def file_hash(path: str) -> str:
-    """sha256 of an image file. Raises InputError when it cannot be read."""
-    return hashlib.sha256(read_image(path)).hexdigest()
+    """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
+    with open_image_file(path) as file:
+        status = os.fstat(file.fileno())
+        version = (path, status.st_mtime_ns, status.st_size)
+        known = _hashes.get(version)
+        return known or _remembered(version, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def encode_image(data: bytes, path: str, max_pixels: int) -> EncodedImage:
-    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are."""
-    image = _opened(data, path)
+def _remembered(version: _Version, digest: str) -> str:
+    """The hash; kept unless the file is so young that it could still be rewritten without a trace in its time and size."""
+    if time.time_ns() - version[1] > _YOUNG:
+        if len(_hashes) >= _MOST_HASHES:
+            _hashes.clear()
+        _hashes[version] = digest
+    return digest
+
+
+def encode_image(data: bytes, path: str, max_pixels: int, sha256: str | None = None) -> EncodedImage:
+    """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are.
+
+    `sha256` is that of the bytes, where it is known.
+    """
+    image = open_image(BytesIO(data), path)
     width, height = image.size
-    source = hashlib.sha256(data).hexdigest(), len(data)
+    source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _MIME.get(image.format or "")
-    if mime and width * height <= max_pixels and not getattr(image, "is_animated", False):
+    if mime and width * height <= max_pixels and not _is_animated(image, path):
         if not _ends_well(data, image.format or ""):
             _decoded(image, path)
         return EncodedImage(_data_url(mime, data), width, height, *source)
@@ -106,7 +158,8 @@ class ImageEncoder:
             if (entry := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
                 return entry
-        image = encode_image(read_image(path), path, self.max_pixels)
+        image = encode_image(read_image(path), path, self.max_pixels, _hashes.get(key))
+        _remembered(key, image.sha256)
         with self._lock:
             if key not in self._cache:
                 self._cache[key] = image
@@ -116,7 +169,8 @@ class ImageEncoder:
         return image
 
 
-def _opened(data: bytes, path: str) -> Image.Image:
+def open_image(file: BinaryIO, path: str) -> Image.Image:
+    """The image of an open file, its header read. Raises InputError for what is none of FORMATS, and over MAX_PIXELS."""
     import warnings
 
     from PIL import Image, UnidentifiedImageError
@@ -124,11 +178,11 @@ def _opened(data: bytes, path: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(BytesIO(data))
+            image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        what = "is empty" if not data else "is not an image, or is damaged"
+        what = f"is not an image, or is damaged (read are {', '.join(FORMATS)})" if file.seek(0, os.SEEK_END) else "is empty"
         raise InputError(f"image {path} {what}") from None
-    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+    except (Image.DecompressionBombError, *DAMAGED) as error:
         raise InputError(f"image {path} is truncated, or cannot be used: {error}") from None
     if image.width * image.height > MAX_PIXELS:
         size = f"{image.width}x{image.height} ({image.width * image.height / 1e6:.0f} megapixels)"
@@ -139,7 +193,14 @@ def _opened(data: bytes, path: str) -> Image.Image:
 def _decoded(image: Image.Image, path: str) -> Image.Image:
     try:
         return image.convert("RGB")
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except DAMAGED as error:
+        raise InputError(f"image {path} is truncated or damaged ({error})") from None
+
+
+def _is_animated(image: Image.Image, path: str) -> bool:
+    try:
+        return bool(getattr(image, "is_animated", False))
+    except DAMAGED as error:
         raise InputError(f"image {path} is truncated or damaged ({error})") from None
 
 

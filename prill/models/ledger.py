@@ -15,6 +15,7 @@ from math import isfinite
 from pathlib import Path
 
 from prill.errors import BudgetSpent, UsageError
+from prill.files.toml import parse_toml
 from prill.types import Usage
 
 
@@ -45,14 +46,12 @@ def price_of(model: str, path: str | None = None) -> Price | None:
 
 @cache
 def _table(path: str | None) -> dict[str, Price]:
-    import tomllib
-
     try:
         text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(encoding="utf-8")
-        prices = {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in tomllib.loads(text).items()}
+        prices = {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in parse_toml(text).items()}
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f'{path}: not a price table ({error}); give [model] sections with "prompt" and "completion"') from None
     for name, price in prices.items():
         if not all(isfinite(usd) and usd >= 0 for usd in (price.prompt, price.completion)):

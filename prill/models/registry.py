@@ -1,4 +1,4 @@
-"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, or a folder for transformers."""
+"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, or one that is loaded or served here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prill.errors import UsageError
 from prill.protocols import LanguageModel
 from prill.registry import Maker, OptionError, load_object, options_of, read_options
 
-_LOCAL = "local:"
 MODELS = {
     "NAME": ("a model at an OpenAI-compatible endpoint, by its name there", "prill.models.client:OpenAIModel"),
     "embedded": ("a small model in this process (llama.cpp)", "prill.models.embedded:EmbeddedModel"),
     "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
+    "vllm:MODEL": ("a model that a vLLM server of one's own serves", "prill.models.vllm:VLLMModel"),
 }
 
 
@@ -40,17 +40,23 @@ def make_model(
         raise UsageError(f"{place}: a model needs a name")
     read = partial(read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax)
     maker = model_maker(model)
-    if model.startswith(_LOCAL):
-        options = {"path": model.removeprefix(_LOCAL), **options}
-    elif model != "embedded":
-        options = {"model": model, **options}
+    if (kind := _kind(model)) != "embedded":
+        name = model if kind == "NAME" else model.partition(":")[2]
+        options = {"path" if kind == "local:DIR" else "model": name, **options}
     return maker(**read(maker, options))  # type: ignore[no-any-return]
 
 
 def model_maker(model: str) -> Maker:
     """The class behind a model's name."""
-    key = "embedded" if model == "embedded" else "local:DIR" if model.startswith(_LOCAL) else "NAME"
-    return load_object(MODELS[key][1])  # type: ignore[no-any-return]
+    return load_object(MODELS[_kind(model)][1])  # type: ignore[no-any-return]
+
+
+def _kind(model: str) -> str:
+    """Which of MODELS a name belongs to. Names at endpoints may hold colons, too."""
+    if model == "embedded":
+        return model
+    prefixes = {kind.partition(":")[0] + ":": kind for kind in MODELS if ":" in kind}
+    return next((kind for prefix, kind in prefixes.items() if model.startswith(prefix)), "NAME")
 
 
 def model_options(model: object) -> tuple[str, ...]:

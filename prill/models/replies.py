@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _DECORATION = " \t\r\n\"'`*_.,;:!<>()[]{}“”‘’"
+_PERCENT = 100
+_THOUGHTS_END = "</think>"
 _MOST_LOGPROB = 0.01  # rounding may put a certain token a little above 0
 _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
 
@@ -34,8 +36,9 @@ _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
 class ReplyFormat:
     """A free text (the reasoning) and then one of `choices` (the verdict), under these field names.
 
-    `max_chars` bounds the free text where the endpoint enforces schemas; some hosted services refuse such bounds. `tagged`
-    asks for two lines of text, as arXiv 2404.06474 does.
+    `max_chars` bounds the free text where the endpoint enforces schemas. `tagged` asks for two lines of text, as arXiv
+    2404.06474 does. With `number`, a whole number from 0 to 100 comes after the verdict, under that name; `number_means` tells
+    the model what it says.
     """
 
     text: str
@@ -43,9 +46,12 @@ class ReplyFormat:
     choices: tuple[str, ...]
     max_chars: int | None = None
     tagged: bool = False
+    number: str | None = None
+    number_means: str = ""
 
     def json_schema(self) -> dict[str, Any]:
         """The schema for structured output. The text comes first, so that the verdict follows from it."""
+        numbers = {self.number: {"type": "integer", "minimum": 0, "maximum": 100}} if self.number else {}
         text: dict[str, Any] = {"type": "string"}
         if self.max_chars is not None:
             text["maxLength"] = self.max_chars
@@ -54,8 +60,9 @@ class ReplyFormat:
             "properties": {
                 self.text: text,
                 self.verdict: {"type": "string", "enum": list(self.choices)},
+                **numbers,
             },
-            "required": [self.text, self.verdict],
+            "required": [self.text, self.verdict, *numbers],
             "additionalProperties": False,
         }
 
@@ -63,13 +70,19 @@ class ReplyFormat:
         """The sentence that tells the model how to answer."""
         if as_json:
             choices = " or ".join(f'"{choice}"' for choice in self.choices)
-            shape = f'{{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}}}'
+            number = f', "{self.number}": <{self._number_words}>' if self.number else ""
+            shape = f'{{"{self.text}": "<your reasoning>", "{self.verdict}": {choices}{number}}}'
             return f"Reply with one JSON object and nothing else: {shape}"
         choices = " or ".join(self.choices)
+        number = f"\n{self.number.capitalize()}: <{self._number_words}>" if self.number else ""
         return (
             f"Reply in this form:\n{self.text.capitalize()}: <your reasoning>\n"
-            f"{self.verdict.capitalize()}: <one word: {choices}>"
+            f"{self.verdict.capitalize()}: <one word: {choices}>{number}"
         )
+
+    @property
+    def _number_words(self) -> str:
+        return f"a whole number from 0 to 100: {self.number_means}"
 
     def parse(self, text: str) -> dict[str, str]:
         """The fields of an answer. Raises Unparsable when the last verdict is missing, or none of those offered."""
@@ -77,21 +90,39 @@ class ReplyFormat:
         if (fence := _FENCE.match(body)) and body.endswith("```") and len(body) >= fence.end() + len("```"):
             body = body[fence.end() : -len("```")]
         last: tuple[str, str, int] | None = None  # verdict, reasoning, place
+        number: object = None
         as_json = body.lstrip().startswith(("{", "["))
         for start, record in _objects(body, from_the_start=as_json):
             if (verdict := _word(record.get(self.verdict))) is not None:
                 reasoning = record.get(self.text)
                 last = (verdict, reasoning if isinstance(reasoning, str) else "", start)
+                number = record.get(self.number or "")
         # A reply that begins as JSON is JSON or broken: tagged lines inside its strings are not the judge's own words.
         if not as_json and (tagged := self._tagged(body)) and (not last or tagged[2] > last[2]):
-            last = tagged
+            last, number = tagged, self._tagged_number(body[tagged[2] :])
         if last is None:
             raise Unparsable(f"no {self.verdict} in the reply: {excerpt(text)}")
         word = _plain(last[0].strip(_DECORATION))
         for choice in self.choices:
             if word == _plain(choice):
-                return {self.text: _storable(last[1].strip()), self.verdict: choice}
+                fields = {self.text: _storable(last[1].strip()), self.verdict: choice}
+                return {**fields, self.number: self._percent(number)} if self.number else fields
         raise Unparsable(f"{self.verdict} {excerpt(last[0])} is none of {', '.join(self.choices)}")
+
+    def _tagged_number(self, text: str) -> str | None:
+        if self.number is None:
+            return None
+        tag = rf"^[ \t>#*_\"'-]*{re.escape(self.number)}[ \t*_\"']*[:：](.*)$"
+        found = list(re.finditer(tag, text, re.IGNORECASE | re.MULTILINE))
+        return found[-1][1] if found else None
+
+    def _percent(self, value: object) -> str:
+        """The number as digits. Raises Unparsable for what is no whole number from 0 to 100: 0.85 might mean either."""
+        words = str(value).strip(_DECORATION) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+        match = re.fullmatch(r"(\d{1,3})(?:\.0+)?(?: ?%|/100)?", words)
+        if match is None or int(match[1]) > _PERCENT:
+            raise Unparsable(f"{self.number} {excerpt(str(value))} is no whole number from 0 to 100")
+        return str(int(match[1]))
 
     def _tagged(self, text: str) -> tuple[str, str, int] | None:
         tags = list(
@@ -109,6 +140,33 @@ class ReplyFormat:
         before = text[: tag.start()]
         opening = re.search(rf"^[ \t>#*_\"'-]*{re.escape(self.text)}[ \t*_\"']*[:：]", before, re.IGNORECASE | re.MULTILINE)
         return value, before[opening.end() if opening else 0 :].strip(" \t\r\n*_"), tag.start()
+
+
+@dataclass(frozen=True, slots=True)
+class WordFormat:
+    """One of `choices` and nothing else: the first token of the reply decides, and its alternatives tell how surely."""
+
+    verdict: str
+    choices: tuple[str, ...]
+    tagged = True
+
+    def json_schema(self) -> dict[str, Any]:
+        """The schema of that word; it is asked for as text, whose first token is that of the word."""
+        return {"type": "string", "enum": list(self.choices)}
+
+    def instructions(self, *, as_json: bool) -> str:
+        """The sentence that tells the model how to answer. It stands behind prompts that ask for thoughts."""
+        *others, last = self.choices
+        return f"Think without writing it down: your whole reply is one word, {', '.join(others)} or {last}."
+
+    def parse(self, text: str) -> dict[str, str]:
+        """The word at the beginning, where none of the others follows it. Raises Unparsable."""
+        words = re.sub(rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE)
+        plain = _plain(words.strip(_DECORATION))
+        named = [choice for choice in self.choices if re.search(rf"(?<![\w-]){re.escape(choice)}(?![\w-])", plain)]
+        if len(named) != 1 or not plain.startswith(named[0]):
+            raise Unparsable(f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}")
+        return {self.verdict: named[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +280,17 @@ def choice_probability(
     text = "".join(token.text for token in tokens)
     words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
     places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`]*[:][\s\"'*_`:]*({words})", text, re.IGNORECASE))
-    if not places:
-        return None
-    offset = places[-1].start(1)
+    return _share_at(tokens, places[-1].start(1), choices, choice) if places else None
+
+
+def word_probability(tokens: Sequence[Token], choices: Sequence[str], choice: str, verdict: str) -> float | None:
+    """The same for a reply that is one word, `verdict`: at its first place behind the thoughts, if there are any."""
+    text = "".join(token.text for token in tokens)
+    place = re.compile(re.escape(verdict), re.IGNORECASE).search(text, max(0, text.rfind(_THOUGHTS_END)))
+    return _share_at(tokens, place.start(), choices, choice) if place else None
+
+
+def _share_at(tokens: Sequence[Token], offset: int, choices: Sequence[str], choice: str) -> float | None:
     start = 0
     for token in tokens:
         if start + len(token.text) > offset:

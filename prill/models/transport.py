@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
+from prill.models.guard import PATIENCE, Guard
 from prill.models.ledger import Ledger, queued
 from prill.models.wire import Completion, Failure, decode_completion, error_message, lacks_vision, retry_after
 
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
+LIST_TIMEOUT = 10.0  # seconds for a list of models
 _MOST_SECONDS = 86_400.0
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what evaluation frameworks use.
 SHRINK = 0.8
 COOL_DOWN = 15.0
-_Settings = tuple[str, str, int, float]  # base URL, key, concurrency, timeout: who shares a connection
+_Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, timeout, patience: who shares a connection
 
 
 class AdaptiveLimiter:
@@ -137,6 +139,7 @@ class _Connection:
 
     client: openai.AsyncOpenAI
     limiter: AdaptiveLimiter
+    guard: Guard
     closing: AsyncGenerator[None, None]
 
 
@@ -155,24 +158,33 @@ _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Conn
 class Endpoint:
     """Sends request bodies to `/chat/completions`. Made of settings only: connections are opened inside each event loop.
 
-    `timeout` bounds one attempt and `total_timeout` all attempts, in seconds; `retries` are attempts after the first.
+    `timeout` bounds one attempt and `total_timeout` all attempts, in seconds; `retries` are attempts after the first;
+    `patience` is that of `prill.models.guard.Guard`.
     """
 
     def __init__(
-        self, base_url: str | None, api_key_env: str, concurrency: int, timeout: float, total_timeout: float, retries: int
+        self,
+        base_url: str | None,
+        api_key_env: str,
+        concurrency: int,
+        timeout: float,
+        total_timeout: float,
+        retries: int,
+        patience: float = PATIENCE,
     ) -> None:
         self.base_url = (base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL).rstrip("/")
+        self.origin = self.base_url  # who answers, in the keys of kept replies
         self.api_key_env = api_key_env
         self.concurrency = concurrency
-        self.timeout, self.total_timeout, self.retries = timeout, total_timeout, retries
+        self.timeout, self.total_timeout, self.retries, self.patience = timeout, total_timeout, retries, patience
         self.reached = self.answered = False
         _check_url(self.base_url)
         if concurrency < 1:
             raise UsageError(f"concurrency is {concurrency}; give at least 1")
-        if not 0 < timeout < _MOST_SECONDS or not total_timeout > 0 or retries < 0:
+        if not 0 < timeout < _MOST_SECONDS or not total_timeout > 0 or not patience > 0 or retries < 0:
             raise UsageError(
-                f"timeout is {timeout:g}, total timeout {total_timeout:g} and retries {retries}; give times above 0 (seconds, "
-                f"less than {_MOST_SECONDS:g} for one attempt), and 0 or more retries"
+                f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience {patience:g} and retries {retries}; give "
+                f"times above 0 (seconds, less than {_MOST_SECONDS:g} for one attempt), and 0 or more retries"
             )
 
     @property
@@ -186,10 +198,17 @@ class Endpoint:
         come: by then it may be known that the endpoint wants it in another form.
 
         Raises Rejected for what retries cannot mend, TransportFailure or CallTimeout when they are used up, BudgetSpent
-        before a call that the budget does not cover, EndpointError when no request can succeed.
+        before a call that the budget does not cover, EndpointError when no request can succeed, EndpointGone when none has
+        for a while.
         """
-        loop = asyncio.get_running_loop()
         connection = await self.connection()
+        async with connection.guard.call() as call:
+            return await self._persist(connection, call, body, ledger, effort)
+
+    async def _persist(
+        self, connection: _Connection, call: asyncio.Timeout, body: Callable[[], bytes], ledger: Ledger, effort: Effort
+    ) -> Completion:
+        loop, guard = asyncio.get_running_loop(), connection.guard
         deadline = loop.time() + self.total_timeout
         for attempt in range(self.retries + 1):
             try:
@@ -205,16 +224,35 @@ class Endpoint:
                             effort.seconds += loop.time() - start
                             ledger.end()
                 connection.limiter.succeeded()
+                guard.answered()
                 return completion
+            except Rejected:
+                guard.answered()
+                raise
             except _Again as failure:
                 last = failure
             if last.refused and not self.reached and attempt + 1 >= UNREACHABLE_AFTER:
                 raise EndpointError(f"cannot reach {self.place} ({last}): is the server running, and the URL right?")
+            guard.failed(call, last)
             wait = random.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**attempt)) if last.wait is None else last.wait
-            if attempt == self.retries or loop.time() + wait > deadline:
+            late = loop.time() + wait > deadline
+            if attempt == self.retries or late or guard.gives_up(call, told_to_wait=last.wait is not None):
                 break
-            await asyncio.sleep(wait)
+            await asyncio.sleep(min(wait, guard.left()))
         raise self._failure(last, attempt + 1)
+
+    async def models(self) -> bytes:
+        """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
+        import aiohttp
+        import httpx2
+        import openai
+
+        connection = await self.connection()
+        try:
+            async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
+                return (await connection.client.get("/models", cast_to=httpx2.Response)).content
+        except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx2.HTTPError, ValueError):
+            return b""
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
@@ -222,17 +260,18 @@ class Endpoint:
         import openai
 
         headers = {"Content-Type": "application/json"}
+        seconds = connection.guard.attempt_seconds()
         try:
-            async with asyncio.timeout(self.timeout):
+            async with asyncio.timeout(seconds):
                 response = await connection.client.post(
                     "/chat/completions", cast_to=httpx2.Response, content=body, options={"headers": headers}
                 )
         except TimeoutError:
-            raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
+            raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
         except openai.APIStatusError as error:
             self.reached = True
             message = error_message(error.body, error.response.reason_phrase)
-            raise self._status(error.status_code, message, error.response.headers, connection.limiter) from None
+            raise self._status(error.status_code, message, error.response.headers, connection) from None
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
@@ -246,13 +285,13 @@ class Endpoint:
         completion = decode_completion(response.content)
         if isinstance(completion, Failure):
             self.reached = True
-            raise self._status(completion.status or 502, completion.message, {}, connection.limiter)
+            raise self._status(completion.status or 502, completion.message, {}, connection)
         if completion is None:
             raise _Again("the endpoint answered with something that is no chat completion")
         self.reached = self.answered = True
         return completion
 
-    def _status(self, status: int, message: str, headers: Mapping[str, str], limiter: AdaptiveLimiter) -> Exception:
+    def _status(self, status: int, message: str, headers: Mapping[str, str], connection: _Connection) -> Exception:
         message = self._without_key(message)
         wait = retry_after(headers)
         if 300 <= status < 400:
@@ -263,7 +302,8 @@ class Endpoint:
         if status == 402 or (status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE)):
             return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {message})")
         if status == 429 or (status in (503, 529) and wait is not None):
-            limiter.rate_limited(None if wait is None else min(wait, self.total_timeout))
+            pause = None if wait is None else min(wait, self.total_timeout, connection.guard.left())
+            connection.limiter.rate_limited(pause)
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
             return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
         key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
@@ -288,7 +328,7 @@ class Endpoint:
         import httpx2
         import openai
 
-        settings = (self.base_url, self._key(), self.concurrency, self.timeout)
+        settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
         if settings in connections:
             return connections[settings]
@@ -307,7 +347,8 @@ class Endpoint:
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
-        connection = connections[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), closing)
+        guard = Guard(self.place, self.patience, self.timeout)
+        connection = connections[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), guard, closing)
         await anext(closing)
         return connection
 

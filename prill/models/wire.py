@@ -13,18 +13,23 @@ from typing import Any
 import msgspec
 
 from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored
+from prill.models.dialect import ImageDetail
 from prill.models.images import EncodedImage
+from prill.models.limits import told_by
 from prill.models.prompts import NONCE
 from prill.protocols import Image, Message, Token
 
 _CONTEXT = (
-    r"context.?length|maximum context|context (size|window)|prompt is too long|too many tokens|exceeds the (available|model)"
+    r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"
+    r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"
 )
 # More images than the endpoint takes at once, not one that it cannot use.
 _TOO_MANY_IMAGES = (
     r"too many images|limit.mm.per.prompt"
     r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
 )
+TOO_LARGE = 413
+_OPENING = 40  # characters in which thoughts begin, if there are any
 _REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"
 _NO_VISION = (
     r"mmproj|multi-?modal|\bvision\b"
@@ -59,9 +64,33 @@ class ChatMessage:
     reasoning: Any = None
 
     @property
+    def answer(self) -> str | None:
+        """The content without thoughts that stand in it, as models write them whose server does not take them apart."""
+        return _apart(self.content)[1]
+
+    @property
     def thoughts(self) -> str | None:
         """The model's thoughts; None where the endpoint gives none, or none as a text."""
-        return next((text for text in (self.reasoning_content, self.reasoning) if isinstance(text, str) and text), None)
+        texts = (self.reasoning_content, self.reasoning, _apart(self.content)[0])
+        return next((text for text in texts if isinstance(text, str) and text), None)
+
+
+# Thoughts in the content, in the words of most models and of Mistral's. The opening may stand in the prompt (DeepSeek); a
+# reply that is cut has no end. JSON is never taken for thoughts: it may quote a page that says "</think>".
+_THOUGHTS = (
+    re.compile(r"\s*(?:<(think|thinking|reasoning)>|(\[THINK\]))(?P<thoughts>.*?)(?:</\1>|\[/THINK\]|\Z)", re.DOTALL),
+    re.compile(r"(?!\s*[{\[])(?P<thoughts>.*?)</think>", re.DOTALL),
+)
+
+
+def _apart(content: str | None) -> tuple[str | None, str | None]:
+    """The thoughts at the beginning of a content, and the rest; None for the first where there are none."""
+    if content is None or ("</" not in content and "<" not in content[:_OPENING] and "[THINK]" not in content[:_OPENING]):
+        return None, content
+    for pattern in _THOUGHTS:
+        if found := pattern.match(content):
+            return found["thoughts"].strip(), content[found.end() :].lstrip()
+    return None, content
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +105,16 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    """What the endpoint says it counted."""
+    """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of the total (Gemini, xAI)."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    total_tokens: int = 0
+
+    @property
+    def reply_tokens(self) -> int:
+        """The tokens of the reply and of thoughts, which cost the same."""
+        return max(self.completion_tokens, self.total_tokens - self.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +134,7 @@ class Completion:
         return tuple(Token(t.token, t.logprob, tuple((c.token, c.logprob) for c in t.top_logprobs)) for t in logprobs.content)
 
 
+_MOST_TOKENS = 10**9  # of one call
 _decoder = msgspec.json.Decoder(Completion)
 encode_body = msgspec.json.Encoder().encode
 
@@ -126,7 +162,7 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
             return _failure(error, f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error")
         if choice is None:
             return None
-        if (counts := completion.usage) and min(counts.prompt_tokens, counts.completion_tokens) < 0:
+        if (counts := completion.usage) and not _is_count(counts):
             return Completion(completion.choices)
     return completion
 
@@ -159,7 +195,7 @@ def _read_loosely(data: bytes) -> Completion | None:
             _text(message.get("content")),
             _text(message.get("refusal")),
             message.get("reasoning_content"),
-            message.get("reasoning"),
+            message.get("reasoning") or _thinking(message.get("content")),
         ),
         reason if isinstance(reason, str) else None,
         _logprobs(first.get("logprobs")),
@@ -174,6 +210,12 @@ def _text(content: object) -> str | None:
         parts = [part.get("text") if isinstance(part, dict) else part for part in content]
         return "".join(part for part in parts if isinstance(part, str))
     return content if isinstance(content, str) else None
+
+
+def _thinking(content: object) -> str | None:
+    """The thoughts in a content that is a list of parts (Mistral)."""
+    parts = [part.get("thinking") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return "".join(text for part in parts if (text := _text(part))) or None
 
 
 def _logprobs(record: object) -> Logprobs | None:
@@ -192,9 +234,14 @@ def _counts(record: object) -> TokenCounts | None:
     """The counts as whole numbers; None when one is missing or is no count."""
     if not isinstance(record, dict):
         return None
-    counts = [record.get("prompt_tokens"), record.get("completion_tokens")]
-    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n) and n >= 0]
-    return TokenCounts(*numbers) if len(numbers) == len(counts) else None
+    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), record.get("total_tokens") or 0]
+    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n)]
+    return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
+
+
+def _is_count(counts: TokenCounts) -> bool:
+    """False for what cannot have been counted: some proxies report no token, and a budget would never end."""
+    return 0 < counts.prompt_tokens < _MOST_TOKENS and 0 <= counts.completion_tokens <= counts.reply_tokens < _MOST_TOKENS
 
 
 def worded(messages: Sequence[Message], ending: str, code: str) -> tuple[Message, ...]:
@@ -228,6 +275,18 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
             content = "\n\n".join(part for part in message.parts if isinstance(part, str))
         rows.append({"role": message.role, "content": content})
     return rows
+
+
+def with_detail(messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool) -> tuple[Message, ...]:
+    """The messages with `detail` for the images that do not say how closely to look; without any where it is not `taken`."""
+
+    def image(part: Image) -> Image:
+        return Image(part.path, (part.detail or detail) if taken else None)
+
+    return tuple(
+        Message(message.role, tuple(image(part) if isinstance(part, Image) else part for part in message.parts))
+        for message in messages
+    )
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -267,19 +326,22 @@ def error_message(body: object, fallback: str) -> str:
 
 def lacks_vision(message: str) -> bool:
     """True for an error that says the model takes no images at all."""
-    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not _too_many_images(message)
+    return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(message)
 
 
-def _too_many_images(message: str) -> bool:
+def too_many_images(message: str) -> bool:
+    """True for an error that says the request has more images than the endpoint takes at once."""
     return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
 
 
 def rejection(status: int, message: str, has_images: bool) -> Unscored:
     """The error for a request that the endpoint will not take however often it is sent."""
     if re.search(_CONTEXT, message, re.IGNORECASE):
-        return ContextTooLong(f"the request does not fit the model's window: {message}")
-    if has_images and _too_many_images(message):
+        return ContextTooLong(f"the request does not fit the model's window: {message}", tokens=told_by(message).tokens)
+    if has_images and too_many_images(message):
         return ContextTooLong(f"the endpoint takes fewer images in one request: {message}")
+    if status == TOO_LARGE:
+        return ContextTooLong(f"the request is larger than the endpoint takes: {message}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
         return Refusal(f"the endpoint declined: {message}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):

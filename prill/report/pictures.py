@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import base64
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
-from prill.models.images import MAX_PIXELS
+from prill.errors import InputError
+from prill.models.images import DAMAGED, open_image, open_image_file
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -64,17 +64,15 @@ class Pictures:
 
     def _picture(self, path: str) -> Picture:
         name = os.path.basename(path)
-        image = _opened(path)
-        if image is None:
+        try:
+            with open_image_file(path) as file:
+                image = open_image(file, path)
+                width, height = image.size
+                url = None if self._embed is None else _data_url(image, file)
+        except (InputError, *DAMAGED):
             return Picture(name=name)
-        with image:
-            width, height = image.size
-            if self._embed is None:
-                return Picture(name=name, width=width, height=height, src=self._link(path))
-            try:
-                url = _data_url(image, path)
-            except (OSError, SyntaxError, ValueError):  # what Pillow raises for damaged files
-                return Picture(name=name)
+        if self._embed is None or url is None:
+            return Picture(name=name, width=width, height=height, src=self._link(path))
         number = len(self._known)
         self._embed(number, url)
         return Picture(name=name, width=width, height=height, embedded=number)
@@ -89,27 +87,13 @@ class Pictures:
         return quote(relative.replace(os.sep, "/"))
 
 
-def _opened(path: str) -> Image.Image | None:
-    from PIL import Image
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image = Image.open(path)
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        return None
-    if image.width * image.height > MAX_PIXELS:
-        image.close()
-        return None
-    return image
-
-
-def _data_url(image: Image.Image, path: str) -> bytes:
+def _data_url(image: Image.Image, file: BinaryIO) -> bytes:
     mime = _MIME.get(image.format or "")
     pixels = image.width * image.height
-    if mime and pixels <= 2 * _EMBEDDED_PIXELS and os.path.getsize(path) <= _SMALL:
+    if mime and pixels <= 2 * _EMBEDDED_PIXELS and os.fstat(file.fileno()).st_size <= _SMALL:
         image.load()  # a file that is cut off raises here
-        data = Path(path).read_bytes()
+        file.seek(0)
+        data = file.read()
     else:
         mime = "image/webp"
         scale = min(1.0, (_EMBEDDED_PIXELS / pixels) ** 0.5, _LONGEST / max(image.size))

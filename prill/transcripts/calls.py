@@ -6,7 +6,6 @@ keys are no part of a message and never come here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
+from prill.errors import InputError
+from prill.models.images import file_hash
 from prill.models.prompts import NONCE
 from prill.protocols import Image, Message
 
@@ -121,7 +122,6 @@ def image_files(messages: Sequence[Message]) -> dict[str, ImageFile]:
 
 def _image_file(path: str) -> ImageFile:
     try:
-        with open(path, "rb") as file:
-            return ImageFile(path, hashlib.file_digest(file, "sha256").hexdigest(), os.fstat(file.fileno()).st_size)
-    except OSError:
+        return ImageFile(path, file_hash(path), os.stat(path).st_size)
+    except (InputError, OSError):
         return ImageFile(path)

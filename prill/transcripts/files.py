@@ -66,7 +66,7 @@ class TranscriptLog:
         self.lost = 0
         self._file, self._part = -1, self.folder
         self._packer = zlib.compressobj()
-        if self.folder.exists() and not self.folder.is_dir():
+        if os.path.exists(self.folder) and not self.folder.is_dir():
             raise UsageError(f"{self.folder}: is no folder; transcripts need one", parameters=("transcripts",))
         if not resume:
             for part in self.folder.glob(_PARTS):
@@ -149,7 +149,7 @@ def _read(folder: Path, beginning: bytes = b"") -> Iterator[Transcript]:
 def _decoded(data: bytes, place: str) -> Transcript:
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{place}: no transcript ({error}); the rest of the file is passed over") from None
 
 

@@ -12,6 +12,17 @@ from PIL import Image
 from .conftest import Prill
 
 PAGE = "[1] RootWebArea 'Shop'\n\t[7] link 'Cart'\n\t[9] textbox 'Search'"
+OWN = """
+from prill.protocols import LanguageModel, Message
+
+class Terse:
+    def __init__(self, model: LanguageModel, sign: str = "."):
+        self.sign = sign
+    def reset(self, task): ...
+    async def act(self, observation): ...
+    def demonstrate(self, trajectory, index):
+        return [Message("user", (trajectory.task.goal,))], trajectory.steps[index].action.kind + self.sign
+"""
 JUDGE = {"name": "vlm", "version": "1", "model": "m"}
 
 
@@ -93,6 +104,15 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
     assert (policy["name"], policy["options"], list(policy["prompts"])) == ("react", {"reasoning": False}, ["web"])
     refused = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "other", "--policy", "replay", "--set", "trajectories=[]")
     assert (refused.returncode, "those that do: react, cogagent" in refused.stderr) == (2, True)
+
+
+def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    words = ("--policy", "own.py:Terse", "--set", "sign=!")
+    assert prill("filter", runs, "--verdicts", "v.jsonl", "-o", "rows", *words).returncode == 0
+    row = lines(tmp_path / "rows/sft.jsonl")[0]
+    assert row["prompt"] == [{"role": "user", "content": "How many <b>things</b>?"}]
+    assert row["completion"] == [{"role": "assistant", "content": "click!"}]
 
 
 def test_options_come_from_a_file(prill: Prill, runs: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from prill.store import read_verdicts
 from prill.testing import MockServer
 
 from .conftest import Prill, environment, write_trajectories
+from .endpoint import Endpoint
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,27 @@ def test_budget_stops_a_later_run_goes_on(prill: Prill, server: MockServer, tmp_
     assert 1.0 <= sum(v.usage.usd or 0 for v in rows) < 2.0
     assert prill("score", "t.jsonl", *words(server, *common, "--budget-usd", "99")).returncode == 0
     assert [v.unscored for v in read_verdicts(tmp_path / "v.jsonl")] == [None] * 20
+
+
+def test_endpoint_gone_exits_4_resumable(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 40)
+
+    def answer(text: str) -> str | int:
+        return 502 if is_dead and len(endpoint.turns) > 10 else "Thoughts: so it is\nStatus: success"
+
+    is_dead = True
+    with Endpoint(answer) as endpoint:
+        command = ("score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captioner", "given", *endpoint.words)
+        gone = prill(*command, "--patience", "0.05", "--concurrency", "2")
+        asked, kept = len(endpoint.turns), len(list(read_verdicts(tmp_path / "v.jsonl")))
+        is_dead = False
+        rest = prill(*command, "--retry-unscored")
+    assert gone.returncode == 4
+    assert "has answered nothing for" in gone.stderr
+    assert "the same command goes on from there; --retry-unscored tries again what failed meanwhile" in gone.stderr
+    assert kept >= 10
+    assert (rest.returncode, len(endpoint.turns) - asked) == (0, 30)
+    assert all(verdict.success for verdict in read_verdicts(tmp_path / "v.jsonl"))
 
 
 def test_ctrl_c_finishes_running_calls(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_missing_image_costs_its_trajectory(recording: Recording, tmp_path: Path
         file.write('{"id": "r3"}\n')
     assert main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(out)]) == 3
     messages = capsys.readouterr().err
-    assert "b.jpg: the image cannot be copied" in messages
+    assert "b.jpg is missing" in messages
     assert "trajectories.jsonl.gz:3: " in messages
     assert [item.id for item in read_trajectories(out / "trajectories.jsonl")] == ["r2"]
 

@@ -380,7 +380,11 @@ def test_broken_rubric_file_says_where(tmp_path: Path, content: str, problem: st
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [("= 1", "not TOML"), ("[rubric]\n", r"\[\[rubric\]\] tables"), ("[[rubric]]\nx = 1\n", "rubric 1: unknown field 'x'")],
+    [
+        ("= 1", "not valid TOML"),
+        ("[rubric]\n", r"\[\[rubric\]\] tables"),
+        ("[[rubric]]\nx = 1\n", "rubric 1: unknown field 'x'"),
+    ],
 )
 def test_broken_toml_rubric_says_where(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "r.toml").write_text(content)

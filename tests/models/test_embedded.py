@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from prill.cache import DiskCache
 from prill.errors import EndpointError, UsageError
 from prill.models.embedded import EmbeddedModel
 from prill.models.replies import ReplyFormat, choice_probability
@@ -40,6 +41,17 @@ def test_embedded_answers_in_form() -> None:
 
 async def test_same_question_same_answer() -> None:
     first, second = [await EmbeddedModel().complete(ask("Was it done?"), form=FORM) for _ in range(2)]
+    assert first.text == second.text
+
+
+async def test_kept_replies_outlive_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replies = []
+    for _ in range(2):  # two runs: a server has another port each time
+        monkeypatch.setattr("prill.models.embedded._servers", {})
+        kept = EmbeddedModel(cache=DiskCache(tmp_path / "replies.sqlite"))
+        replies.append(await kept.complete(ask("Was it done?"), form=FORM))
+    first, second = replies
+    assert first.usage.calls == 1 and second.usage == Usage()
     assert first.text == second.text
 
 

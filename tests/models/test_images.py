@@ -1,6 +1,12 @@
 """Screenshots before they are sent."""
 
 import base64
+import hashlib
+import os
+import subprocess
+import time
+from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -8,7 +14,11 @@ import pytest
 from PIL import Image
 
 from prill.errors import InputError
-from prill.models.images import ImageEncoder, encode_image, image_size, open_checked
+from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
+from prill.report.pictures import Pictures
+from prill.scoring import verdict_key
+from prill.store import copy_image
+from prill.types import EvaluatorInfo, Observation, Task, Trajectory
 
 
 def saved(path: Path, format: str, size: tuple[int, int] = (64, 48), mode: str = "RGB") -> str:
@@ -71,6 +81,43 @@ def test_what_is_no_image_is_named(tmp_path: Path, content: bytes | None, proble
         ImageEncoder(10**6)(str(path))
 
 
+@pytest.mark.parametrize("format", ["EPS", "DDS", "PPM", "TIFF"])
+def test_other_formats_are_never_opened(tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "a.png", format)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    with pytest.raises(InputError, match="is not an image"):
+        ImageEncoder(10_000)(path)
+    assert Pictures(tmp_path)(path).src is None
+
+
+def test_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+        with pytest.raises(InputError, match="it is no file"):
+            use(str(tmp_path / "a.png"))
+    assert Pictures(tmp_path)(str(tmp_path / "a.png")).src is None
+
+
+def test_file_without_end_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"")
+    os.truncate(path, 60 << 30)  # takes no room on disk
+    for use in (ImageEncoder(10), open_checked, image_size, file_hash, partial(copy_image, folder=tmp_path / "x")):
+        with pytest.raises(InputError, match="has 61440 MB; the limit is 244"):
+            use(str(path))
+    state = Observation(str(path))
+    info = EvaluatorInfo("j", "1")
+    assert verdict_key(info, Trajectory(id="a", task=Task(goal="g"), final=state), [str(path)]).startswith("sha256:")
+
+
+def test_damage_to_a_gif_is_an_input_error(tmp_path: Path) -> None:
+    whole = Path(saved(tmp_path / "a", "GIF", (20, 20))).read_bytes()
+    for place in range(len(whole)):
+        (tmp_path / "b").write_bytes(whole[:place] + b"\x00" + whole[place + 1 :])
+        with suppress(InputError):
+            ImageEncoder(10_000)(str(tmp_path / "b"))
+
+
 def test_huge_image_is_never_decoded(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     Image.new("1", (10_000, 10_000)).save(path)
@@ -78,3 +125,25 @@ def test_huge_image_is_never_decoded(tmp_path: Path) -> None:
         image_size(str(path))
     with pytest.raises(InputError, match="100 megapixels"):
         encode_image(path.read_bytes(), str(path), 10**6)
+
+
+def test_known_hash_is_that_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "page.png"
+    hashes = []
+    for colour in ("red", "blue"):
+        Image.new("RGB", (8, 8), colour).save(path)
+        for age in (0, 60):  # just written, and left alone for a while
+            then = time.time() - age
+            os.utime(path, (then, then))
+            hashes += [file_hash(str(path)), file_hash(str(path)), encode_image(path.read_bytes(), str(path), 10**6).sha256]
+    assert len(set(hashes[:6])) == len(set(hashes[6:])) == 1
+    assert hashes[0] != hashes[6]
+
+
+def test_unchanged_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "page.png"
+    Image.new("RGB", (8, 8)).save(path)
+    os.utime(path, (1, 1))
+    first = file_hash(str(path))
+    monkeypatch.setattr(hashlib, "file_digest", None)
+    assert file_hash(str(path)) == first

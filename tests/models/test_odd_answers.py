@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from prill.errors import EndpointError, TransportFailure, UsageError
+from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
 from prill.models.client import OpenAIModel
 from prill.models.replies import choice_probability
 from prill.protocols import Message, Reply
@@ -87,6 +88,11 @@ def body(**changes: Any) -> Callable[[dict[str, Any]], web.StreamResponse]:
         body(usage={"prompt_tokens": 3.7, "completion_tokens": None}),
         body(usage={"prompt_tokens": -5, "completion_tokens": -1}),
         body(usage="many"),
+        body(usage={"prompt_tokens": 0, "completion_tokens": 0}),
+        body(usage={"prompt_tokens": 1e300, "completion_tokens": 1}),
+        body(usage={"prompt_tokens": True, "completion_tokens": [1]}),
+        body(choice={"logprobs": {"content": [{"token": "a", "logprob": -0.1, "top_logprobs": None}]}}),
+        body(choice={"logprobs": {"content": [{"token": "a", "logprob": None}]}}),
         body(choice={"logprobs": {"tokens": ["a"], "token_logprobs": [-0.1]}}),
         body(choice={"logprobs": {"content": [{"token": 7}]}}),
         body(choice={"logprobs": []}),
@@ -100,6 +106,17 @@ async def test_odd_parts_leave_the_reply(endpoint: ScriptedEndpoint, answer: Any
     got = await reply(endpoint.base_url)
     assert (got.fields["status"], len(endpoint.bodies)) == ("success", 1)
     assert got.usage.prompt_tokens > 0 and got.usage.completion_tokens > 0
+
+
+@pytest.mark.parametrize("usage", [None, {"prompt_tokens": -9, "completion_tokens": -9}, {"prompt_tokens": 0}, "many"])
+async def test_odd_counts_leave_the_budget_on(endpoint: ScriptedEndpoint, tmp_path: Path, usage: Any) -> None:
+    (tmp_path / "p.toml").write_text("[m]\nprompt = 1e5\ncompletion = 1e5\n")
+    endpoint.script = [body(usage=usage)]
+    model = OpenAIModel("m", base_url=endpoint.base_url, prices=str(tmp_path / "p.toml"), budget_usd=5.0)
+    with pytest.raises(BudgetSpent):
+        for _ in range(20):
+            await model.complete(ASK, form=FORM)
+    assert 0 < len(endpoint.bodies) < 10
 
 
 @pytest.mark.parametrize(

@@ -2,45 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from aiohttp import web
+from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
+from prill.commands.cautions import hard_scores
 from prill.errors import EndpointError
-from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.models.client import OpenAIModel
+from prill.scoring import Tally, score_stream
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
-from prill.testing.endpoint.replies import MockEndpoint
-from prill.types import Action, Observation, Step, Task, Trajectory
+
+from .conftest import run, serving
 
 RUNS = 100
 # Where log-probabilities come in the documented form; elsewhere scores are 0 or 1.
 SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
-SOFT |= {"a proxy that cannot count", "vllm, reasoning parser"}
-
-
-@asynccontextmanager
-async def serving(faults: Faults) -> AsyncIterator[tuple[MockEndpoint, str]]:
-    """The mock endpoint in this event loop, and its address."""
-    endpoint = MockEndpoint(faults)
-    runner = web.AppRunner(endpoint.application(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
-
-
-def run(number: int) -> Trajectory:
-    state = Observation(caption=f"page {number} truth={'success' if number % 3 else 'failure'}")
-    steps = (Step(state, Action("click", "click [1]")),)
-    return Trajectory(id=str(number), task=Task(goal=f"do {number}", platform="web"), steps=steps, final=state)
+SOFT |= {"a proxy that cannot count", "vllm, reasoning parser", "vllm, thoughts in the content", "vllm, a window of 2,048"}
+SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
 
 
 @pytest.fixture(autouse=True)
@@ -48,19 +30,36 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key")
 
 
+@pytest.fixture
+def frames(tmp_path: Path) -> list[str]:
+    """Four screenshots that differ."""
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for shade, path in enumerate(paths):
+        Picture.new("RGB", (20, 10), (shade, 0, 0)).save(path)
+    return [str(path) for path in paths]
+
+
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_provider_gives_right_verdicts(provider: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_provider_gives_right_verdicts(provider: str, frames: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prill.models.transport.FIRST_WAIT", 0.01)
     if provider == "azure":
         monkeypatch.setattr("prill.models.transport._AZURE", ("127.0.0.1",))
     async with serving(PROVIDERS[provider]) as (endpoint, url):
         model = OpenAIModel("mock", base_url=f"{url}?api-version=1" if provider == "azure" else url, concurrency=4)
-        judge = CaptionJudge(model, GivenCaption())
-        verdicts = await asyncio.gather(*(judge(run(number)) for number in range(RUNS)))
+        seeing, long = "images" in provider, "window" in provider
+        judge: OutcomeJudge = VLMJudge(model, frames=4) if seeing else CaptionJudge(model, GivenCaption())
+        runs = [run(number, 20_000 if long else 0, frames if seeing else ()) for number in range(RUNS)]
+        verdicts = sorted([verdict async for verdict in score_stream(runs, judge)], key=lambda verdict: int(verdict.id))
     assert [(v.id, v.success) for v in verdicts] == [(str(n), bool(n % 3)) for n in range(RUNS)]
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
     assert all(v.usage.prompt_tokens > 0 and v.usage.completion_tokens > 0 for v in verdicts)
+    tally = Tally()
+    for verdict in verdicts:
+        tally.add(verdict)
+    told = " ".join(hard_scores(judge, tally))
+    assert ("scores are 0 or 1: the model gives no log-probabilities" in told) == (provider not in SOFT)
+    assert all(("[2 of 4 frames were shown" in v.reason) == seeing for v in verdicts)
 
 
 @pytest.mark.parametrize(

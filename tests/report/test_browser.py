@@ -450,15 +450,15 @@ async def test_tap_is_drawn_on_the_picture(reader: Reader, tmp_path: Path, embed
 
 @browsed
 async def test_images_are_fetched_in_sight_only(reader: Reader, tmp_path: Path) -> None:
-    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 60)), trajectory("b")])
+    write_report(tmp_path / "r.html", [trajectory("a", states(tmp_path / "i", 120)), trajectory("b")])
     browser = await reader.opens(tmp_path / "r.html", "")
     assert reader.images() == []
     await browser.keyboard.press("t")
     await reader.sees("document.querySelector('#card-0 img').complete")
-    assert 0 < len(reader.images()) < 30
-    await browser.locator("#card-59").scroll_into_view_if_needed()
-    await reader.sees("document.querySelector('#card-59 img').naturalWidth > 0")
-    assert "s59.png" in reader.images()
+    assert 0 < len(reader.images()) < 60
+    await browser.locator("#card-119").scroll_into_view_if_needed()
+    await reader.sees("document.querySelector('#card-119 img').naturalWidth > 0")
+    assert "s119.png" in reader.images()
 
 
 @browsed

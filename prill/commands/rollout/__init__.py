@@ -25,7 +25,7 @@ from prill.commands.rollout.web import WEB
 from prill.commands.rollout.webarena import WEBARENA
 from prill.emulators.pool import Pool
 from prill.emulators.registry import ENVIRONMENTS
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import UsageError
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
 from prill.files.outputs import check_output, expect_place
 from prill.policies.registry import POLICIES
@@ -112,9 +112,6 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
-    except EnvironmentFailure as failure:
-        print(f"prill rollout: {failure}; what is finished is in {args.output}", file=sys.stderr)
-        return 3
     if args.json:
         print(json.dumps({**asdict(counts), "output": args.output}))
     summary = {

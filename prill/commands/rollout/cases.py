@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from prill.datasets.task_lists import NAMES, task_list
 from prill.errors import UsageError
+from prill.files.toml import read_toml
 from prill.policies.scripted.policy import Behaviour
 from prill.store import read_lines
 from prill.types import Platform, Task
@@ -63,10 +63,8 @@ class Plan:
 def read_plan(path: Path) -> tuple[Case, ...]:
     """The rows of a plan file. Raises UsageError that names the place."""
     try:
-        rows = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Plan).episodes
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        rows = msgspec.convert(read_toml(path), Plan).episodes
+    except msgspec.ValidationError as error:
         raise UsageError(f"{path}: {error}") from None
     if len(set(rows)) < len(rows):
         raise UsageError(f"{path}: the same episode is listed twice: {next(row for row in rows if rows.count(row) > 1)}")
@@ -158,7 +156,7 @@ def _task_file(path: str) -> list[Task]:
     for line in read_lines(path):
         try:
             row = msgspec.json.decode(line.data, type=TaskLine)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{path}:{line.number}: {error}") from None
         tasks.append(Task(id=row.id, goal=row.goal, site=row.site, start_url=row.start_url))
     return tasks

@@ -28,6 +28,7 @@ FORMS = {
     "logprobs_form": ("openai", "null", "missing", "nulls", "lists"),
     "usage_form": ("openai", "null", "missing", "float", "negative"),
     "content_form": ("text", "parts"),
+    "context_form": ("openai", "vllm", "llama.cpp", "anthropic", "gemini", "mute"),
 }
 _MARK = re.compile(r"\btruth=(success|failure)\b")
 
@@ -74,10 +75,22 @@ class Faults:
     usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = "openai"
     content_form: Annotated[str, "form of replies: text, or parts (a list of them)"] = "text"
     context: Annotated[int, "answer 400 to prompts of more tokens than this; 0: no limit"] = 0
+    context_form: Annotated[
+        str,
+        "words of that answer: openai, vllm (which counts max_tokens too), llama.cpp, anthropic, gemini or mute (no number)",
+    ] = "openai"
+    window_field: Annotated[str, "field of the list of models that tells the context, such as max_model_len; empty: none"] = ""
+    most_images: Annotated[int, "answer 400 to more images in one request than this; 0: no limit"] = 0
+    no_bounds: Annotated[bool, "answer 400 to schemas with minItems, maxLength, maximum and the like"] = False
+    no_reasoning_effort: Annotated[bool, "answer 400 to a reasoning effort"] = False
+    no_detail: Annotated[bool, "answer 400 to images that say how closely to look"] = False
     slots: Annotated[int, "answer 429 to requests beyond this many in flight; 0: no limit"] = 0
     thought_tokens: Annotated[int, "length of the reasoning before the verdict; replies are cut at the asked-for limit"] = 24
     hidden_thought: Annotated[int, "tokens that are thought for before each reply, counted and cut like those of the reply"] = 0
-    thought_field: Annotated[str, "field of the message that holds the thought, such as reasoning_content; empty: none"] = ""
+    thought_field: Annotated[
+        str,
+        "field of the message that holds the thought, such as reasoning_content; content: between <think> tags; empty: none",
+    ] = ""
     truth: Annotated[str, "module:function that gives the true verdict for a user's text"] = "prill.testing:marked_truth"
 
     def __post_init__(self) -> None:

@@ -1,21 +1,32 @@
-"""The handlers of the mock server: what they read of a request, why they refuse one, what they answer, and what they count."""
+"""The handlers of the mock server: what they answer, and what they count."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from prill.errors import UsageError
 from prill.testing.endpoint.faults import Faults, certainty, fate
+from prill.testing.endpoint.requests import (
+    CHARS_PER_TOKEN,
+    Prompt,
+    Rejection,
+    Request,
+    decode_request,
+    in_form,
+    key_rejection,
+    problem,
+    read_prompt,
+    refusal_of,
+    tokens_of,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -35,72 +46,11 @@ GARBAGE = (
     "Status:",
     "lorem ipsum dolor sit amet " * 8,
 )
-CHARS_PER_TOKEN = 4
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
-# A 1280x720 picture at high detail in OpenAI's counting: 85 + 170 for each of 6 tiles of 512 pixels.
-TOKENS_PER_IMAGE = 1105
-NO_IMAGES = (
-    "Invalid content type. image_url is only supported by certain models.",  # OpenAI
-    "At most 0 image(s) may be provided in one prompt.",  # vLLM
-    "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",  # llama.cpp
-)
-# What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
-_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
 LARGEST_BODY = 256 * 2**20
 _COUNTED = ("requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "outcomes", "prompts")
 _HTML = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
-
-
-@dataclass(frozen=True)
-class Part:
-    """A piece of a message's content."""
-
-    type: str
-    text: str = ""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A message."""
-
-    role: str
-    content: str | list[Part] | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a prompt is known by."""
-
-    messages: msgspec.Raw
-    model: str = "mock"
-    response_format: dict[str, Any] | None = None
-    temperature: float | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """The prompt of a request: its hash, the text of its first user message, its length, its images, its system role."""
-
-    hash: str
-    user_text: str
-    tokens: int
-    images: int
-    has_system: bool
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """An answer of status 4xx and what /stats calls it."""
-
-    status: int
-    outcome: str
-    body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
 
 
 class MockEndpoint:
@@ -128,7 +78,10 @@ class MockEndpoint:
         """The list of models, or 401."""
         if (rejection := key_rejection(self.faults, http.headers, http.query)) is not None:
             return _json(rejection.status, rejection.body)
-        return _json(200, b'{"object":"list","data":[{"id":"mock","object":"model","created":0,"owned_by":"prill"}]}')
+        entry: dict[str, Any] = {"id": "mock", "object": "model", "created": 0, "owned_by": "prill"}
+        if self.faults.window_field:
+            entry[self.faults.window_field] = self.faults.context
+        return _json(200, _encode({"object": "list", "data": [entry]}))
 
     async def stats(self, http: web.Request) -> web.Response:
         """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions."""
@@ -183,10 +136,13 @@ class MockEndpoint:
     def _answer(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> bytes:
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
-        text: str | None = reply_text(self.faults, word, truth, request.response_format)
+        number = percent(truth, prompt.user_text) if prompt.wants_number else None
+        text: str | None = word
+        if not prompt.wants_word:
+            text = reply_text(self.faults, word, truth, request.response_format, number)
         finish, refusal, half = "stop", None, detail < 0.5
-        limit = (request.max_completion_tokens or request.max_tokens or 2**31) - self.faults.hidden_thought
-        limit = max(0, limit) * CHARS_PER_TOKEN
+        thought = min(hidden_thought(self.faults, request), request.limit or 2**31)
+        limit = max(0, (request.limit or 2**31) - thought) * CHARS_PER_TOKEN
         if outcome == "garbage":
             text = GARBAGE[int(detail * len(GARBAGE))]
         elif outcome == "empty":
@@ -206,11 +162,11 @@ class MockEndpoint:
             logprobs = logprobs_of(text, truth, prompt.user_text, request.top_logprobs or 0)
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
-        self.completion_tokens += tokens_of(text or "") + self.faults.hidden_thought
+        self.completion_tokens += tokens_of(text or "") + thought
         body = completion(
             text, model=request.model, prompt_tokens=prompt.tokens, finish=finish, refusal=refusal, logprobs=logprobs
         )
-        return restated(body, self.faults)
+        return restated(body, self.faults, thought)
 
 
 def import_function(place: str) -> Callable[[str], str]:
@@ -233,112 +189,35 @@ def _json(
     return web.Response(status=status, body=body, content_type=content_type, headers=headers)
 
 
-decode_request = msgspec.json.Decoder(Request).decode
-_turns = msgspec.json.Decoder(list[Turn]).decode
-
-
-# Requests
-
-
-def read_prompt(request: Request) -> Prompt:
-    """The prompt of a request."""
-    raw = bytes(request.messages)
-    if code := _CODE.search(raw):
-        raw = raw.replace(code[1], b"")
-    user_text: str | None = None
-    tokens = images = 0
-    has_system = False
-    for turn in _turns(raw):
-        parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
-        text = "\n".join(part.text for part in parts if part.type == "text")
-        pictures = sum(part.type == "image_url" for part in parts)
-        tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
-        images += pictures
-        has_system = has_system or turn.role == "system"
-        if turn.role == "user" and user_text is None:
-            user_text = text
-    return Prompt(hashlib.blake2b(raw, digest_size=8).hexdigest(), user_text or "", tokens, images, has_system)
-
-
-def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]) -> Rejection | None:
-    """Why this server serves nothing to this client; None when it may."""
-    if faults.refuse_key:
-        words = "Incorrect API key provided. You can find your API key at the place that you got it from."
-        return Rejection(401, "refuse_key", problem(words, code="invalid_api_key"))
-    if faults.no_credit:
-        words = "Insufficient credits. Add more and retry the request."
-        return Rejection(402, "no_credit", problem(words, code="402"))
-    if faults.api_key_header and "api-version" not in query:
-        return Rejection(404, "no_version", problem("Resource not found", code="404"))
-    if faults.api_key_header and "api-key" not in headers:
-        return Rejection(401, "no_key", problem("Access denied due to invalid subscription key.", code="401"))
-    return None
-
-
-def refusal_of(faults: Faults, request: Request, prompt: Prompt) -> Rejection | None:
-    """Why this server will never take this request; None when it may."""
-
-    def bad(outcome: str, message: str, param: str | None = None, code: str | None = None) -> Rejection:
-        return Rejection(400, outcome, problem(message, param=param, code=code))
-
-    form = (request.response_format or {}).get("type")
-    if faults.unknown_model:
-        words = f"The model `{request.model}` does not exist or you do not have access to it."
-        return Rejection(404, "unknown_model", problem(words, code="model_not_found"))
-    if faults.no_images and prompt.images:
-        return bad("no_images", NO_IMAGES[int(prompt.hash, 16) % len(NO_IMAGES)])
-    for name, rejection in (("json_schema", faults.no_json_schema), ("json_object", faults.no_json_object)):
-        if rejection and form == name:
-            words = f"Invalid parameter: 'response_format' of type '{name}' is not supported with this model."
-            return bad(f"no_{name}", words, "response_format")
-    if faults.no_temperature and request.temperature not in (None, 1):
-        words = (
-            f"Unsupported value: 'temperature' does not support {request.temperature:g} with this model: only 1, its default."
-        )
-        return bad("no_temperature", words, "temperature", "unsupported_value")
-    if faults.no_max_tokens and request.max_tokens is not None:
-        words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-        return bad("no_max_tokens", words, "max_tokens", "unsupported_parameter")
-    if faults.no_logprobs and request.logprobs:
-        words = "'logprobs' is not supported with this model."
-        if faults.logprobs_status == 403:
-            words = "You are not allowed to request logprobs from this model."
-        body = problem(words, param="logprobs", code="unsupported_parameter")
-        return Rejection(faults.logprobs_status, "no_logprobs", body)
-    if 0 < faults.most_logprobs < (request.top_logprobs or 0):
-        words = (
-            f"Requested sample logprobs of {request.top_logprobs}, which is greater than max allowed: {faults.most_logprobs}"
-        )
-        return bad("most_logprobs", words)
-    if faults.no_system and prompt.has_system:
-        return bad("no_system", "System role not supported")
-    if faults.context and prompt.tokens > faults.context:
-        words = (
-            f"This model's maximum context length is {faults.context} tokens. However, your messages resulted in "
-            f"{prompt.tokens} tokens. Please reduce the length of the messages."
-        )
-        return bad("context", words, "messages", "context_length_exceeded")
-    return None
-
-
 # Replies
 
 
-def tokens_of(text: str) -> int:
-    """The mock's count of tokens: one for four characters."""
-    return len(text) // CHARS_PER_TOKEN + 1
+def percent(truth: str, user_text: str) -> int:
+    """The probability of success that a reply states when it is asked for one: what its log-probabilities would say."""
+    sure = round(100 * certainty(user_text))
+    return sure if truth == "success" else 100 - sure
 
 
-def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None) -> str:
-    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for one, else tagged lines."""
+def hidden_thought(faults: Faults, request: Request) -> int:
+    """The tokens that are thought for: as many as are set, and a tenth of that where little effort is asked for."""
+    return faults.hidden_thought // (10 if request.reasoning_effort in ("none", "minimal", "low") else 1)
+
+
+def reply_text(faults: Faults, word: str, truth: str, form: Mapping[str, Any] | None, number: int | None = None) -> str:
+    """A reply with the verdict `word`: a JSON object where `form`, the response_format, asks for one, else tagged lines.
+
+    `number`: the probability that it states besides.
+    """
     thoughts = THOUGHTS.get(truth, "because the last screen shows it")
     thoughts = (thoughts + " and so on" * faults.thought_tokens)[: max(len(thoughts), faults.thought_tokens * CHARS_PER_TOKEN)]
     kind = "text" if form is None or faults.ignore_format else form.get("type")
     if kind == "json_schema" and form is not None:
-        return _encode(_filled(form["json_schema"].get("schema", {}), word, thoughts)).decode()
+        record = _filled(form["json_schema"].get("schema", {}), word, thoughts)
+        return _encode(record if number is None or not isinstance(record, dict) else {**record, "probability": number}).decode()
+    numbers = {} if number is None else {"probability": number}
     if kind == "json_object":
-        return _encode({"thoughts": thoughts, "status": word}).decode()
-    return f"Thoughts: {thoughts}\nStatus: {word}"
+        return _encode({"thoughts": thoughts, "status": word, **numbers}).decode()
+    return f"Thoughts: {thoughts}\nStatus: {word}" + "".join(f"\nProbability: {n}" for n in numbers.values())
 
 
 def _filled(schema: Mapping[str, Any], word: str, thoughts: str) -> object:
@@ -402,16 +281,23 @@ def completion(
     )
 
 
-def restated(body: bytes, faults: Faults) -> bytes:
-    """The answer in the forms that some servers give their parts."""
+def restated(body: bytes, faults: Faults, thought: int) -> bytes:
+    """The answer in the forms that some servers give their parts; `thought`: the tokens thought for before it."""
     usual = (faults.logprobs_form, faults.usage_form, faults.content_form) == ("openai", "openai", "text")
     if usual and not faults.hidden_thought:
         return body
     record = msgspec.json.decode(body)
     choice, usage = record["choices"][0], record["usage"]
-    usage["completion_tokens"] += faults.hidden_thought
-    if faults.thought_field:
-        choice["message"][faults.thought_field] = "let me see " * (faults.hidden_thought // 3)
+    usage["completion_tokens"] += thought
+    usage["total_tokens"] += thought
+    thoughts = "Status: success? Status: failure? " * (thought // 9)
+    if faults.thought_field == "content":
+        opening = f"<think>\n{thoughts}" + ("" if choice["finish_reason"] == "length" else "\n</think>\n\n")
+        choice["message"]["content"] = opening + (choice["message"]["content"] or "")
+        if choice["logprobs"]:
+            choice["logprobs"]["content"].insert(0, {"token": opening, "logprob": 0.0, "bytes": None, "top_logprobs": []})
+    elif faults.thought_field:
+        choice["message"][faults.thought_field] = thoughts
     if faults.content_form == "parts" and choice["message"]["content"] is not None:
         choice["message"]["content"] = [{"type": "text", "text": choice["message"]["content"]}]
     if faults.usage_form == "missing":
@@ -430,19 +316,3 @@ def restated(body: bytes, faults: Faults) -> bytes:
     elif faults.logprobs_form == "lists":
         choice["logprobs"] = {"tokens": [row["token"] for row in rows], "token_logprobs": [row["logprob"] for row in rows]}
     return _encode(record)
-
-
-def in_form(body: bytes, form: str) -> bytes:
-    """An error body, which is in OpenAI's form, in another one."""
-    error = msgspec.json.decode(body)
-    if form == "list":
-        return _encode([error])
-    if form == "detail":
-        detail = [{"type": "extra_forbidden", "loc": ["body", error["error"]["param"]], "msg": error["error"]["message"]}]
-        return _encode({"object": "error", "message": {"detail": detail}, "code": None})
-    return str(error["error"]["message"]).encode() if form == "text" else body
-
-
-def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:
-    """The body of an error in OpenAI's form."""
-    return _encode({"error": {"message": message, "type": kind, "param": param, "code": code}})

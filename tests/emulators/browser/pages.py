@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from prill.emulators.browser.chromium import chromium_path
+from prill.emulators.browser.environment import BrowserEnvironment
 from prill.errors import UsageError
-from prill.types import Observation
+from prill.types import Action, Observation, Task
 
 HOME = """<title>Home</title>
 <h1>Shop</h1> <a href="/two">to two</a> <a href="/two" target="_blank">in a new tab</a> <a href="/file.csv">download</a>
@@ -170,3 +171,11 @@ def need_chromium() -> None:
         chromium_path()
     except UsageError as error:
         pytest.skip(str(error), allow_module_level=True)
+
+
+async def opened(environment: BrowserEnvironment, *urls: str) -> Observation:
+    return await environment.reset(Task(id="a/b", goal="g", start_url=" |AND| ".join(urls)))
+
+
+async def after(environment: BrowserEnvironment, kind: str, target: str | None = None, value: str | None = None) -> Observation:
+    return (await environment.step(Action(kind, target=target, value=value)))[0]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from PIL import Image
 
 from prill.actions.webarena import parse_action
@@ -18,25 +16,10 @@ from prill.emulators.browser.requirements import web_tools
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
 
-from .pages import Site, head, need_chromium, number, tree
+from .pages import Site, after, head, need_chromium, number, opened, tree
 
 need_chromium()
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def environment(chromium: Chromium, tmp_path: Path) -> AsyncIterator[BrowserEnvironment]:
-    environment = BrowserEnvironment(tmp_path / "images", PageSpec(downloads=tmp_path / "downloads"), browser=chromium)
-    yield environment
-    await environment.close()
-
-
-async def opened(environment: BrowserEnvironment, *urls: str) -> Observation:
-    return await environment.reset(Task(id="a/b", goal="g", start_url=" |AND| ".join(urls)))
-
-
-async def after(environment: BrowserEnvironment, kind: str, target: str | None = None, value: str | None = None) -> Observation:
-    return (await environment.step(Action(kind, target=target, value=value)))[0]
 
 
 async def on(environment: BrowserEnvironment, seen: Observation, line: str, kind: str = "click", value: str = "") -> str:
@@ -218,16 +201,6 @@ async def test_tabs_open_change_and_one_stays(environment: BrowserEnvironment, s
     assert (await after(environment, "goto", value=f"{site.url}/two")).url == f"{site.url}/two"
 
 
-async def test_slow_tab_is_waited_for(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, site.url)
-    slow = await after(environment, "click", number(seen, "link 'slow tab'"))
-    assert (head(slow), slow.url) == (["Tab 0: Home | Tab 1 (current): 200"], f"{site.url}/slow")
-    await after(environment, "focus_tab", value="0")
-    told = await after(environment, "click", number(seen, "link 'tab download'"))
-    assert head(told)[0] == "Tab 0 (current): Home | Tab 1: 200"
-    assert head(told)[1].startswith("! downloaded '")
-
-
 async def test_history_goes_back_and_forth(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, site.url)
     await after(environment, "goto", value=f"{site.url.removeprefix('http://')}/two")
@@ -285,20 +258,6 @@ async def test_endless_windows_are_closed(environment: BrowserEnvironment, site:
     told = await after(environment, "click", number(seen, "button 'windows'"))
     assert len(environment.pages) == 20
     assert head(told)[1] == "! a new tab was closed: there are 20 already"
-
-
-async def test_dead_address_shows_the_browser_page(environment: BrowserEnvironment, site: Site) -> None:
-    seen = await opened(environment, site.url)
-    lost = await after(environment, "click", number(seen, "link 'nowhere'"))
-    assert lost.url == "http://no-such-host.invalid/x"
-    assert head(lost)[1:] == ["! the page could not be opened: net::ERR_NAME_NOT_RESOLVED"]
-    assert "ERR_NAME_NOT_RESOLVED" in tree(lost)
-    home = await after(environment, "back")
-    assert home.url == f"{site.url}/"
-    missing = await after(environment, "click", number(home, "link 'missing'"))
-    assert (missing.url, head(missing)) == (f"{site.url}/missing", ["Tab 0 (current): 404"])
-    empty = await after(environment, "goto", value=f"{site.url}/no-content")
-    assert (empty.url, head(empty)) == (f"{site.url}/missing", ["Tab 0 (current): 404"])
 
 
 async def test_non_web_addresses_are_refused(environment: BrowserEnvironment, site: Site) -> None:

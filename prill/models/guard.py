@@ -1,0 +1,86 @@
+"""When an endpoint counts as gone for good: failures and nothing else for a while, whatever calls they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from prill.errors import EndpointGone
+
+PATIENCE = 300.0  # seconds
+# Fewer than this many may all be the fault of what they ask.
+LEAST_CALLS = 5
+
+
+class Guard:
+    """Watches all calls to one endpoint in one event loop, and ends them together once it is gone.
+
+    It is gone when five calls or more have failed, none was answered since the first of these failures, and `patience`
+    seconds have passed. Where calls are made one at a time, five would take long to fail: there a call ends early after a
+    fifth of that time, and when all of it is spent the calls still missing share the time of one attempt, `timeout`. So the
+    end comes at latest `patience` and one attempt after the first failure. What comes later begins anew.
+    """
+
+    def __init__(self, place: str, patience: float, timeout: float) -> None:
+        self.place, self.patience, self.timeout = place, patience, timeout
+        self._since: float | None = None
+        self._failing: dict[asyncio.Timeout, float] = {}
+        self._open: set[asyncio.Timeout] = set()
+        self._why = ""
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[asyncio.Timeout]:
+        """Around one call with all its attempts; what it gives stands for the call. Raises EndpointGone with all others."""
+        try:
+            async with asyncio.timeout(None) as call:
+                self._open.add(call)
+                try:
+                    yield call
+                finally:
+                    self._open.discard(call)
+        except TimeoutError:
+            if not call.expired():
+                raise
+            raise EndpointGone(self._why) from None
+
+    def answered(self) -> None:
+        """The endpoint answered something, be it a refusal: it is there."""
+        self._since = None
+        self._failing.clear()
+
+    def failed(self, call: asyncio.Timeout, problem: object) -> None:
+        """An attempt had no answer, or one that asks to come again. Raises EndpointGone when that was the last straw."""
+        now = _now()
+        self._since = now if self._since is None else self._since
+        self._failing.setdefault(call, now)
+        if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
+            return
+        self._why = (
+            f"{self.place} has answered nothing for {now - self._since:.3g} s ({len(self._failing)} calls failed; the last: "
+            f"{problem})"
+        )
+        self.answered()
+        self._open.discard(call)
+        for other in self._open:
+            other.reschedule(now)
+        self._open.clear()
+        raise EndpointGone(self._why)
+
+    def left(self) -> float:
+        """Seconds of patience that are left."""
+        return self.patience if self._since is None else max(0.0, self._since + self.patience - _now())
+
+    def attempt_seconds(self) -> float:
+        """How long an attempt that begins now may take."""
+        return min(self.timeout, max(self.left(), self.timeout / (LEAST_CALLS - 1)))
+
+    def gives_up(self, call: asyncio.Timeout, *, told_to_wait: bool) -> bool:
+        """Whether a call that has failed should leave it at that, so that others are tried; one that was told to wait waits."""
+        if told_to_wait or len(self._failing) >= LEAST_CALLS:
+            return not self.left()
+        return not self.left() or _now() - self._failing.get(call, _now()) >= self.patience / LEAST_CALLS
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

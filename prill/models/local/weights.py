@@ -1,0 +1,340 @@
+"""The weights of a model in this process: loaded from a folder, and asked for several answers at once.
+
+What is left of a call when its turn comes is a `Prepared` call: its tokens and pictures, and how its answer is to be drawn. The
+calls of a batch are filled up on the left to one length. Each is drawn by itself, with its own seed and limits, and ends by
+itself, so that an answer does not depend on which calls it shared a batch with, but for rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
+from prill.models.dialect import Sampling
+from prill.models.replies import excerpt
+from prill.protocols import Token
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """What one call generated: the text, tokens read and written, whether it ended by itself, and the seconds it took.
+
+    `tokens` are there where log-probabilities were asked for.
+    """
+
+    text: str
+    prompt_tokens: int
+    completion_tokens: int
+    finished: bool
+    seconds: float
+    tokens: tuple[Token, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One call as the model reads it. `alternatives`: how many likely tokens to note at each place; 0: no log-probabilities.
+
+    `room` is what the model's window leaves of `max_tokens`.
+    """
+
+    inputs: Mapping[str, Any]
+    prompt_tokens: int
+    room: int
+    max_tokens: int
+    sampling: Sampling
+    alternatives: int
+    timeout: float
+    stop: threading.Event
+
+    @property
+    def size(self) -> int:
+        """The most tokens that it will have been."""
+        return self.prompt_tokens + self.room
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A loaded model with what prepares its input: a processor with images, or a tokenizer without."""
+
+    model: Any
+    reader: Any
+    sees: bool
+
+    @property
+    def tokenizer(self) -> Any:
+        """What turns tokens into text."""
+        return getattr(self.reader, "tokenizer", self.reader)
+
+    def prepare(
+        self,
+        turns: Sequence[Mapping[str, Any]],
+        max_tokens: int,
+        sampling: Sampling,
+        *,
+        alternatives: int,
+        timeout: float,
+        stop: threading.Event,
+    ) -> Prepared:
+        """A call with chat turns as templates take them. Raises ContextTooLong, EndpointError."""
+        if not self.sees:
+            turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
+        with _model_failures():
+            inputs = self.reader.apply_chat_template(
+                turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+            )
+        length = int(inputs["input_ids"].shape[1])
+        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if window is not None and length >= window:
+            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}")
+        room = max_tokens if window is None else min(max_tokens, window - length)
+        return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
+
+    def generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
+        """An answer to each call, or why there is none. Calls whose pictures do not fit together are answered one by one.
+
+        Raises EndpointError where the model cannot be used at all.
+        """
+        if len(calls) > 1 and not _alike(calls):
+            return [outcome for call in calls for outcome in self.generate([call])]
+        try:
+            return self._generate(calls)
+        except ContextTooLong as error:  # of the device's memory
+            if len(calls) == 1:
+                return [error]
+        half = len(calls) // 2
+        return self.generate(calls[:half]) + self.generate(calls[half:])
+
+    def _generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
+        torch = importlib.import_module("torch")
+        start = time.monotonic()
+        width = max(call.prompt_tokens for call in calls)
+
+        def ended(ids: Any, scores: Any, **rest: Any) -> Any:
+            """Of each call, whether it has all its tokens, is out of time, or is no longer wanted."""
+            written, seconds = ids.shape[1] - width, time.monotonic() - start
+            over = [written >= call.room or seconds > call.timeout or call.stop.is_set() for call in calls]
+            return torch.tensor(over, device=ids.device)
+
+        ends = self.model.generation_config.eos_token_id
+        ends = set(ends if isinstance(ends, list) else [ends])
+        with _model_failures(), torch.inference_mode():
+            inputs = _together(calls, self.tokenizer.pad_token_id or 0)
+            inputs = {
+                name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
+                for name, value in inputs.items()
+            }
+            draw = _Draw(calls, width)
+            out = self.model.generate(
+                **inputs,
+                max_new_tokens=max(call.room for call in calls),
+                do_sample=False,  # `draw` draws
+                temperature=None,
+                top_p=None,
+                top_k=None,
+                repetition_penalty=1.0,
+                pad_token_id=self.tokenizer.pad_token_id or 0,
+                logits_processor=[draw],
+                stopping_criteria=[ended],
+            )
+        seconds = round(time.monotonic() - start, 4)
+        rows = out[:, width:].tolist()
+        return [
+            self._outcome(call, row, ends, draw.noted[i], seconds)
+            for i, (call, row) in enumerate(zip(calls, rows, strict=True))
+        ]
+
+    def _outcome(
+        self, call: Prepared, row: list[int], ends: set[int], noted: list[_Place], seconds: float
+    ) -> Generation | PrillError:
+        """What a row of the batch is: an answer as far as its end, or a failure."""
+        length = next((i + 1 for i, token in enumerate(row) if token in ends), None)
+        finished = length is not None and length <= call.room
+        if not finished and seconds > call.timeout:
+            return CallTimeout(f"no answer within {call.timeout:g} s")
+        if not finished and call.room < call.max_tokens:
+            return ContextTooLong(
+                f"after {call.prompt_tokens} tokens the model's window has no more room for the answer than {call.room}"
+            )
+        kept = row[: length if finished else call.room]
+        text = self.tokenizer.decode(kept, skip_special_tokens=True)
+        tokens = None
+        if call.alternatives:
+            spell = functools.cache(self._spell)
+            tokens = tuple(
+                Token(spell(place.token), place.logprob, tuple((spell(token), logprob) for token, logprob in place.top))
+                for place in noted[: len(kept) - finished]
+            )
+        return Generation(text, call.prompt_tokens, len(kept), finished, seconds, tokens)
+
+    def _spell(self, token: int) -> str:
+        """The text of one token; some tokenizers mark its leading space, and drop it when the token stands alone."""
+        text = str(self.tokenizer.decode([token]))
+        piece = self.tokenizer.convert_ids_to_tokens(token)
+        return f" {text}" if str(piece).startswith("▁") and not text.startswith(" ") else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A token that was drawn, with its log-probability before limits and temperature, and the likeliest at its place."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(slots=True)
+class _Draw:
+    """Chooses the next token of each call by its own sampling: the likeliest, or one drawn with the call's own numbers.
+
+    To transformers, which takes the likeliest, all others become impossible. A draw adds Gumbel noise to log-probabilities and
+    takes the highest, which draws by these (Gumbel 1954).
+    """
+
+    calls: Sequence[Prepared]
+    width: int
+    noted: list[list[_Place]] = field(default_factory=list)
+    numbers: dict[int, Any] = field(default_factory=dict)
+
+    def __call__(self, ids: Any, scores: Any) -> Any:
+        torch = importlib.import_module("torch")
+        self.noted = self.noted or [[] for _ in self.calls]
+        chosen = scores.argmax(-1)
+        for i, call in enumerate(self.calls):
+            if call.sampling.temperature > 0 or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0:
+                chosen[i] = self._drawn(i, ids[i, self.width - call.prompt_tokens :], scores[i])
+        most = max(call.alternatives for call in self.calls)
+        if most:
+            logprobs = scores.float().log_softmax(-1)
+            values, tokens = (part.tolist() for part in logprobs.topk(min(most, logprobs.shape[-1])))
+            own = logprobs.gather(1, chosen[:, None])[:, 0].tolist()
+            for i, call in enumerate(self.calls):
+                top = zip(tokens[i][: call.alternatives], values[i], strict=False)
+                finite = tuple((token, value) for token, value in top if math.isfinite(value))
+                self.noted[i].append(_Place(int(chosen[i]), own[i], finite))
+        return torch.full_like(scores, -math.inf).scatter_(1, chosen[:, None], 0.0)
+
+    def _drawn(self, i: int, ids: Any, scores: Any) -> Any:
+        """The next token of one call, after the tokens `ids` of its prompt and answer."""
+        torch = importlib.import_module("torch")
+        sampling = self.calls[i].sampling
+        penalty = sampling.limits.get("repetition_penalty", 1.0)
+        if penalty != 1.0:  # as CTRL has it (arXiv 1909.05858, section 4.1), with the sign that transformers and vLLM mind
+            said = scores[ids]
+            scores = scores.scatter(0, ids, torch.where(said < 0, said * penalty, said / penalty))
+        if sampling.temperature == 0:
+            return scores.argmax()
+        scores = (scores / sampling.temperature).float().log_softmax(-1)
+        if 0 < (top_k := sampling.limits.get("top_k", 0)) < len(scores):
+            scores = scores.masked_fill(scores < scores.topk(top_k).values[-1], -math.inf)
+        if (top_p := sampling.limits.get("top_p", 1.0)) < 1.0:
+            likely, order = scores.softmax(-1).sort(descending=True)
+            beyond = likely.cumsum(-1) - likely >= top_p  # never the likeliest
+            scores = scores.masked_fill(torch.zeros_like(beyond).scatter(0, order, beyond), -math.inf)
+        if i not in self.numbers:
+            self.numbers[i] = torch.Generator(device=scores.device).manual_seed(sampling.seed or 0)
+        noise = torch.empty_like(scores).exponential_(generator=self.numbers[i]).log()
+        return (scores - noise).argmax()
+
+
+def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
+    """The model in a folder, ready to answer. Raises MissingExtra, EndpointError."""
+    try:
+        torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
+    except ImportError as error:
+        raise MissingExtra(error.name or "transformers", "local") from None
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
+    with _model_failures():
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+        sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        family = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+        reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+        reader = reads.from_pretrained(path, local_files_only=True)
+        model = family.from_pretrained(path, dtype=kind, local_files_only=True)
+        if adapter is not None:
+            model = _adapted(model, adapter)
+        return Weights(model.to(device).eval(), reader, sees)
+
+
+def check_adapter(adapter: Path) -> None:
+    """Raises UsageError where a folder holds no adapter of PEFT."""
+    try:
+        json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
+
+
+def _adapted(model: Any, adapter: Path) -> Any:
+    """The model with an adapter's weights added to its own."""
+    try:
+        peft = importlib.import_module("peft")
+    except ImportError:
+        raise MissingExtra("peft", "train") from None
+    return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+
+
+def _alike(calls: Sequence[Prepared]) -> bool:
+    """Whether what the calls have beside their tokens, such as pictures, has equal shapes but for how many there are."""
+    shapes: dict[str, set[tuple[int, ...]]] = {}
+    for call in calls:
+        for name, value in call.inputs.items():
+            if not _by_token(call, value):
+                shapes.setdefault(name, set()).add(tuple(value.shape[1:]))
+    return all(len(kinds) == 1 for kinds in shapes.values())
+
+
+def _by_token(call: Prepared, value: Any) -> bool:
+    """Whether a tensor has a value for each token of the call."""
+    return tuple(value.shape) == (1, call.prompt_tokens)
+
+
+def _together(calls: Sequence[Prepared], padding: int) -> dict[str, Any]:
+    """The inputs of several calls as those of one batch: what goes by token is filled up on the left, the rest put in a row."""
+    torch = importlib.import_module("torch")
+    width = max(call.prompt_tokens for call in calls)
+    batch: dict[str, Any] = {}
+    for name in dict.fromkeys(name for call in calls for name in call.inputs):
+        values = [(call, call.inputs.get(name)) for call in calls]
+        first = next(value for _, value in values if value is not None)
+        if not any(value is not None and _by_token(call, value) for call, value in values):
+            batch[name] = torch.cat([value for _, value in values if value is not None])
+            continue
+        rows = torch.full((len(calls), width), padding if name == "input_ids" else 0, dtype=first.dtype)
+        for row, (_, value) in zip(rows, values, strict=True):
+            if value is not None:
+                row[width - value.shape[1] :] = value[0]
+        batch[name] = rows
+    return batch
+
+
+def _words(parts: Sequence[Mapping[str, str]]) -> str:
+    if any(part["type"] == "image" for part in parts):
+        raise EndpointError("this model takes no images; use a model with vision")
+    return "".join(part["text"] for part in parts)
+
+
+@contextmanager
+def _model_failures() -> Iterator[None]:
+    """Turns what torch, transformers and chat templates raise into our errors."""
+    torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
+    except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
+            cause = cause.__cause__
+        raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error

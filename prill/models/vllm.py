@@ -1,0 +1,325 @@
+"""A model that a vLLM server of one's own serves: started on this machine with the first call, ended with this process.
+
+However the process ends, by an error, Ctrl-C or kill -9: a keeper of the server notices (`keeper.py`). The server listens on
+the loopback interface only, and asks for a key that is drawn anew each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import weakref
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+from msgspec import Meta
+
+from prill.cache import DiskCache
+from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
+from prill.models import keeper
+from prill.models.client import PIXEL_BUDGET, OpenAIModel
+from prill.models.ledger import Ledger, Price
+from prill.models.transport import Effort, Endpoint
+from prill.models.wire import Completion
+
+_HOST = "127.0.0.1"
+_MODULE = ("-m", "vllm.entrypoints.openai.api_server")
+_LINES, _LINE = 15, 300  # what is shown of the server's log
+_POLL = 0.25
+# vLLM compiles adapters for one of these ranks.
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+
+
+class VLLMModel(OpenAIModel):
+    """A model served by `vllm serve`, which this process starts with the first call that no kept reply answers.
+
+    `model` is a folder, or a name that vLLM fetches by itself. The `vllm` command of this environment or of the path is run,
+    or the module of another environment's interpreter (`serve_python`); `serve_options` go to it as they are. Models with
+    equal settings share a server; `close` ends it, and so does dropping the last of them.
+
+    Log-probabilities are those after the constraint of an answer's form, and the model's own habits of sampling are put aside.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        adapter: Annotated[str | None, Meta(description="folder with a LoRA adapter of PEFT for it")] = None,
+        dtype: Annotated[str | None, Meta(description="bfloat16, float16 or float32 (default: that of the weights)")] = None,
+        max_model_len: Annotated[int | None, Meta(ge=1, description="the window in tokens (default: the model's)")] = None,
+        images: Annotated[int, Meta(ge=0, description="most images in one call")] = 16,
+        serve_python: Annotated[str | None, Meta(description="interpreter of another environment that has vLLM")] = None,
+        serve_options: Annotated[str, Meta(description="further options of `vllm serve`, as in a shell")] = "",
+        start_timeout: Annotated[float, Meta(gt=0, description="seconds until the server must be ready")] = 1800.0,
+        concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
+        timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 600.0,
+        retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 2,
+        max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
+    ) -> None:
+        folder = _model_folder(model)
+        name = f"vllm/{folder.resolve().name if folder else model}"
+        options = ["--dtype", dtype] if dtype else []
+        options += ["--max-model-len", str(max_model_len)] if max_model_len else []
+        options += [
+            *("--limit-mm-per-prompt", json.dumps({"image": images, "video": 0})),
+            *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+            # Without the latter a weak model fills its reply with the blanks that JSON allows.
+            *("--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})),
+            *("--served-model-name", name),
+        ]
+        if adapter:
+            tuned = f"{name}+{Path(adapter).resolve().name}"
+            options += ["--enable-lora", "--lora-modules", f"{tuned}={adapter}", "--max-lora-rank", str(_rank(Path(adapter)))]
+            name = tuned
+        served = str(folder) if folder else model
+        command = (*_vllm(serve_python, served), "--host", _HOST, *options, *_words(serve_options))
+        # The address is known when the server is there.
+        super().__init__(
+            name,
+            base_url=f"http://{_HOST}/v1",
+            concurrency=concurrency,
+            timeout=timeout,
+            total_timeout=(retries + 1) * timeout,
+            retries=retries,
+            max_pixels=max_pixels,
+            cache=cache,
+        )
+        weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
+        origin = f"vllm {served} {weights} {options} {serve_options}"
+        self.endpoint = _ServedEndpoint(shared_server(command, name, start_timeout), origin, self.endpoint)
+        self.ledger = Ledger(Price(0.0, 0.0))
+
+    def close(self) -> None:
+        """Ends the server; a later call starts another one."""
+        assert isinstance(self.endpoint, _ServedEndpoint)
+        self.endpoint.server.stop()
+
+
+class _ServedEndpoint(Endpoint):
+    """The endpoint of a server of one's own, which is started when something is sent to it."""
+
+    def __init__(self, server: Server, origin: str, like: Endpoint) -> None:
+        super().__init__(like.base_url, "", like.concurrency, like.timeout, like.total_timeout, like.retries)
+        self.server = server
+        self.origin = origin
+
+    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+        """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
+        self.base_url = await self.server.ready()
+        try:
+            return await super().send(body, ledger, effort)
+        except (TransportFailure, EndpointError):
+            await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
+            self.server.check()
+            raise
+
+    def _key(self) -> str:
+        return self.server.key
+
+
+class Server:
+    """A `vllm serve` on a free port. In another process it is another server."""
+
+    def __init__(self, command: tuple[str, ...], name: str, timeout: float) -> None:
+        self.command, self.name, self.timeout = command, name, timeout
+        self.key = secrets.token_urlsafe(24)
+        self._lock = threading.Lock()
+        self._run: _Run | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_server, (self.command, self.name, self.timeout)
+
+    async def ready(self) -> str:
+        """The base URL, once the server answers; it is started by whoever comes first. Raises EndpointError."""
+        with self._lock:
+            run = self._run = self._run or _Run(self)
+        # Not a future: a caller that is cancelled, or whose event loop ends, must not touch what others wait for.
+        while not run.is_settled.is_set():
+            await asyncio.sleep(_POLL / 2)
+        run.check()
+        return run.base_url
+
+    def check(self) -> None:
+        """Raises EndpointError when the server has ended, with its last words."""
+        if self._run is not None:
+            self._run.check()
+
+    def stop(self) -> None:
+        """Ends it, and waits for that; safe to call twice."""
+        with self._lock:
+            run, self._run = self._run, None
+        if run is not None:
+            run.end()
+
+
+class _Run:
+    """One run of a server, from its start to its end."""
+
+    def __init__(self, server: Server) -> None:
+        with socket.socket() as free:
+            free.bind((_HOST, 0))
+            port = free.getsockname()[1]
+        self.name, self.timeout, self._key = server.name, server.timeout, server.key
+        self.base_url = f"http://{_HOST}:{port}/v1"
+        self.is_settled = threading.Event()
+        self._failure = ""
+        # Without a name: nothing is left of it, however this ends. The server's processes write to it by themselves.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
+        environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **os.environ, "VLLM_API_KEY": server.key}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", keeper.__file__, *server.command, "--port", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            env=environment,
+            start_new_session=True,
+        )
+        self.end = weakref.finalize(self, _end, self._process, self._log, os.getpid())
+        # A daemon: an interrupted run does not wait for the start.
+        threading.Thread(target=_watch_start, args=(weakref.ref(self),), name="prill-vllm-start", daemon=True).start()
+
+    def check(self) -> None:
+        """Raises EndpointError when it has failed or ended."""
+        if not self.end.alive and not self._failure:
+            self._failure = "the server was closed"
+        if not self._failure and (code := self._process.poll()) is not None:
+            self._failure = f"vLLM has ended (status {code}){self._last_lines()}"
+        if self._failure:
+            raise EndpointError(f"{self.name}: {self._failure}")
+
+    def look(self, seconds: float) -> bool:
+        """Whether the start is settled after so many seconds: it answers, has ended, or is late."""
+        if self._process.poll() is None and not self._answers():
+            if seconds < self.timeout:
+                return False
+            self._failure = f"vLLM was not ready after {self.timeout:g} s (start_timeout gives it longer){self._last_lines()}"
+            self.end()
+        self.is_settled.set()
+        return True
+
+    def _answers(self) -> bool:
+        """Whether it is this server that listens: it knows the key and serves the model."""
+        request = urllib.request.Request(f"{self.base_url}/models", headers={"Authorization": f"Bearer {self._key}"})
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as response:
+                return self.name in response.read().decode()
+        except (OSError, ValueError, urllib.error.URLError):
+            return False
+
+    def last_words(self, most: int) -> list[str]:
+        """The last lines of the server's log, fit to be shown."""
+        try:
+            size = os.fstat(self._log.fileno()).st_size
+            text = os.pread(self._log.fileno(), 64_000, max(0, size - 64_000)).decode("utf-8", "replace")
+        except (OSError, ValueError):  # closed by another thread
+            return []
+        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text).replace(self._key, "***")
+        lines = ["".join(c if c.isprintable() else " " for c in line).strip()[:_LINE] for line in text.splitlines()]
+        return [line for line in lines if line][-most:]
+
+    def _last_lines(self) -> str:
+        lines = self.last_words(_LINES)
+        return "; its last lines:\n  " + "\n  ".join(lines) if lines else "; it said nothing"
+
+
+def _watch_start(run_of: Callable[[], _Run | None]) -> None:
+    """Until the start is settled, or nobody wants the server any more; says on stderr how long it takes, and at what it is."""
+    from tqdm import tqdm
+
+    start = time.monotonic()
+    shape = "{desc} {elapsed}{postfix}"
+    pause = 1.0 if sys.stderr.isatty() else 30.0
+    with tqdm(desc="vLLM starts", bar_format=shape, mininterval=pause, dynamic_ncols=True, file=sys.stderr, delay=1.0) as bar:
+        while (run := run_of()) is not None and not run.look(time.monotonic() - start):
+            bar.set_postfix_str(" ".join(run.last_words(1)), refresh=False)
+            bar.update(1)
+            del run
+            time.sleep(_POLL)
+
+
+def _end(process: subprocess.Popen[bytes], log: IO[bytes], owner: int) -> None:
+    """Lets the keeper know, and waits for it to have ended the server."""
+    if os.getpid() != owner:  # a forked child of the owner
+        return
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait()
+    log.close()
+
+
+_servers: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server:
+    """The server of these settings, the same one for all who ask."""
+    with _sharing:
+        server = _servers.get((command, name))
+        if server is None:
+            server = _servers[command, name] = Server(command, name, timeout)
+        return server
+
+
+def fingerprint(path: Path) -> str:
+    """What tells the weights in a folder from others that stood or will stand there: names, sizes and times of its files."""
+    files = [file for file in sorted(path.iterdir()) if file.suffix in (".json", ".safetensors", ".bin")]
+    facts = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _model_folder(model: str) -> Path | None:
+    """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder without a model."""
+    folder = Path(model).expanduser()
+    if not folder.is_dir() and not model.startswith(("/", ".", "~")):
+        return None
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{model}: no folder with a model in it (a config.json and weights)")
+    return folder
+
+
+def _rank(adapter: Path) -> int:
+    """The rank that vLLM has to make room for. Raises UsageError."""
+    try:
+        rank = int(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"])
+        return next(room for room in _RANKS if room >= rank)
+    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+        raise UsageError(f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most") from None
+
+
+def _vllm(python: str | None, model: str) -> tuple[str, ...]:
+    """The words that start vLLM with a model. Raises MissingExtra, UsageError."""
+    if python is not None:
+        found = shutil.which(Path(python).expanduser())
+        if found is None:
+            raise UsageError(f"serve_python: {python} is no interpreter; give the python of an environment with vLLM")
+        return found, *_MODULE, "--model", model
+    places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    if (command := shutil.which("vllm", path=places)) is not None:
+        return command, "serve", model
+    if find_spec("vllm") is not None:
+        return sys.executable, *_MODULE, "--model", model
+    raise MissingExtra("vllm", "vllm")
+
+
+def _words(options: str) -> list[str]:
+    try:
+        return shlex.split(options)
+    except ValueError as error:
+        raise UsageError(f"serve_options: {error}, in {options!r}") from None
