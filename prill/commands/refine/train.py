@@ -180,4 +180,6 @@ def _quiet_libraries() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         silence_libraries()
+        # Threads that wait actively for each other crawl where something else wants a core. Read when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         yield
