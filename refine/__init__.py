@@ -21,12 +21,9 @@ __all__ = [
     "ExportSpec",
     "FilterSpec",
     "PlainTeacher",
-<<<<<<< HEAD
     "Study",
-=======
     "TrainSpec",
     "check_training",
->>>>>>> 9d17fd3f4b0b94a36f59d33c35ccbc087be6ef3f
     "dpo_rows",
     "export_rows",
     "filter_steps",
@@ -36,23 +33,17 @@ __all__ = [
     "results_text",
     "run_study",
     "sft_rows",
-<<<<<<< HEAD
     "study_of",
-=======
     "train",
     "training_spec",
->>>>>>> 9d17fd3f4b0b94a36f59d33c35ccbc087be6ef3f
 ]
 _HOMES = {
     "ExportSpec": "export",
     "FilterSpec": "filter",
     "PlainTeacher": "demonstration",
-<<<<<<< HEAD
     "Study": "filtered_bc",
-=======
     "TrainSpec": "training.spec",
     "check_training": "training.preflight",
->>>>>>> 9d17fd3f4b0b94a36f59d33c35ccbc087be6ef3f
     "dpo_rows": "rows",
     "export_rows": "export",
     "filter_steps": "filter",
@@ -62,11 +53,8 @@ _HOMES = {
     "results_text": "results",
     "run_study": "filtered_bc",
     "sft_rows": "rows",
-<<<<<<< HEAD
     "study_of": "filtered_bc",
-=======
     "train": "training.train",
     "training_spec": "training.spec",
->>>>>>> 9d17fd3f4b0b94a36f59d33c35ccbc087be6ef3f
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

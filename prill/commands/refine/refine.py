@@ -15,7 +15,7 @@ import msgspec
 
 from prill.commands.rollout import arguments, play
 from prill.commands.rollout.cases import numbers
-from prill.errors import EnvironmentFailure, UsageError
+from prill.errors import UsageError
 from prill.files.outputs import expect_place, write_output
 from prill.policies.registry import POLICIES, make_policy
 from prill.protocols import Demonstrator
@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the study; 0, 3 when an environment failed or an arm had nothing to learn from, 130 when interrupted."""
+    """Runs the study; 0, 3 when an arm had nothing to learn from, 130 when interrupted."""
     expect_place(args.output, "a study")
     out, study = Path(args.output), read_study(Path(args.config))
     seeds = numbers(args.seeds, "--seeds")
@@ -60,9 +60,6 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
-        except EnvironmentFailure as failure:
-            print(f"prill refine: {failure}; the same command takes up where this study ended", file=sys.stderr)
-            return 3
     elif not (out / "base" / "evaluation").is_dir():
         raise UsageError(f"{out}: holds no study yet")
     results = results_of(out)
