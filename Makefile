@@ -42,7 +42,8 @@ test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(A
 	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
-	PRILL_VLLM_PYTHON=$(abspath $(VLLM))/bin/python $(BIN)/python -m pytest tests/models/test_vllm_real.py
+	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
+	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -11,7 +11,7 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.models.registry import make_model
 from prill.protocols import Captioner, LanguageModel
-from prill.registry import Entry, Registry, read_options
+from prill.registry import Entry, OptionError, Registry, read_options
 from prill.store import BadLine, read_trajectories
 
 CAPTIONERS = Registry(
@@ -37,6 +37,8 @@ def make_captioner(
     """
     if isinstance(captioner, Mapping):
         table = dict(captioner)
+        if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):
+            raise OptionError(f"{place}: a captioner has no option {odd!r}; its name is `name`", odd)
         return make_captioner(str(table.pop("name", "")), place=place, lax=lax, **{**options, **table})
     if not isinstance(captioner, str):
         if options:

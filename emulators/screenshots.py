@@ -14,8 +14,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from prill.errors import EnvironmentFailure, UsageError
-from prill.models.images import DAMAGED, FORMATS
+from prill.errors import EnvironmentFailure, InputError, UsageError
+from prill.models.images import DAMAGED, open_image
 
 Size = tuple[int, int]
 # Of the screen's height: 24 dp of a Pixel 4's 830, with room for taller bars. The clock there never rests.
@@ -31,14 +31,12 @@ def keep_screenshot(png: bytes, folder: Path) -> str:
     """
     path = folder / f"{hashlib.sha256(png).hexdigest()[:16]}.webp"
     if not path.exists():
-        from PIL import Image
-
         packed = io.BytesIO()
         # Effort 0: a tenth of the time of the default, for files a fifth larger, and smaller than the PNG anyway.
         try:
-            picture = Image.open(io.BytesIO(png), formats=FORMATS).convert("RGB")
+            picture = open_image(io.BytesIO(png), "of the screen").convert("RGB")
             picture.save(packed, "WEBP", lossless=True, quality=0, method=0)
-        except (Image.DecompressionBombError, *DAMAGED) as error:
+        except (InputError, *DAMAGED) as error:
             raise EnvironmentFailure(f"the screenshot is damaged ({len(png)} bytes)") from error
         _write(path, packed.getvalue())
     return str(path)
@@ -77,11 +75,11 @@ def same_screen(one: bytes, other: bytes) -> bool:
 
     Raises EnvironmentFailure when one of them is damaged.
     """
-    from PIL import Image, ImageChops
+    from PIL import ImageChops
 
     try:
-        first, second = (Image.open(io.BytesIO(png), formats=FORMATS).convert("RGB") for png in (one, other))
-    except (Image.DecompressionBombError, *DAMAGED) as error:
+        first, second = (open_image(io.BytesIO(png), "of the screen").convert("RGB") for png in (one, other))
+    except (InputError, *DAMAGED) as error:
         raise EnvironmentFailure(f"a screenshot is damaged: {error}") from error
     if first.size != second.size:
         return False
@@ -102,12 +100,10 @@ def png_size(png: bytes) -> Size:
 
 def whole_size(picture: bytes) -> Size:
     """Width and height of a picture, after a look at all of it. Raises EnvironmentFailure for one that is not whole."""
-    from PIL import Image
-
     try:
-        with Image.open(io.BytesIO(picture), formats=FORMATS) as image:
+        with open_image(io.BytesIO(picture), "of the screen") as image:
             size = image.size
             image.verify()
-    except (Image.DecompressionBombError, *DAMAGED) as error:
+    except (InputError, *DAMAGED) as error:
         raise EnvironmentFailure(f"the screenshot is no whole picture ({len(picture)} bytes)") from error
     return size

@@ -68,7 +68,9 @@ class DiskCache:
 
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._process != os.getpid():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Replies quote pages and goals: nobody else on this machine is to read them.
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's other files get the mode of this one
             self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             _share(self._connection)
             self._connection.execute("PRAGMA synchronous = NORMAL")

@@ -5,6 +5,7 @@ PrillError
 │   └── MissingExtra       an optional package is not installed
 ├── EndpointError          no call can succeed: unreachable server, refused key, unknown model, no vision
 │   └── EndpointGone       an endpoint that answers nothing any more, for minutes
+├── AnswerPending          a batch has not brought the answer to a call yet
 ├── EnvironmentFailure     a browser, phone or simulator broke
 └── Unscored               one trajectory cannot be judged; `.code` is the reason that its verdict carries
     ├── InputError            input: the trajectory or a file it names is broken
@@ -52,6 +53,10 @@ class EndpointError(PrillError):
 
 class EndpointGone(EndpointError):
     """The endpoint has answered nothing for a while, though many calls tried. The run may be taken up when it is back."""
+
+
+class AnswerPending(PrillError):
+    """The answer to a call is still to come, in a batch: there is no verdict yet, and no failure (see `prill.batches`)."""
 
 
 class EnvironmentFailure(PrillError):

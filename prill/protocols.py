@@ -103,10 +103,12 @@ class SamplingLimits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one request may hold; None where nobody knows. `window`: tokens, of request and reply together."""
+    """How much one request may hold; None where nobody knows. `window`: tokens, of request and reply together; `thinking`: how
+    many of them the model turned out to need for thoughts."""
 
     window: int | None = None
     images: int | None = None
+    thinking: int = 0
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from prill.errors import InputError
+from prill.errors import AnswerPending, InputError
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout
 from prill.models.images import file_hash
@@ -39,7 +39,7 @@ class Tally:
     scores that are neither 0 nor 1.
 
     `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
-    input that no trajectory has.
+    input that no trajectory has. `pending` have no verdict yet: their answers are still to come, in a batch.
     """
 
     read: int = 0
@@ -54,6 +54,7 @@ class Tally:
     stopped: bool = False
     untranscribed: int = 0
     unknown_keys: Counter[str] = field(default_factory=Counter)
+    pending: int = 0
 
     def add(self, verdict: Verdict) -> None:
         """Counts a verdict; the first reasons for being unscored are kept for showing."""
@@ -188,9 +189,14 @@ async def score_files(
                 tally.read = intake.read
                 progress(tally)
 
+            def later() -> None:
+                tally.pending += 1
+                tally.read = intake.read
+                progress(tally)
+
             try:
                 source = chain([first], items)
-                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done, calls)
+                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done, calls, later)
             finally:
                 tally.untranscribed = calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
@@ -215,13 +221,14 @@ async def _judge(
     record: Callable[[Any, Verdict], None],
     is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
     log: TranscriptLog | None = None,
+    later: Callable[[], None] = lambda: None,
 ) -> None:
     """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
 
     The calls that led to it go into `log` just before: where there is a verdict, there is its transcript.
 
-    Items that are done, by place, id and key, are passed over. After a first error, or when `stop` is set, no item is begun;
-    those under way are finished, then the error is raised.
+    Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
+    After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
     """
     items = iter(source)
 
@@ -238,8 +245,13 @@ async def _judge(
                 key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
                 if is_done(place, item.id, key):
                     await asyncio.sleep(0)
+                    continue
+                try:
+                    verdict = await _verdict(evaluator, item, key, log)
+                except AnswerPending:
+                    later()
                 else:
-                    record(place, await _verdict(evaluator, item, key, log))
+                    record(place, verdict)
             on_failure.pop_all()
 
     for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):

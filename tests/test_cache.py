@@ -17,6 +17,14 @@ def test_caches_share_one_file(tmp_path: Path) -> None:
     assert DiskCache(path).get("other") is None
 
 
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "new/c.sqlite"
+    cache = DiskCache(path)
+    cache.put("k", b"what a page said")
+    assert path.parent.stat().st_mode & 0o077 == 0
+    assert [file.name for file in path.parent.iterdir() if file.stat().st_mode & 0o077] == []
+
+
 def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_text("my notes, which are long enough to be taken for a header of something")

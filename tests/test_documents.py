@@ -27,15 +27,18 @@ from prill.testing import MockServer
 ROOT = Path(__file__).resolve().parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
-CLONING = ROOT / "docs/filtered-bc.md"
-TRAINING = ROOT / "docs/training.md"
 # Their blocks are run, in order, in one folder; those of other documents are fragments.
-TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
-RUN = (README, *TUTORIALS, GUIDE, CLONING, TRAINING, ROOT / "docs/redteam.md", ROOT / "docs/python.md")
+RUN = (
+    README,
+    *sorted((ROOT / "docs/tutorials").glob("*.md")),
+    GUIDE,
+    *(ROOT / f"docs/{name}.md" for name in ("filtered-bc", "training", "redteam", "python", "batches")),
+)
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.
 FACES = (
     "prill",
+    "prill.batches",
     "prill.captioner",
     "prill.datasets.formats",
     "prill.emulators",

@@ -271,7 +271,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _trials(folder: Path) -> list[Path]:
     def order(path: Path) -> list[tuple[int, str]]:
-        return [(int(part) if part.isdigit() else -1, part) for part in path.stem.split("_")]
+        return [(int(part) if part.isdecimal() else -1, part) for part in path.stem.split("_")]
 
     return sorted((folder / RECORDS).glob("*.json"), key=order)
 

@@ -199,7 +199,7 @@ class _Screenshots:
             end = Path(*parts[first:])
             # A bare file name could be that of any run: it counts only beside the run's own file.
             for base in self._bases if len(end.parts) > 1 else (self._beside,):
-                if not end.is_absolute() and (base / end).is_file() and (base / end).resolve().is_relative_to(base):
+                if not end.is_absolute() and os.path.isfile(base / end) and (base / end).resolve().is_relative_to(base):
                     return str((base / end).resolve())
         self.missing += 1
         return None

@@ -195,7 +195,7 @@ def _screenshot(step: AitwStep, images: ImageFolder) -> str | None:
     if image_suffix(step.image):
         return images.add(step.image)
     height, width, channels = step.image_shape
-    if channels not in (1, 3, 4) or len(step.image) != height * width * channels:
+    if channels not in (1, 3, 4) or min(height, width) < 1 or len(step.image) != height * width * channels:
         raise InputError(
             f"image/encoded has {len(step.image)} bytes: no PNG or JPEG, nor {height} x {width} x {channels} pixels"
         )

@@ -35,8 +35,8 @@ _CONFIG = re.compile(
     r"require_reset|eval|intent_template_id|string_note): ",
     re.MULTILINE,
 )
-_RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(\d+)\.json")
-_BEGIN = re.compile(r"\[Config file\]: .*?(\d+)\.json")
+_RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(?<!\d)(\d{1,9})\.json")
+_BEGIN = re.compile(r"\[Config file\]: .*?(?<!\d)(\d{1,9})\.json")
 _ERROR = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
 
 

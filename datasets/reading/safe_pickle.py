@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
+from collections.abc import Callable
 from io import BytesIO
 from os import PathLike
 from typing import Any
@@ -19,6 +20,8 @@ from prill.store import open_lines
 
 # A step with its page trees takes some MB; more is damage, or an archive made to fill the memory.
 _LARGEST = 256 * 2**20
+# Opcodes: such a step has some hundred thousand.
+_MOST_STEPS = 10_000_000
 
 
 class StandIn:
@@ -94,9 +97,46 @@ _BROKEN = (
 )
 
 
+# What puts keys into dictionaries and sets, and the distance of keys on the stack.
+_KEYS = {pickle.SETITEM: 2, pickle.SETITEMS: 2, pickle.DICT: 2, pickle.ADDITEMS: 1, pickle.FROZENSET: 1}
+
+
+class _Steps(dict[int, Callable[[Any], None]]):
+    """What to do at each opcode, for the first of them only: each may take memory, and gzip packs a thousand into a byte."""
+
+    def __init__(self) -> None:
+        super().__init__(pickle._Unpickler.dispatch)
+        self._left = _MOST_STEPS
+        for opcode, every in _KEYS.items():
+            self[opcode[0]] = _with_flat_keys(super().__getitem__(opcode[0]), every)
+
+    def __getitem__(self, opcode: int) -> Callable[[Any], None]:
+        self._left -= 1
+        if self._left < 0:
+            raise pickle.UnpicklingError(f"more than {_MOST_STEPS} steps; more are not taken")
+        return super().__getitem__(opcode)
+
+
+def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], None]:
+    """Refuses tuples of tuples as keys: 200 bytes of them can take for ever, since what they share is hashed each time."""
+
+    def checked(unpickler: Any) -> None:
+        stack = unpickler.stack
+        for key in stack[-2:-1] if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]] else stack[::every]:
+            if isinstance(key, tuple) and any(isinstance(part, tuple) for part in key):
+                raise pickle.UnpicklingError("a key is a tuple of tuples")
+        load(unpickler)
+
+    return checked
+
+
 # The one in Python: that in C makes room for as many remembered objects as a file says it has, 64 GB for nine bytes. It is
 # about twice as fast.
 class _Unpickler(pickle._Unpickler):
+    def __init__(self, file: BytesIO) -> None:
+        super().__init__(file)
+        vars(self)["dispatch"] = _Steps()  # its type says that all have the same
+
     def find_class(self, _module: str, _name: str) -> type[StandIn]:
         """The one class there is."""
         return StandIn

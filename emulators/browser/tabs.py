@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prill.emulators.browser.settle import Traffic
+from prill.models.prompts import shorten
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Dialog, Download, Page, Request
@@ -192,6 +193,6 @@ async def _title(page: Page, limit: float | None) -> str:
 
     try:
         async with asyncio.timeout(limit):
-            return " ".join((await page.title()).split())
+            return shorten(" ".join((await page.title()).split()), _LONGEST)
     except (Error, TimeoutError):
         return ""

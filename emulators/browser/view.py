@@ -82,7 +82,8 @@ class Reader:
                     processes.append(guest[0])
                     owners[guest[0].main] = guest[1]
         return Snapshot(
-            tuple(_nodes(processes, owners)),
+            # In a thread: a page may have hundreds of thousands, and other episodes go on meanwhile.
+            await asyncio.to_thread(lambda: tuple(_nodes(processes, owners))),
             {frame: process.session for process in processes for frame in process.documents},
             {frame: document for process in processes for frame, document in process.documents.items()},
             owners,
@@ -239,8 +240,8 @@ class View:
     async def read(self, page: Page, window: tuple[float, float] | None, max_tokens: int | None) -> str:
         """The accessibility tree as it is now; see axtree.py. Waits while the page goes elsewhere."""
         snapshot = await self._read(page)
-        self._snapshot, self._lines = snapshot, lines_of(snapshot.nodes, window)
-        return written(self._lines, self._number, max_tokens)
+        self._snapshot, self._lines = snapshot, await asyncio.to_thread(lines_of, snapshot.nodes, window)
+        return await asyncio.to_thread(written, self._lines, self._number, max_tokens)
 
     async def picture(self, page: Page) -> bytes:
         """A PNG of the window. Unlike Playwright's own, it waits neither for fonts nor for frames."""

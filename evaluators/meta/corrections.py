@@ -143,7 +143,7 @@ def success_rates(
     parts: dict[tuple[str, str], list[tuple[bool, bool]]] = {}
     for id, success in before.items():
         number, corrected = table.number((tasks or {}).get(id, id)), after[id]
-        if success is None or corrected is None or not number.isdecimal() or int(number) >= _WEBARENA_TASKS:
+        if success is None or corrected is None or not re.fullmatch(r"\d{1,6}", number) or int(number) >= _WEBARENA_TASKS:
             continue
         for part in (("all", "all"), *(parts_of or {}).get(number, ())):
             parts.setdefault(part, []).append((success, corrected))

@@ -52,7 +52,7 @@ _STROKES = ("swipe", "scroll", "drag")
 _ROUNDING = 0.005
 _CENTRE = re.compile(r" at \((?P<x>[01]?\.\d+|[01]), (?P<y>[01]?\.\d+|[01])\)\s*\Z")
 _LABEL = re.compile(r'[^"]*"((?:[^"\\]|\\.)*)"')
-_BOUNDS = re.compile(r"\[(-?\d+), ?(-?\d+)\]\[(-?\d+), ?(-?\d+)\]")
+_BOUNDS = re.compile(r"\[(-?\d{1,6}), ?(-?\d{1,6})\]\[(-?\d{1,6}), ?(-?\d{1,6})\]")
 _ATTRIBUTE = re.compile(r'\b(text|content-desc)="([^"]*)"')
 _QUOTATION = re.compile(r'"([^"]+)"')
 Read = Callable[[str], Awaitable[Sequence[TextBox]]]

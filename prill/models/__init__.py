@@ -1,4 +1,4 @@
-"""Language models: one client for every OpenAI-compatible endpoint, llama.cpp in process, transformers in process."""
+"""Language models: at any OpenAI-compatible endpoint, by a vLLM of one's own, by llama.cpp or transformers in process."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ if TYPE_CHECKING:
     from prill.models.embedded import EmbeddedModel
     from prill.models.local.model import LocalModel
     from prill.models.registry import make_model
+    from prill.models.vllm import VLLMModel
 
 __all__ = [
     "EmbeddedModel",
     "LocalModel",
     "OpenAIModel",
+    "VLLMModel",
     "make_model",
 ]
 _HOMES = {
     "EmbeddedModel": "embedded",
     "LocalModel": "local.model",
     "OpenAIModel": "client",
+    "VLLMModel": "vllm",
     "make_model": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import BudgetSpent, ContextTooLong, Unscored
+from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, Unscored
 from prill.models.images import image_size
 from prill.models.limits import guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
@@ -26,8 +26,8 @@ _T = TypeVar("_T")
 ROOM = 24_000
 # Where nobody knows the window: for one of 4,096 tokens, 4,000 characters for the states, and as much for the actions.
 _SMALL_SHARE = 6
-# Where the window is known: images go before text falls below this.
-_LEAST_CHARS = 1_000
+# Images go before text falls below this; and with less than the second, there would be nothing to judge by.
+_LEAST_CHARS, _NO_EVIDENCE_CHARS = 1_000, 200
 _HALVINGS = 7  # of the room, to find what fits: to within 200 characters of 24,000
 _DENSER = 1.5
 _MOST_SIZES = 8  # requests of different sizes, for one answer
@@ -37,12 +37,20 @@ _AT_ONCE = 16
 
 
 async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised."""
-    gate = asyncio.Semaphore(_AT_ONCE)
+    """The results in order, of 16 at a time. The first failure ends the rest, whose results nobody would use, and is raised.
 
-    async def in_turn(one: Coroutine[Any, Any, _T]) -> _T:
+    An answer that is still to come ends nothing: the other calls are made, and may have to wait, too.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+    pending: list[AnswerPending] = []
+
+    async def in_turn(one: Coroutine[Any, Any, _T]) -> _T | None:
         async with gate:
-            return await one
+            try:
+                return await one
+            except AnswerPending as later:
+                pending.append(later)
+                return None
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -53,7 +61,9 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
     finally:
         for one in work:
             one.close()  # those that never began
-    return [task.result() for task in tasks]
+    if pending:
+        raise pending[0]
+    return [cast(_T, task.result()) for task in tasks]
 
 
 def filled(prompt: Prompt, images: Sequence[Image], **values: str) -> tuple[Message, ...]:
@@ -87,6 +97,11 @@ class PerGoal(Generic[_T]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PerGoal, (self._form, self._cache)  # in another process, goals are asked for anew, or found in `cache`
+
+    def forget(self) -> None:
+        """Drops what is in memory: the goals are asked for anew, or found in `cache`."""
+        with self._lock:
+            self._records.clear()
 
     async def get(self, key: str, call: Callable[[], Awaitable[Reply]]) -> _T:
         """The record for a key, from memory, from the cache, or from the reply to `call`."""
@@ -144,7 +159,7 @@ async def ask(
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
                 scale *= _DENSER  # the text has more tokens than it was guessed to have
-            elif limits == known:
+            elif limits == known and (most.chars == room or most.chars > _LEAST_CHARS):
                 most = replace(most, chars=most.chars // _SMALL_SHARE)
             smaller = _fitted(messages, most, limits, max_tokens, scale)
             if smaller == request:
@@ -179,7 +194,7 @@ def _fitted(
     while images > 1 and not fits(messages(Room(least, images))):
         images -= 1
     room = replace(room, images=images) if images else room
-    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (0, least)
+    low, high = (least, room.chars) if fits(messages(replace(room, chars=least))) else (min(_NO_EVIDENCE_CHARS, least), least)
     for _ in range(_HALVINGS):
         middle = (low + high) // 2
         low, high = (middle, high) if fits(messages(replace(room, chars=middle))) else (low, middle)

@@ -198,9 +198,11 @@ class OpenAIModel:
                 return completion, usage
             tokens = completion.usage.prompt_tokens if completion.usage else None
             if not text.strip():
-                longer = self.dialect.think_longer(limit - max_tokens)
-                if not longer or self.dialect.room_for_reply(max_tokens, messages, tokens) <= limit:
-                    raise Truncated(f"the model thought for {limit} tokens and had not begun to answer")
+                thought = f"the model thought for {limit} tokens and had not begun to answer"
+                if not self.dialect.think_longer(limit - max_tokens):
+                    raise Truncated(thought)
+                if self.dialect.room_for_reply(max_tokens, messages, tokens) <= limit:
+                    raise ContextTooLong(f"{thought}; its window has no room for more beside the evidence")
                 continue
             if doubled or self.dialect.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
                 raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}")

@@ -84,7 +84,7 @@ class Dialect:
     @property
     def limits(self) -> Limits:
         """How much one request may hold, as far as it is known."""
-        return Limits(self.window, self.images)
+        return Limits(self.window, self.images, self.thinking)
 
     def fields(
         self, form: Form | None, max_tokens: int, sampling: Sampling = GREEDY, effort: ReasoningEffort | None = None

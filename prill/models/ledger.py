@@ -95,7 +95,7 @@ class Ledger:
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
         """Book one answered call, here and on the work it was made for."""
-        usd = None if self.price is None else self.price.usd(prompt_tokens, completion_tokens)
+        usd = None if self.price is None else self.price.usd(prompt_tokens, completion_tokens) * _share.get()
         usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
         with self._lock:
             self.total += usage
@@ -123,6 +123,19 @@ class Meter:
             self._since = now
             self._waiting += waiting
             self._running += running
+
+
+_share: ContextVar[float] = ContextVar("prill_price_share", default=1.0)
+
+
+@contextmanager
+def at_share_of_price(share: float) -> Iterator[None]:
+    """Inside it, calls cost that share of what the price table says."""
+    token = _share.set(share)
+    try:
+        yield
+    finally:
+        _share.reset(token)
 
 
 _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)

@@ -109,5 +109,7 @@ def guessed_tokens(messages: Sequence[Message]) -> int:
 
 
 def least_reply(limits: Limits, max_tokens: int) -> int:
-    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window."""
-    return max_tokens if limits.window is None else min(max_tokens, max(1, limits.window // 4))
+    """The tokens that are kept for a reply of `max_tokens`: no more than a quarter of the window, half where a model thinks."""
+    if limits.window is None:
+        return max_tokens
+    return min(max_tokens + limits.thinking, max(1, limits.window // (2 if limits.thinking else 4)))

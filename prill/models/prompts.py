@@ -9,7 +9,9 @@ import os
 import re
 import secrets
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resource_files
@@ -115,13 +117,26 @@ def _own_prompt(path: str, shipped: Prompt, needed: frozenset[str], allowed: fro
     return prompt
 
 
+_secret: ContextVar[str | None] = ContextVar("prill_code_secret", default=None)
+
+
+@contextmanager
+def same_codes(secret: str) -> Iterator[None]:
+    """Inside it, the same call has the same code, which follows from the secret."""
+    token = _secret.set(secret)
+    try:
+        yield
+    finally:
+        _secret.reset(token)
+
+
 def call_code(texts: Iterable[str]) -> str:
     """The code that takes the places of `NONCE` in these texts of one call: random, so two runs differ a little.
 
     With a secret in the environment variable PRILL_CODE_KEY it follows from the secret and the texts: the same call has the
-    same code, and still no page can know it.
+    same code, and still no page can know it. `same_codes` does that with a secret of its own.
     """
-    key = os.environ.get(_CODE_KEY)
+    key = _secret.get() or os.environ.get(_CODE_KEY)
     if not key:
         return secrets.token_hex(_CODE_BYTES)
     keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

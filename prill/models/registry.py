@@ -29,6 +29,8 @@ def make_model(
     """
     if isinstance(model, Mapping):
         table = dict(model)
+        if odd := next((key for key in table if key in ("model", "place", "lax")), None):
+            raise OptionError(f"{place}: a model has no option {odd!r}; its name is `name`", odd)
         return make_model(str(table.pop("name", "")), place=place, lax=lax, **{**options, **table})
     if not isinstance(model, str):
         if options:

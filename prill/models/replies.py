@@ -162,11 +162,11 @@ class WordFormat:
     def parse(self, text: str) -> dict[str, str]:
         """The word at the beginning, where none of the others follows it. Raises Unparsable."""
         words = re.sub(rf"^[\W_]*{re.escape(self.verdict)}[\W_]*[:：]", "", text, flags=re.IGNORECASE)
-        plain = _plain(words.strip(_DECORATION))
-        named = [choice for choice in self.choices if re.search(rf"(?<![\w-]){re.escape(choice)}(?![\w-])", plain)]
-        if len(named) != 1 or not plain.startswith(named[0]):
+        found = {choice: re.search(rf"(?<!\w){choice.replace('-', '[-_ ]')}(?!\w)", words.lower()) for choice in self.choices}
+        named = [(choice, match.start()) for choice, match in found.items() if match]
+        if len(named) != 1 or words[: named[0][1]].strip(_DECORATION):
             raise Unparsable(f"the reply is none of {', '.join(self.choices)}: {excerpt(text)}")
-        return {self.verdict: named[0]}
+        return {self.verdict: named[0][0]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,7 +19,7 @@ from weakref import WeakKeyDictionary
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
 from prill.models.guard import PATIENCE, Guard
 from prill.models.ledger import Ledger, queued
-from prill.models.wire import Completion, Failure, decode_completion, error_message, lacks_vision, retry_after
+from prill.models.wire import Completion, Failure, decode_completion, error_message, error_of, lacks_vision, retry_after
 
 if TYPE_CHECKING:
     import openai
@@ -155,6 +157,21 @@ class Effort:
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
 
 
+# Gives the status and the body that answer a request. Raises AnswerPending.
+Answers = Callable[["Endpoint", bytes], tuple[int, bytes]]
+_answers: ContextVar[Answers | None] = ContextVar("prill_answers", default=None)
+
+
+@contextmanager
+def answered_by(answers: Answers) -> Iterator[None]:
+    """Inside it, nothing is sent to any endpoint: requests are answered by what is given."""
+    token = _answers.set(answers)
+    try:
+        yield
+    finally:
+        _answers.reset(token)
+
+
 class Endpoint:
     """Sends request bodies to `/chat/completions`. Made of settings only: connections are opened inside each event loop.
 
@@ -201,6 +218,8 @@ class Endpoint:
         before a call that the budget does not cover, EndpointError when no request can succeed, EndpointGone when none has
         for a while.
         """
+        if (answers := _answers.get()) is not None:
+            return self._given(*answers(self, body()), effort)
         connection = await self.connection()
         async with connection.guard.call() as call:
             return await self._persist(connection, call, body, ledger, effort)
@@ -282,7 +301,10 @@ class Endpoint:
         except (aiohttp.ClientError, httpx2.HTTPError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
-        completion = decode_completion(response.content)
+        return self._completion(response.content, connection)
+
+    def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
+        completion = decode_completion(data)
         if isinstance(completion, Failure):
             self.reached = True
             raise self._status(completion.status or 502, completion.message, {}, connection)
@@ -291,8 +313,19 @@ class Endpoint:
         self.reached = self.answered = True
         return completion
 
-    def _status(self, status: int, message: str, headers: Mapping[str, str], connection: _Connection) -> Exception:
-        message = self._without_key(message)
+    def _given(self, status: int, data: bytes, effort: Effort) -> Completion:
+        """What an answer that was not sent for means: the same as one after the last retry."""
+        self.reached = self.answered = True
+        effort.attempts += 1
+        try:
+            if status == 200:
+                return self._completion(data, None)
+            raise self._status(status, error_of(data), {}, None)
+        except _Again as failure:
+            raise self._failure(failure, 1) from None
+
+    def _status(self, status: int, message: str, headers: Mapping[str, str], connection: _Connection | None) -> Exception:
+        message = self.without_key(message)
         wait = retry_after(headers)
         if 300 <= status < 400:
             # A redirect would turn the request into another one, or take the prompts to another host.
@@ -301,7 +334,7 @@ class Endpoint:
             )
         if status == 402 or (status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE)):
             return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {message})")
-        if status == 429 or (status in (503, 529) and wait is not None):
+        if connection is not None and (status == 429 or (status in (503, 529) and wait is not None)):
             pause = None if wait is None else min(wait, self.total_timeout, connection.guard.left())
             connection.limiter.rate_limited(pause)
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
@@ -360,7 +393,8 @@ class Endpoint:
             raise UsageError(f"${self.api_key_env} holds a line break or another character that no key has; set it anew")
         return key or "none"
 
-    def _without_key(self, message: str) -> str:
+    def without_key(self, message: str) -> str:
+        """The message with stars in the place of the key."""
         key = os.environ.get(self.api_key_env)
         return message.replace(key, "***") if key else message
 

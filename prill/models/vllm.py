@@ -23,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -34,7 +34,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.ledger import Ledger, Price
+from prill.models.ledger import Ledger, Price, queued
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
 
@@ -74,22 +74,23 @@ class VLLMModel(OpenAIModel):
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         folder = _model_folder(model)
-        name = f"vllm/{folder.resolve().name if folder else model}"
-        options = ["--dtype", dtype] if dtype else []
-        options += ["--max-model-len", str(max_model_len)] if max_model_len else []
-        options += [
-            *("--limit-mm-per-prompt", json.dumps({"image": images, "video": 0})),
-            *("--logprobs-mode", "processed_logprobs", "--generation-config", "vllm"),
+        name = f"vllm/{folder.name if folder else model}"
+        settings: dict[str, object] = {
+            "served_model_name": name,
+            "dtype": dtype,
+            "max_model_len": max_model_len,
+            "limit_mm_per_prompt": json.dumps({"image": images, "video": 0}),
+            "logprobs_mode": "processed_logprobs",
+            "generation_config": "vllm",
             # Without the latter a weak model fills its reply with the blanks that JSON allows.
-            *("--structured-outputs-config", json.dumps({"backend": "xgrammar", "disable_any_whitespace": True})),
-            *("--served-model-name", name),
-        ]
+            "structured_outputs_config": json.dumps({"backend": "xgrammar", "disable_any_whitespace": True}),
+        }
         if adapter:
-            tuned = f"{name}+{Path(adapter).resolve().name}"
-            options += ["--enable-lora", "--lora-modules", f"{tuned}={adapter}", "--max-lora-rank", str(_rank(Path(adapter)))]
-            name = tuned
+            name = f"{name}+{Path(adapter).resolve().name}"
+            settings |= {"enable_lora": True, "lora_modules": f"{name}={adapter}", "max_lora_rank": _rank(Path(adapter))}
+        options = (*_flags(settings), *_words(serve_options))
         served = str(folder) if folder else model
-        command = (*_vllm(serve_python, served), "--host", _HOST, *options, *_words(serve_options))
+        command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
         # The address is known when the server is there.
         super().__init__(
             name,
@@ -102,7 +103,7 @@ class VLLMModel(OpenAIModel):
             cache=cache,
         )
         weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
-        origin = f"vllm {served} {weights} {options} {serve_options}"
+        origin = f"vllm {served} {weights} {options}"
         self.endpoint = _ServedEndpoint(shared_server(command, name, start_timeout), origin, self.endpoint)
         self.ledger = Ledger(Price(0.0, 0.0))
 
@@ -116,13 +117,14 @@ class _ServedEndpoint(Endpoint):
     """The endpoint of a server of one's own, which is started when something is sent to it."""
 
     def __init__(self, server: Server, origin: str, like: Endpoint) -> None:
-        super().__init__(like.base_url, "", like.concurrency, like.timeout, like.total_timeout, like.retries)
+        vars(self).update(vars(like))
         self.server = server
         self.origin = origin
 
     async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
-        self.base_url = await self.server.ready()
+        with queued():  # the start is no call's own time
+            self.base_url = await self.server.ready()
         try:
             return await super().send(body, ledger, effort)
         except (TransportFailure, EndpointError):
@@ -184,7 +186,7 @@ class _Run:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with this object
         environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", **os.environ, "VLLM_API_KEY": server.key}
         self._process = subprocess.Popen(
-            [sys.executable, "-I", keeper.__file__, *server.command, "--port", str(port)],
+            [sys.executable, "-I", keeper.__file__, *server.command, *_flags({"port": port})],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -286,7 +288,7 @@ def fingerprint(path: Path) -> str:
 
 def _model_folder(model: str) -> Path | None:
     """The folder that is meant; None for a name that vLLM fetches. Raises UsageError for a folder without a model."""
-    folder = Path(model).expanduser()
+    folder = Path(model).expanduser().resolve()
     if not folder.is_dir() and not model.startswith(("/", ".", "~")):
         return None
     if not (folder / "config.json").is_file():
@@ -309,13 +311,22 @@ def _vllm(python: str | None, model: str) -> tuple[str, ...]:
         found = shutil.which(Path(python).expanduser())
         if found is None:
             raise UsageError(f"serve_python: {python} is no interpreter; give the python of an environment with vLLM")
-        return found, *_MODULE, "--model", model
+        return found, *_MODULE, *_flags({"model": model})
     places = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     if (command := shutil.which("vllm", path=places)) is not None:
         return command, "serve", model
     if find_spec("vllm") is not None:
-        return sys.executable, *_MODULE, "--model", model
+        return sys.executable, *_MODULE, *_flags({"model": model})
     raise MissingExtra("vllm", "vllm")
+
+
+def _flags(settings: Mapping[str, object]) -> Iterator[str]:
+    """Settings of vLLM as the words of its command; those that are None are left to vLLM."""
+    for name, value in settings.items():
+        if value is not None:
+            yield f"--{name.replace('_', '-')}"
+            if value is not True:
+                yield str(value)
 
 
 def _words(options: str) -> list[str]:

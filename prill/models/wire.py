@@ -324,6 +324,14 @@ def error_message(body: object, fallback: str) -> str:
     return " ".join(words.split())[:300]
 
 
+def error_of(data: bytes) -> str:
+    """The words of an error body as it came."""
+    try:
+        return error_message(msgspec.json.decode(data), "no reason given")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return error_message(data.decode("utf-8", "replace"), "no reason given")
+
+
 def lacks_vision(message: str) -> bool:
     """True for an error that says the model takes no images at all."""
     return re.search(_NO_VISION, message, re.IGNORECASE) is not None and not too_many_images(message)

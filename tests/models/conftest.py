@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from aiohttp import web
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import ReplyFormat
-from prill.testing.endpoint.faults import Faults
-from prill.testing.endpoint.replies import MockEndpoint
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
@@ -96,19 +93,6 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries without waiting, and no key in the environment."""
     monkeypatch.setattr(transport, "FIRST_WAIT", 0.001)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-
-
-@asynccontextmanager
-async def serving(faults: Faults) -> AsyncIterator[tuple[MockEndpoint, str]]:
-    """The mock endpoint in this event loop, and its address."""
-    endpoint = MockEndpoint(faults)
-    runner = web.AppRunner(endpoint.application(), access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-    finally:
-        await runner.cleanup()
 
 
 def run(number: int, length: int = 0, frames: Sequence[str] = ()) -> Trajectory:

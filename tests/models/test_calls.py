@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from prill.errors import CallTimeout, EndpointError, TransportFailure
+from prill.errors import AnswerPending, CallTimeout, EndpointError, TransportFailure
 from prill.models.calls import together
 
 
@@ -37,6 +37,21 @@ async def test_first_failure_drops_the_rest() -> None:
 async def test_run_failure_is_raised_first() -> None:
     with pytest.raises(EndpointError):
         await together([after(1, TransportFailure("down")), after(1, EndpointError("no such model"))])
+
+
+async def test_pending_answer_drops_no_call() -> None:
+    made: list[object] = []
+
+    async def call(i: int) -> None:
+        made.append(i)
+        await asyncio.sleep(0)
+        raise AnswerPending(f"{i} is still to come")
+
+    with pytest.raises(AnswerPending, match="0 is"):
+        await together([call(i) for i in range(40)])
+    assert made == [*range(40)]
+    with pytest.raises(CallTimeout):
+        await together([call(0), after(3, CallTimeout("late"))])
 
 
 async def test_cancelling_cancels_the_calls() -> None:

@@ -17,7 +17,7 @@ from prill.errors import CallTimeout, ContextTooLong, EndpointError, InputError,
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
 from prill.models.prompts import NONCE
-from prill.models.replies import ReplyFormat
+from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Image, Message, SampledModel
 from prill.types import Usage
 
@@ -181,6 +181,8 @@ async def test_local_model_sees_the_picture(model: LocalModel, tmp_path: Path) -
         )
     assert bright.fields == {"thoughts": "it is bright.", "status": "success"}
     assert dark.fields == {"thoughts": "it is dark.", "status": "failure"}
+    chances = [choice_probability(reply.tokens or (), "status", FORM.choices, "success") for reply in (bright, dark)]
+    assert chances[0] is not None and chances[1] is not None and 1 > chances[0] > 0.5 > chances[1] > 0
     assert bright.usage == Usage(1, bright.usage.prompt_tokens, bright.usage.completion_tokens, 1, 0.0)
     assert bright.usage.prompt_tokens > 20 and bright.usage.completion_tokens > 5
     assert meter.usage == bright.usage + dark.usage, "calls are booked on the work that they are made for"

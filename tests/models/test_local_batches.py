@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import math
 import pickle
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
-from prill.errors import CallTimeout, EndpointError, InputError, PrillError, Truncated, UsageError
+from prill.errors import EndpointError, InputError, Truncated, UsageError
+from prill.models.dialect import GREEDY, Sampling
 from prill.models.local import model as desk
 from prill.models.local.model import LocalModel
-from prill.models.local.weights import Prepared, Weights
-from prill.models.replies import ReplyFormat, choice_probability
-from prill.protocols import Image, LanguageModel, Message, Reply, Token
+from prill.models.local.weights import Generation, Prepared, Weights, load
+from prill.protocols import Image, LanguageModel, Message, Token
 
 pytestmark = [
     pytest.mark.skipif(
@@ -94,3 +94,158 @@ async def test_batched_answers_equal_single_ones(
     assert together.concurrency == 8
     assert await asyncio.gather(*(said(together, call) for call in calls)) == single
     assert max(batches) == 4, "the model is loaded while the others come"
+
+
+async def test_draw_is_the_same_in_any_company(tiny_model: Callable[[str], Path], tmp_path: Path, batches: list[int]) -> None:
+    model = LocalModel(tiny_model("qwen2"), device="cpu", batch=4)
+    first, *others = asks(tmp_path, "qwen2")
+
+    def drawn(seed: int) -> LocalModel:
+        return model.sampled(1.0, seed, top_p=0.9, top_k=50, repetition_penalty=1.2)
+
+    alone = [await said(drawn(seed), first) for seed in (1, 2)]
+    assert alone[0] != alone[1]
+    batches.clear()
+    mixed = await asyncio.gather(*(said(model, call) for call in others), *(said(drawn(seed), first) for seed in (1, 2)))
+    assert mixed[-2:] == alone and max(batches) == 4
+
+
+def prepared(weights: Weights, text: str, sampling: Sampling = GREEDY, length: int = 8) -> Prepared:
+    turns = [{"role": "user", "content": [{"type": "text", "text": text}]}]
+    return weights.prepare(turns, length, sampling, alternatives=5, timeout=60.0, stop=threading.Event())
+
+
+async def test_limits_narrow_the_draw(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model = LocalModel(tiny_model("qwen2"), device="cpu")
+    (call,) = asks(tmp_path, "qwen2", 1)
+    likeliest = await said(model, call)
+    assert await said(model.sampled(5.0, 1, top_k=1), call) == likeliest
+    assert await said(model.sampled(5.0, 1, top_p=1e-6), call) == likeliest
+    assert await said(model.sampled(5.0, 1), call) != likeliest
+    weights = load(tiny_model("qwen2"), "cpu", None)
+    few, all_ = (prepared(weights, "?", Sampling(50.0, 1, {"top_k": k}), 40) for k in (5, 0))
+    places = [outcome.tokens or () for outcome in weights.generate([few, all_]) if isinstance(outcome, Generation)]
+    ranks = {[word for word, _ in token.top].index(token.text) for token in places[0]}
+    assert ranks == {0, 1, 2, 3, 4}, "almost equally likely at this temperature, and no others are drawn"
+    assert any(token.text not in dict(token.top) for token in places[1])
+
+
+async def test_penalty_is_that_of_transformers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    import transformers
+
+    folder = tiny_model("qwen2")
+    (call,) = asks(tmp_path, "qwen2", 1)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    turns = [{"role": "user", "content": str(call[0].parts[0])}]
+    ids = words.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    length = ids["input_ids"].shape[1]
+    model = LocalModel(folder, device="cpu")
+    for penalty in (1.0, 3.0):
+        out = theirs.generate(**ids, max_new_tokens=24, do_sample=False, repetition_penalty=penalty)[0, length:]
+        text, _ = await said(model.sampled(0.0, 0, repetition_penalty=penalty), call, 12)
+        assert repr(" ".join(words.decode(out).split()))[1:100] in text
+
+
+async def test_log_probabilities_are_the_models(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    import torch
+    import transformers
+
+    folder = tiny_model("qwen2")
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    weights = load(folder, "cpu", None)
+    calls = [prepared(weights, text) for text in ("short", "something longer than that")]
+    for call, outcome in zip(calls, weights.generate(calls), strict=True):
+        assert isinstance(outcome, Generation) and outcome.tokens
+        ids = call.inputs["input_ids"]
+        for token in outcome.tokens:
+            logprobs = theirs(ids).logits[0, -1].log_softmax(-1)
+            best = int(logprobs.argmax())
+            assert token.text == words.decode([best])
+            assert [p for _, p in token.top] == pytest.approx(logprobs.topk(5).values.tolist(), abs=1e-4)
+            assert token.logprob == pytest.approx(float(logprobs[best]), abs=1e-4)
+            ids = torch.cat([ids, torch.tensor([[best]])], 1)
+
+
+async def test_broken_call_fails_alone(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model = LocalModel(tiny_model("qwen2_5_vl"), device="cpu")
+    good = asks(tmp_path, "qwen2_5_vl", 3)
+    broken = (Message("user", (Image("/nowhere.png"),)),)
+    given_up = asyncio.create_task(said(model, good[0], 4000))
+    whole = asyncio.gather(*(said(model, call) for call in good), model.complete(broken), return_exceptions=True)
+    await asyncio.sleep(0)
+    given_up.cancel()
+    *answers, failure = await whole
+    assert isinstance(failure, InputError) and all(isinstance(answer, tuple) for answer in answers)
+    assert answers == [await said(model, call) for call in good]
+
+
+async def test_unloadable_model_answers_nobody(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    model = LocalModel(tmp_path)
+    async with asyncio.timeout(120):
+        failures = await asyncio.gather(*(model.complete((Message("user", ("?",)),)) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(failure, EndpointError) for failure in failures)
+
+
+async def test_too_large_batch_is_halved(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = asks(tmp_path, "qwen2", 4)
+    model = LocalModel(tiny_model("qwen2"), device="cpu", batch=4)
+    wanted = await asyncio.gather(*(said(model, call) for call in calls))
+    import torch
+
+    whole = type(model._desk._weights.model).generate  # type: ignore[union-attr]
+
+    def tight(self: Any, **inputs: Any) -> Any:
+        if len(inputs["input_ids"]) > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return whole(self, **inputs)
+
+    monkeypatch.setattr(type(model._desk._weights.model), "generate", tight)  # type: ignore[union-attr]
+    assert await asyncio.gather(*(said(model, call) for call in calls)) == wanted
+
+
+async def test_batch_keeps_to_its_tokens(
+    tiny_model: Callable[[str], Path], tmp_path: Path, batches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "BATCH_TOKENS", 200)
+    model = LocalModel(tiny_model("qwen2"), device="cpu", batch=8)
+    await asyncio.gather(*(said(model, call) for call in asks(tmp_path, "qwen2", 8)))
+    assert 1 < max(batches) < 5
+
+
+async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    import torch
+    import transformers
+
+    folder = tiny_model("qwen2")
+    (call,) = asks(tmp_path, "qwen2", 1)
+    torch.manual_seed(0)
+    base = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tuned = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
+    tuned.save_pretrained(tmp_path / "tuned")
+    model = LocalModel(folder, device="cpu", adapter=str(tmp_path / "tuned"))
+    assert model.name == "local/qwen2+tuned"
+    text, _ = await said(model, call, 12)
+    assert text != (await said(LocalModel(folder, device="cpu"), call, 12))[0]
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    turns = [{"role": "user", "content": str(call[0].parts[0])}]
+    ids = words.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    out = tuned.generate(**ids, max_new_tokens=24, do_sample=False)[0, ids["input_ids"].shape[1] :]
+    assert repr(" ".join(words.decode(out).split()))[1:100] in text
+    with pytest.raises(UsageError, match="no folder with an adapter in it"):
+        LocalModel(folder, adapter=str(tmp_path))
+
+
+async def test_samples_share_the_weights(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model = LocalModel(tiny_model("qwen2"), device="cpu")
+    (call,) = asks(tmp_path, "qwen2", 1)
+    await said(model.sampled(1.0, 1), call)
+    assert model._desk._weights is not None
+    other: LocalModel = pickle.loads(pickle.dumps(model))
+    assert other._desk._weights is None, "weights do not travel to another process"
+    assert await said(other, call) == await said(model, call)

@@ -15,8 +15,9 @@ from prill.models.client import OpenAIModel
 from prill.scoring import Tally, score_stream
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
+from prill.testing.endpoint.server import serving
 
-from .conftest import run, serving
+from .conftest import run
 
 RUNS = 100
 # Where log-probabilities come in the documented form; elsewhere scores are 0 or 1.

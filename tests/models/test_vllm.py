@@ -11,13 +11,14 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from prill.cache import DiskCache
-from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models.registry import make_model
 from prill.models.replies import ReplyFormat
 from prill.models.vllm import VLLMModel
@@ -59,10 +60,9 @@ class Machine:
         return path.read_text().splitlines() if path.exists() else []
 
     def all_ended(self) -> bool:
-        """Whether each process that was ever noted has ended, within half a minute."""
+        """Whether each process that was ever noted has ended, within a minute."""
         processes = [int(number) for line in self.noted("processes") for number in line.split()]
-        assert processes
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while any(map(alive, processes)):
             if time.monotonic() > deadline:
                 return False
@@ -97,7 +97,7 @@ async def test_served_model_answers(machine: Machine) -> None:
     assert reply.usage == Usage(1, reply.usage.prompt_tokens, reply.usage.completion_tokens, 0, 0.0)
     assert model.name == "vllm/tiny"
     (words,) = machine.words
-    assert words.startswith(f"serve {machine.model} --host 127.0.0.1 --max-model-len 2048 ")
+    assert words.startswith(f"serve {machine.model} --host 127.0.0.1 ") and " --max-model-len 2048 " in words
     assert '--limit-mm-per-prompt {"image": 3, "video": 0}' in words and "--logprobs-mode processed_logprobs" in words
     assert "--seed 5 --port " in words
     assert isinstance(model, VLLMModel)
@@ -136,8 +136,8 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
 
 async def test_late_start_is_ended(machine: Machine) -> None:
     machine.script("echo loading weights; exec sleep 600")
-    with pytest.raises(EndpointError, match=r"not ready after 0.5 s \(start_timeout gives it longer\).*\n  loading weights"):
-        await VLLMModel(str(machine.model), start_timeout=0.5).complete(ASK)
+    with pytest.raises(EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout gives it longer\); it"):
+        await VLLMModel(str(machine.model), start_timeout=2.0).complete(ASK)
     assert machine.all_ended()
 
 
@@ -147,7 +147,8 @@ async def test_death_in_a_run_is_told(machine: Machine) -> None:
     os.kill(int(machine.noted("processes")[0].split()[0]), signal.SIGKILL)
     with pytest.raises(EndpointError, match=r"vLLM has ended \(status -?\d+\)"):
         for _ in range(100):
-            await model.complete(ASK)
+            with suppress(TransportFailure):  # of a call before its end is known
+                await model.complete(ASK)
     assert machine.all_ended(), "what it had started ends with it"
 
 
@@ -176,8 +177,9 @@ def test_server_ends_with_the_run(machine: Machine, tmp_path: Path, number: sign
     while not (tmp_path / "v.jsonl").exists() or not (tmp_path / "v.jsonl").read_text().count("\n"):
         assert run.poll() is None
         time.sleep(0.02)
+    assert machine.noted("processes")
     run.send_signal(number)
-    assert run.wait(60) == (-9 if number == signal.SIGKILL else 130)
+    assert run.wait(120) == (-9 if number == signal.SIGKILL else 130)
     assert machine.all_ended()
     verdicts = list(read_verdicts(tmp_path / "v.jsonl"))
     assert verdicts and all(verdict.success and verdict.evaluator.model == "vllm/tiny" for verdict in verdicts)
@@ -221,4 +223,4 @@ async def test_other_interpreter_serves(machine: Machine) -> None:
     model = VLLMModel(str(machine.model), serve_python=str(python))
     assert (await model.complete(ASK, form=FORM)).fields["status"] == "success"
     model.close()
-    assert machine.all_ended() and not machine.words
+    assert machine.noted("processes") and machine.all_ended() and not machine.words

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from PIL import Image as Picture
 
+from prill.errors import Truncated
+from prill.models.local.model import LocalModel
+from prill.models.vllm import VLLMModel
+from prill.protocols import Image, Message
 from prill.store import read_verdicts
 from prill.types import Verdict
 
@@ -53,15 +57,21 @@ def judged(folder: Path, kind: str, judge: str) -> list[Verdict]:
     import torch
 
     model, reader = tiny.build(kind, served=True)
-    with torch.no_grad():  # quotation marks come soon, so that the texts in its replies end
-        model.lm_head.weight[getattr(reader, "tokenizer", reader).convert_tokens_to_ids('"')] *= 20
+    words, likely = getattr(reader, "tokenizer", reader), model.lm_head.weight
+    with torch.no_grad():
+        likely[words.convert_tokens_to_ids('"')] *= 20  # quotation marks come soon, so that the texts in its replies end
+        # Either "success" or "failure" is always likelier than "insufficient-evidence".
+        verdict = likely[words.convert_tokens_to_ids("s")].clone()
+        for token, index in words.get_vocab().items():
+            if token[0] in "sfi":
+                likely[index] = verdict * {"s": 1, "f": -1, "i": 0}[token[0]]
     tiny.save(model.bfloat16(), reader, folder / kind)
-    words = ["t.jsonl", "-o", "v.jsonl", "--evaluator", judge, "--serve", kind]
-    command = [sys.executable, "-m", "prill", "score", *words, "--set", f"serve_python={PYTHON}", *OPTIONS]
+    asked = ["t.jsonl", "-o", "v.jsonl", "--evaluator", judge, "--serve", kind]
+    command = [sys.executable, "-m", "prill", "score", *asked, "--set", f"serve_python={PYTHON}", *OPTIONS]
     done = subprocess.run(
         command, cwd=folder, env={**os.environ, **ENVIRONMENT}, stderr=subprocess.PIPE, text=True, check=False
     )
-    assert done.returncode in (0, 3), done.stderr
+    assert done.returncode == 0, done.stderr
     return list(read_verdicts(folder / "v.jsonl"))
 
 
@@ -72,6 +82,32 @@ def test_real_vllm_judges(folder: Path, kind: str, judge: str) -> None:
     for verdict in verdicts:
         assert verdict.evaluator.model == f"vllm/{kind}"
         assert verdict.usage.calls == 1 and verdict.usage.images == (judge == "vlm")
-        assert verdict.unscored in (None, "no_evidence"), "that the evidence is insufficient is one of the offered answers"
-    scores = [verdict.score for verdict in verdicts if verdict.score is not None]
-    assert scores and all(0.0 < score < 1.0 for score in scores), "probabilities of tokens, not words"
+        assert verdict.score is not None and 0.0 < verdict.score < 1.0, "the probability of a token, not a word"
+
+
+async def test_served_answers_as_in_process(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peft = pytest.importorskip("peft")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    kind = "qwen2_5_vl"
+    weights, reader = tiny.build(kind, served=True)
+    tiny.save(weights, reader, folder / kind)
+    lora = peft.LoraConfig(r=8, target_modules=r".*language_model.*(q|v)_proj", init_lora_weights=False, task_type="CAUSAL_LM")
+    peft.get_peft_model(weights, lora).save_pretrained(folder / "tuned")
+    ask = (Message("user", ("What is here?", Image(str(folder / "1.png")))),)
+    adapter, said = str(folder / "tuned"), {}
+    served = VLLMModel(
+        str(folder / kind),
+        adapter=adapter,
+        dtype="float32",
+        images=2,
+        serve_python=PYTHON,
+        serve_options="--enforce-eager --max-num-seqs 4",
+    )
+    local = (LocalModel(folder / kind, device="cpu", adapter=tuned) for tuned in (None, adapter))
+    for model in (served, *local):
+        with pytest.raises(Truncated) as cut:  # it never ends by itself
+            await model.complete(ask, max_tokens=4)
+        said[model.name] = str(cut.value).replace("\N{REPLACEMENT CHARACTER}", "")  # half a character at the end
+    served.close()
+    assert said[f"vllm/{kind}+tuned"] == said[f"local/{kind}+tuned"] != said[f"local/{kind}"]

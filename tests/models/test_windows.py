@@ -23,10 +23,12 @@ from prill.models.prompts import Prompt
 from prill.models.wire import rejection
 from prill.protocols import Limits, Message, Reply
 from prill.scoring import score_stream
+from prill.testing import ScriptedModel
 from prill.testing.endpoint.faults import Faults
+from prill.testing.endpoint.server import serving
 from prill.types import Usage
 
-from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run, said, serving
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run, said
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
 ASK = (Message("user", ("Did it work? " * 40,)),)
@@ -177,6 +179,24 @@ async def test_cut_reply_stays_in_the_window(endpoint: ScriptedEndpoint) -> None
     asked.dialect.window = 300
     with pytest.raises(Truncated, match="cut at 290 tokens"):
         await asked.complete(ASK, form=FORM, max_tokens=400)
+
+
+async def test_thoughts_get_half_the_window() -> None:
+    faults = Faults(context=4096, context_form="vllm", window_field="max_model_len", hidden_thought=1500)
+    async with serving(faults) as (endpoint, url):
+        judge = CaptionJudge(OpenAIModel("mock", base_url=url, concurrency=1), GivenCaption())
+        verdicts = [verdict async for verdict in score_stream((run(i, 30_000) for i in range(5)), judge)]
+    assert [verdict.success for verdict in verdicts] == [bool(i % 3) for i in range(5)]
+    assert endpoint.requests <= 7
+
+
+async def test_goal_beyond_the_window_is_context() -> None:
+    judge = CaptionJudge(ScriptedModel(lambda messages: ContextTooLong("no")), GivenCaption())
+    assert (await judge(run(1, 30_000))).unscored == "context"
+    async with serving(Faults(context=300, window_field="max_model_len")) as (endpoint, url):
+        verdict = await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(run(1, 30_000))
+    assert verdict.unscored == "context"
+    assert endpoint.requests <= 3
 
 
 async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:

@@ -56,6 +56,10 @@ class Faults:
     error_inside: Annotated[float, "rate of 200 answers that hold an error of status 502 and no reply"] = 0.0
     broken_off: Annotated[float, "rate of replies that break off with finish_reason error or abort"] = 0.0
 
+    batch_looks: Annotated[int, "looks at a batch until it is done"] = 1
+    batch_expired: Annotated[float, "rate of requests of a batch that are never carried out"] = 0.0
+    batch_failed: Annotated[float, "rate of requests of a batch that fail"] = 0.0
+
     refuse_key: Annotated[bool, "answer 401 to every request"] = False
     unknown_model: Annotated[bool, "answer 404 to every completion: no such model"] = False
     no_images: Annotated[bool, "answer 400 to requests with images, in the words of one of three real servers"] = False
@@ -132,6 +136,11 @@ def marked_truth(text: str) -> str:
 def certainty(text: str) -> float:
     """The probability that the log-probabilities of a reply give to its verdict, for the user's text: 0.75 to 0.95."""
     return 0.75 + 0.2 * _random_pair(text)[1]
+
+
+def share_of(key: str) -> float:
+    """A number in [0, 1) that follows from the key, for the rates of what is no completion."""
+    return _random_pair(key)[0]
 
 
 def _random_pair(key: str) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import UsageError
+from prill.testing.endpoint.batches import BatchDesk
 from prill.testing.endpoint.faults import Faults, certainty, fate
 from prill.testing.endpoint.requests import (
     CHARS_PER_TOKEN,
@@ -72,16 +73,21 @@ class MockEndpoint:
         app.router.add_post("/v1/chat/completions", self.complete)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
+        BatchDesk(self.faults, self.answer_line, self._key_refusal).add_routes(app)
         return app
 
     async def models(self, http: web.Request) -> web.Response:
         """The list of models, or 401."""
-        if (rejection := key_rejection(self.faults, http.headers, http.query)) is not None:
-            return _json(rejection.status, rejection.body)
+        if (refusal := self._key_refusal(http)) is not None:
+            return refusal
         entry: dict[str, Any] = {"id": "mock", "object": "model", "created": 0, "owned_by": "prill"}
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
+
+    def _key_refusal(self, http: web.Request) -> web.Response | None:
+        rejection = key_rejection(self.faults, http.headers, http.query)
+        return None if rejection is None else _json(rejection.status, rejection.body)
 
     async def stats(self, http: web.Request) -> web.Response:
         """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions."""
@@ -121,6 +127,22 @@ class MockEndpoint:
         if outcome == "error_inside":
             return _json(200, _encode({"error": {"message": "Provider returned error", "code": 502}}))
         return _json(200, self._answer(request, prompt, outcome, detail))
+
+    def answer_line(self, data: bytes) -> tuple[int, bytes]:
+        """Status and body for a request of a batch: the same as for one that is sent, but for what befalls connections."""
+        try:
+            request = decode_request(data)
+            prompt = read_prompt(request)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return 400, problem(f"We could not parse the body of your request: {error}")
+        self.requests += 1
+        self.prompts[prompt.hash] += 1
+        outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
+        if (rejection := refusal_of(self.faults, request, prompt)) is not None:
+            self.outcomes[rejection.outcome] += 1
+            return rejection.status, in_form(rejection.body, self.faults.error_form)
+        self.outcomes[outcome] += 1
+        return 200, self._answer(request, prompt, outcome, detail)
 
     def _limited(self, outcome: str) -> Rejection | None:
         crowded = 0 < self.faults.slots < self.in_flight

@@ -13,26 +13,35 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from prill.errors import UsageError
 from prill.testing.endpoint.faults import Faults, settings
 from prill.testing.endpoint.replies import MockEndpoint
 
 
-async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
-    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where asked, the end of stdin."""
+@asynccontextmanager
+async def serving(faults: Faults, port: int = 0) -> AsyncIterator[tuple[MockEndpoint, str]]:
+    """The endpoint, served on 127.0.0.1 by this event loop, and its base URL: quicker to start than a process of its own."""
     from aiohttp import web
 
+    endpoint = MockEndpoint(faults)
     # Handlers are cancelled when their client leaves: otherwise a stall would count as in flight long after its time-out.
-    runner = web.AppRunner(MockEndpoint(faults).application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    runner = web.AppRunner(endpoint.application(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", port, backlog=4096).start()
-        print(f"http://127.0.0.1:{runner.addresses[0][1]}/v1", flush=True)
-        await _end(until_eof)
+        yield endpoint, f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
         await runner.cleanup()
+
+
+async def serve(faults: Faults, port: int = 0, *, until_eof: bool = False) -> None:
+    """Serves on 127.0.0.1, prints the base URL once it listens, ends on SIGINT, SIGTERM or, where asked, the end of stdin."""
+    async with serving(faults, port) as (_, url):
+        print(url, flush=True)
+        await _end(until_eof)
 
 
 async def _end(until_eof: bool) -> None:

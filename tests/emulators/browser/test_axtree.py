@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
+from prill.emulators.browser import view
 from prill.emulators.browser.axtree import Box, Key, Node, lines_of, written
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
+from prill.emulators.browser.view import Snapshot
 from prill.types import Action, Task
 
 from .pages import Site, need_chromium, number, tree
@@ -153,6 +157,30 @@ async def test_page_text_is_what_a_person_sees(chromium: Chromium, site: Site, t
         "\t\tbutton 'it\\'s \"so\"'",
     ]
     await environment.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_endless_title_is_cut(chromium: Chromium, site: Site, tmp_path: Path) -> None:
+    environment = BrowserEnvironment(tmp_path, PageSpec(max_tokens=100), browser=chromium)
+    seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/title"))
+    assert "endless" in str(seen.text)
+    assert len(str(seen.text)) < 1000
+    await environment.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_pages_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines_elsewhere(*arguments: Any) -> list[Any]:
+        assert threading.current_thread() is not threading.main_thread(), "other episodes would wait"
+        return lines_of(*arguments)
+
+    class Page:
+        async def read(self, page: Any) -> Snapshot:
+            return Snapshot((node("RootWebArea", "Shop", 0),), {}, {}, {})
+
+    monkeypatch.setattr(view, "lines_of", lines_elsewhere)
+    monkeypatch.setattr(view, "Reader", Page)
+    assert "Shop" in await view.View().read(cast(Any, None), None, None)
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -207,3 +207,9 @@ async def test_text_on_a_picture_is_read(tmp_path_factory: pytest.TempPathFactor
     tapped = trajectory(Step(Observation(screenshot=str(path)), Action("click", point=(0.3, 0.23))))
     shown = await readable(tapped, read_screenshot().read)
     assert shown.steps[0].action.text == 'tap "Settings" (0.30, 0.23)'
+
+
+def test_bounds_without_end_are_no_place() -> None:
+    endless = "9" * 5000
+    tree = f"<node text='Shop' bounds='[0,0][100,200]'/><node text='Far' bounds='[0,0][{endless},{endless}]'/>"
+    assert [box.text for box in tree_boxes(tree)] in ([], ["Shop"])

@@ -1,0 +1,419 @@
+"""The folder of a batch: what is judged and by whom, the files of requests stage by stage, and the answers that have come.
+
+A line of a request file is that of OpenAI's batch API, which `vllm run-batch` takes too. Its `custom_id` is the hash of the
+request itself, so an answer belongs to whatever asks the very same; `batch.json` says what has become of each file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import msgspec
+
+from prill.cache import scratch_database
+from prill.errors import InputError, UsageError
+from prill.files.outputs import failures, make_folder, part_of, write_output
+from prill.types import EvaluatorInfo
+
+MANIFEST = "batch.json"
+_ANSWERS = "answers"
+_FORMAT = "prill batch 1"
+# What OpenAI's documentation of the batch API allows for one file.
+MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
+URL = "/v1/chat/completions"
+# Errors of requests that were never carried out: they are written anew.
+_NOT_DONE = ("batch_expired", "batch_cancelled")
+_ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestFile:
+    """A file of requests, all for one model. `upload` and `batch` are its ids at a batch API; `fetched`: its answers are here.
+
+    `status` is what the batch API said last.
+    """
+
+    name: str
+    stage: int
+    model: str
+    base_url: str
+    api_key_env: str
+    requests: int
+    upload: str | None = None
+    batch: str | None = None
+    status: str | None = None
+    fetched: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What `batch.json` holds. `limit` looks at the first so many trajectories only.
+
+    `judge` describes the judge for the command that made the folder; empty: it was made in Python. `secret` makes the codes of
+    quotations, so that the same request is written again; it goes to nobody.
+    """
+
+    format: str = _FORMAT
+    evaluator: EvaluatorInfo
+    trajectories: tuple[str, ...]
+    limit: int | None = None
+    secret: str
+    judge: dict[str, Any] = field(default_factory=dict)
+    files: tuple[RequestFile, ...] = ()
+
+
+class BatchFolder:
+    """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
+
+    With `evaluator`, the folder is made if it is not there, and must be that judge's; what else is given is noted in it, and
+    trajectory files are added to those that were given before.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        evaluator: EvaluatorInfo | None = None,
+        *,
+        trajectories: Sequence[str | os.PathLike[str]] = (),
+        limit: int | None = None,
+        judge: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        file = self.path / MANIFEST
+        if evaluator is not None and not file.exists():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
+            make_folder(file)
+        with ExitStack() as on_failure:
+            self._lock = self._locked()
+            on_failure.callback(os.close, self._lock)
+            if file.exists():
+                self.manifest = _read_manifest(file)
+                if evaluator is not None:
+                    self.expect(evaluator)
+                    self._note(trajectories, limit, judge or {})
+            elif evaluator is None:
+                raise UsageError(f"{path}: is no folder of a batch: it has no {MANIFEST}")
+            else:
+                self.manifest = Manifest(
+                    evaluator=evaluator, trajectories=(), secret=secrets.token_hex(16), judge=dict(judge or {})
+                )
+                self._note(trajectories, limit, judge or {})
+            on_failure.pop_all()
+
+    def expect(self, evaluator: EvaluatorInfo) -> None:
+        """Raises UsageError unless the requests are those of this judge."""
+        ours = self.manifest.evaluator
+        names = ("name", "version", "model", "prompt", "params")
+        pairs = [(name, getattr(ours, name), getattr(evaluator, name)) for name in names]
+        if changes := "; ".join(f"{name} {theirs} there, {now} now" for name, theirs, now in pairs if theirs != now):
+            raise UsageError(f"{self.path}: its requests are those of another judge ({changes}); write a new batch")
+
+    def _note(self, trajectories: Sequence[str | os.PathLike[str]], limit: int | None, judge: Mapping[str, Any]) -> None:
+        """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
+        there = self.manifest.judge
+        if changes := sorted(key for key in {*there, *judge} if there.get(key) != judge.get(key)):
+            words = "; ".join(f"{key} {there.get(key)} there, {judge.get(key)} now" for key in changes)
+            raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
+        paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
+        self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
+        self._save()
+
+    def update(self, *files: RequestFile) -> None:
+        """Notes on disk what has become of these files, which are new or known by name."""
+        known = {file.name: file for file in self.manifest.files} | {file.name: file for file in files}
+        self.manifest = replace(self.manifest, files=tuple(known.values()))
+        self._save()
+
+    def take(self, path: str | os.PathLike[str]) -> list[str]:
+        """Copies a file of answers into the folder, once, and says which of its lines cannot be read.
+
+        Raises UsageError for a file that holds no answer to this batch.
+        """
+        try:
+            with open(path, "rb") as file:
+                problems = self._look_through(path, file)
+                file.seek(0)
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+                target = self.path / _ANSWERS / f"{digest[:32]}.jsonl"
+                if target.exists():
+                    return problems
+                make_folder(target)
+                file.seek(0)
+                part = part_of(target)
+                with failures(target), part.open("xb") as copy:
+                    while block := file.read(1 << 20):
+                        copy.write(block)
+                part.replace(target)
+                return problems
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
+
+    def answer_files(self) -> list[Path]:
+        """The files of answers, oldest first."""
+        files = (self.path / _ANSWERS).glob("*.jsonl")
+        return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
+
+    def written(self) -> Iterator[str]:
+        """The ids of all requests, again for each time that one was written."""
+        for entry in self.manifest.files:
+            path = self.path / entry.name
+            try:
+                with path.open("rb") as file:
+                    for line in file:
+                        yield _decode_line(line).custom_id
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path}: the requests cannot be read ({error}); write a new batch") from None
+
+    def _look_through(self, path: str | os.PathLike[str], file: IO[bytes]) -> list[str]:
+        ours, problems, others = set(self.written()), [], 0
+        known = 0
+        for number, line in enumerate(file, 1):
+            try:
+                if line.strip():
+                    is_ours = answer_of(line)[0] in ours
+                    known, others = known + is_ours, others + (not is_ours)
+            except InputError as error:
+                problems.append(f"{path}:{number}: no answer of a batch ({error})")
+        if not known and (others or problems):
+            what = f"answers {others} requests, none of them" if others else "holds no answers"
+            raise UsageError(f"{path}: {what} of this batch; name another file")
+        if others:
+            problems.append(f"{path}: {others} lines answer nothing that was asked here")
+        return problems
+
+    def close(self) -> None:
+        """Lets others in; safe to call twice."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _save(self) -> None:
+        write_output(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n")
+
+    def _locked(self) -> int:
+        try:
+            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise UsageError(f"{self.path}: another process works on this batch") from None
+        return lock
+
+
+def _read_manifest(file: Path) -> Manifest:
+    try:
+        manifest = msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{file}: no description of a batch ({error})") from None
+    if manifest.format != _FORMAT:
+        raise UsageError(f"{file}: is in the form {manifest.format!r}, and this prill reads {_FORMAT!r}")
+    return manifest
+
+
+class StageWriter:
+    """The requests of the next stage, in as many files as models and the limits of batch APIs want; whole, or not there."""
+
+    def __init__(self, folder: BatchFolder, *, most_requests: int = MOST_REQUESTS, most_bytes: int = MOST_BYTES) -> None:
+        self._folder, self._most = folder, (most_requests, most_bytes)
+        self.stage = max((file.stage for file in folder.manifest.files), default=0) + 1
+        self.count = 0
+        self._open: dict[tuple[str, str, str], _Part] = {}
+        self._parts: list[_Part] = []
+
+    def add(self, id: str, body: bytes, base_url: str, api_key_env: str) -> None:
+        """One more request."""
+        model = str(msgspec.json.decode(body, type=_Model).model)
+        request = {"custom_id": id, "method": "POST", "url": URL, "body": msgspec.Raw(body)}
+        line = msgspec.json.encode(request) + b"\n"
+        key = (base_url, api_key_env, model)
+        part = self._open.get(key)
+        if part is None or part.requests >= self._most[0] or part.size + len(line) > self._most[1]:
+            name = f"requests-{self.stage:02}-{len(self._parts) + 1:03}.jsonl"
+            part = self._open[key] = _Part(self._folder.path / name, key)
+            self._parts.append(part)
+        with failures(part.target):
+            part.file.write(line)
+        part.requests += 1
+        part.size += len(line)
+        self.count += 1
+
+    def finish(self) -> None:
+        """Puts the files in their places, and notes them."""
+        for part in self._parts:
+            with failures(part.target):
+                part.file.flush()
+                os.fsync(part.file.fileno())
+                part.path.replace(part.target)
+        if self._parts:
+            self._folder.update(*(part.described(self.stage) for part in self._parts))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for part in self._parts:
+            part.file.close()
+            part.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Model:
+    model: str
+
+
+class _Part:
+    """A file of requests that is not whole yet."""
+
+    def __init__(self, target: Path, key: tuple[str, str, str]) -> None:
+        self.target, self.key = target, key
+        self.path = part_of(target)
+        self.requests = self.size = 0
+        with failures(target):
+            self.file: IO[bytes] = self.path.open("xb")
+
+    def described(self, stage: int) -> RequestFile:
+        """The entry of the manifest."""
+        base_url, api_key_env, model = self.key
+        return RequestFile(
+            name=self.target.name, stage=stage, model=model, base_url=base_url, api_key_env=api_key_env, requests=self.requests
+        )
+
+
+_NULL = msgspec.Raw(b"null")
+
+
+class _Response(msgspec.Struct, frozen=True):  # a dataclass cannot have raw JSON as a default
+    status_code: int = 200
+    body: msgspec.Raw = _NULL
+
+
+@dataclass(frozen=True)
+class _Line:
+    custom_id: str
+    response: _Response | None = None
+    error: Any = None
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+def answer_of(data: bytes) -> tuple[str, int, bytes, bool]:
+    """Of a line of answers: whose it is, the status, the body, and whether the request was carried out at all.
+
+    Raises InputError for what is no such line.
+    """
+    try:
+        line = _decode_line(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(str(error)) from None
+    body = bytes(line.response.body if line.response else _NULL)
+    if line.error or body == b"null":
+        code = line.error.get("code") if isinstance(line.error, dict) else None
+        body = body if body != b"null" else msgspec.json.encode({"error": line.error or "the batch gave no answer"})
+        status = line.response.status_code if line.response else 500
+        return line.custom_id, status if status != 200 else 500, body, code not in _NOT_DONE
+    return line.custom_id, line.response.status_code if line.response else 500, body, True
+
+
+class Answers:
+    """Which requests were written, and where the answers are that have come. Neither is held in memory.
+
+    Lines of answers that cannot be read are passed over. With `retry_failed`, failed requests count as not carried out.
+    """
+
+    def __init__(self, folder: BatchFolder, *, retry_failed: bool = False) -> None:
+        self._retry = retry_failed
+        self._files = folder.answer_files()
+        self._db = scratch_database()
+        self._db.execute("CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, start INTEGER, kind TEXT, "
+            "UNIQUE (id, line))"
+        )
+        for id in folder.written():
+            self.note_written(id)
+        for number, path in enumerate(self._files):
+            self._read(number, path)
+
+    @property
+    def written(self) -> int:
+        """How many different requests there are."""
+        return int(self._db.execute("SELECT COUNT(*) FROM written").fetchone()[0])
+
+    @property
+    def waiting(self) -> int:
+        """How many of them have no answer yet."""
+        answered = "SELECT id FROM answers WHERE kind != 'not done'"
+        return int(self._db.execute(f"SELECT COUNT(*) FROM written WHERE id NOT IN ({answered})").fetchone()[0])
+
+    def get(self, id: str) -> tuple[int, bytes] | None:
+        """Status and body of the first good answer, else of the last that failed; None when none has come."""
+        kinds = "'good'" if self._retry else "'good', 'failed'"
+        row = self._db.execute(
+            f"SELECT file, start FROM answers WHERE id = ? AND kind IN ({kinds}) "
+            "ORDER BY kind = 'good' DESC, CASE kind WHEN 'good' THEN number ELSE -number END LIMIT 1",
+            (id,),
+        ).fetchone()
+        if row is None:
+            return None
+        with open(self._files[row[0]], "rb") as file:
+            file.seek(row[1])
+            _, status, body, _ = answer_of(file.readline())
+        return status, body
+
+    def wants(self, id: str) -> bool:
+        """Whether the request is to be written: it never was, or what was written was not carried out."""
+        row = self._db.execute("SELECT times FROM written WHERE id = ?", (id,)).fetchone()
+        if row is None:
+            return True
+        kinds = "'not done', 'failed'" if self._retry else "'not done'"
+        undone = self._db.execute(f"SELECT COUNT(*) FROM answers WHERE id = ? AND kind IN ({kinds})", (id,)).fetchone()[0]
+        return bool(undone >= row[0])
+
+    def note_written(self, id: str) -> None:
+        """The request has been written once more."""
+        self._db.execute("INSERT INTO written VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1", (id,))
+
+    def close(self) -> None:
+        """Drops the temporary database."""
+        self._db.close()
+
+    def _read(self, number: int, path: Path) -> None:
+        start = 0
+        with open(path, "rb") as file:
+            for line in file:
+                place, start = start, start + len(line)
+                with suppress(InputError):
+                    id, status, _, done = answer_of(line)
+                    kind = "not done" if not done else "good" if status == 200 else "failed"
+                    content = hashlib.blake2b(line, digest_size=16).digest()
+                    self._db.execute(
+                        "INSERT OR IGNORE INTO answers (id, line, file, start, kind) VALUES (?, ?, ?, ?, ?)",
+                        (id, content, number, place, kind),
+                    )
+
+
+def request_id(body: bytes, base_url: str) -> str:
+    """The `custom_id` of a request: the hash of what is asked, and where."""
+    digest = hashlib.blake2b(f"{base_url}\0".encode(), digest_size=_ID_BYTES)
+    digest.update(body)
+    return digest.hexdigest()

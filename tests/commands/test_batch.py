@@ -1,0 +1,90 @@
+"""`prill batch` as a user meets it: written, handed in, collected, and one clear error for what cannot be used."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from prill.store import read_verdicts
+from prill.testing import MockServer
+
+from .conftest import Prill, write_trajectories
+
+
+@pytest.fixture(scope="module")
+def server() -> object:
+    with MockServer(batch_looks=2) as running:
+        yield running
+
+
+def judged(server: MockServer, name: str = "modular") -> tuple[object, ...]:
+    return ("--evaluator", name, "--captioner", "given", "--model", "mock", "--base-url", server.base_url)
+
+
+def test_batch_equals_score_to_the_line(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 5)
+    assert prill("score", "t.jsonl", "-o", "o.jsonl", *judged(server, "steps")).returncode == 0
+    assert prill("batch", "write", "t.jsonl", "-o", "b", *judged(server, "steps")).returncode == 0
+    assert prill("batch", "collect", "b", "-o", "v.jsonl").returncode == 5
+    handed_in = prill("batch", "submit", "b", "--wait", "--every", "1")
+    assert "requests-01-001.jsonl: 5 requests, batch" in handed_in.stderr
+    collected = prill("batch", "collect", "b", "-o", "v.jsonl", "--json")
+    assert (collected.returncode, json.loads(collected.stdout)["pending"]) == (0, 0)
+    online, batch = ({v.id: replace(v, seconds=0.0) for v in read_verdicts(tmp_path / n)} for n in ("o.jsonl", "v.jsonl"))
+    assert batch == online
+    again = prill("score", "t.jsonl", "-o", "v.jsonl", *judged(server, "steps"))
+    assert (again.returncode, "5 already there" in again.stderr) == (0, True)
+
+
+def test_collect_takes_outputs_of_others(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
+    with (tmp_path / "out.jsonl").open("w") as file:
+        for line in (tmp_path / "b" / "requests-01-001.jsonl").read_text().splitlines()[:2]:
+            choice = {"message": {"content": "Thoughts: fine\nStatus: success"}, "finish_reason": "stop"}
+            response = {"status_code": 200, "body": {"choices": [choice]}}
+            file.write(json.dumps({"id": "x", "custom_id": json.loads(line)["custom_id"], "response": response}) + "\n")
+    done = prill("batch", "collect", "b", "out.jsonl", "-o", "v.jsonl")
+    assert (done.returncode, "1 trajectories wait for answers" in done.stderr) == (5, True)
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 2
+    assert (tmp_path / "v.transcripts").is_dir()
+
+
+def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    assert prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "2", *judged(server)).returncode == 0
+    assert "2 trajectories wait for answers" in prill("batch", "collect", "b", "-o", "v.jsonl").stderr
+    elsewhere = prill("batch", "write", "t.jsonl", "-o", "b", *judged(server)[:-1], "http://elsewhere/v1")
+    assert elsewhere.returncode == 2
+    assert "with other options (base_url http://127.0.0.1" in elsewhere.stderr
+    assert "3 requests in 2 files" in prill("batch", "write", "t.jsonl", "-o", "b", *judged(server)).stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("write", "t.jsonl", "-o", "b", "--evaluator", "always-fail"), "asks no model at an endpoint"),
+        (("write", "t.jsonl", "-o", ".", "--evaluator", "vlm", "--model", "m"), "holds something else than a batch"),
+        (("write", "-", "-o", "b", "--evaluator", "vlm", "--model", "m"), "reads its trajectories again later"),
+        (("write", "t.jsonl", "-o", "b", "--evaluator", "vlm", "--model", "gpt-4o", "--budget-usd", "1"), "--dry-run"),
+        (("submit", "nowhere"), "nowhere: No such file"),
+        (("collect", ".", "-o", "v.jsonl"), "is no folder of a batch"),
+    ],
+)
+def test_misuse_of_batch_is_one_error(prill: Prill, tmp_path: Path, command: tuple[str, ...], words: str) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    done = prill("batch", *command)
+    assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
+    assert not (tmp_path / "b" / "batch.json").exists()
+
+
+def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    with MockServer(refuse_key=True) as closed:
+        prill("batch", "write", "t.jsonl", "-o", "b", *judged(closed), "--api-key-env", "MY_KEY")
+        done = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
+    gone = prill("batch", "submit", "b", MY_KEY="sk-secret-7")
+    assert (done.returncode, gone.returncode) == (2, 2)
+    assert "requests-01-001.jsonl cannot be submitted" in gone.stderr
+    assert "sk-secret" not in done.stderr + gone.stderr + (tmp_path / "b" / "batch.json").read_text()
