@@ -27,6 +27,7 @@ _COMMANDS = {
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
+    "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
@@ -39,6 +40,7 @@ _MODULES = {
     "check": "files.check",
     "convert": "files.convert",
     "filter": "refine.filter",
+    "refine": "refine.refine",
     "table": "files.table",
     "train": "refine.train",
 }
