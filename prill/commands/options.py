@@ -23,7 +23,7 @@ from prill.files.toml import parse_toml
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
-from prill.registry import Maker, Option, load_object, options_of, read_options
+from prill.registry import Maker, Option, load_object, options_of
 
 # Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
 _OF_JUDGES = (
@@ -187,17 +187,6 @@ def add_captioner_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--max-pixels", metavar="N", help="larger screenshots are scaled down to it; it bounds image tokens")
     group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other option of it")
     add_model_options(parser)
-
-
-def add_options(group: argparse._ArgumentGroup, maker: Maker) -> None:
-    """All options of a maker as flags."""
-    for option in options_of(maker).values():
-        _add(group, option)
-
-
-def options_given(args: argparse.Namespace, maker: Maker, what: str) -> dict[str, Any]:
-    """The options of a maker that were given, each of the type that it asks for. Raises UsageError."""
-    return read_options(maker, _options_set(args, options_of(maker)), what, lax=True)
 
 
 def make_captioner(args: argparse.Namespace) -> Captioner:

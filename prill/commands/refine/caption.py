@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.training import ROWS, TrainingSpec, training_data
-from prill.commands.options import add_captioner_options, add_options, make_captioner, open_folders, options_given, positive
+from prill.commands.options import add_captioner_options, add_options_of, make_captioner, open_folders, options_given, positive
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
+from prill.registry import read_options
 from prill.verdict_log import RETRIED
 
 if TYPE_CHECKING:
@@ -49,13 +50,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry-unscored", action="store_true", help="try pictures again that have no caption")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     add_captioner_options(parser)
-    add_options(parser.add_argument_group("with --for-training"), TrainingSpec)
+    add_options_of(parser.add_argument_group("with --for-training"), TrainingSpec)
 
 
 def run(args: argparse.Namespace) -> int:
     """Captions; see `configure` for the exit codes."""
     open_folders(args)
-    if not args.for_training and (of_training := options_given(args, TrainingSpec, "training data")):
+    if not args.for_training and (of_training := options_given(args, TrainingSpec)):
         raise UsageError(f"{', '.join(of_training)}: options of training data only", parameters=("for_training",))
     try:
         tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
@@ -75,7 +76,8 @@ async def _caption(args: argparse.Namespace) -> CaptionTally:
 
 
 async def _make_data(args: argparse.Namespace) -> CaptionTally:
-    captioner, spec = make_captioner(args), TrainingSpec(**options_given(args, TrainingSpec, "training data"))
+    captioner = make_captioner(args)
+    spec = TrainingSpec(**read_options(TrainingSpec, options_given(args, TrainingSpec), "training data", lax=True))
     with _going_on() as more:
         tally = await training_data(args.trajectories, captioner, args.output, spec, **_of_both(args), **more)
     if not tally.asked.stopped:
