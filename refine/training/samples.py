@@ -144,8 +144,8 @@ def split(samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[S
     Raises OptionError where there are too few tasks for that.
     """
     groups = sorted({sample.group for sample in samples}, key=lambda group: hashlib.sha256(group.encode()).digest())
-    count = max(1, round(share * len(groups))) if share else 0
-    if count and count == len(groups):
+    count = min(max(1, round(share * len(groups))), len(groups) - 1) if share else 0
+    if share and not count:
         raise OptionError(
             f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it to 0", "held_out"
         )

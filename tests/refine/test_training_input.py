@@ -133,6 +133,11 @@ def test_no_task_is_on_both_sides(tmp_path: Path) -> None:
     assert {sample.group for sample in split(samples[:20], 0.3)[1]} == of_held_out
 
 
+def test_one_task_at_least_is_learnt_from(tmp_path: Path) -> None:
+    samples = read_rows(write(tmp_path, text_row(task="one"), text_row(task="other"))).samples
+    assert [len(some) for some in split(samples, 0.9)] == [1, 1]
+
+
 def test_one_task_cannot_be_split(tmp_path: Path) -> None:
     samples = read_rows(write(tmp_path, text_row(task="only"), text_row(task="only"))).samples
     with pytest.raises(OptionError, match="all rows are of one task"):
