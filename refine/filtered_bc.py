@@ -31,7 +31,7 @@ from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
-from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
+from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -84,8 +84,11 @@ class Study:
         self.training_of(0)
 
     def filter_of(self, arm: Arm) -> FilterSpec:
-        """The filter of an arm."""
-        return filter_spec({**self.filter, **({} if arm.judge is not None else {"keep_all": True}), **arm.filter})
+        """The filter of an arm; one without a judge has no use for what all others ask of scores."""
+        shared = dict(self.filter)
+        if arm.judge is None:
+            shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {"keep_all": True}
+        return filter_spec({**shared, **arm.filter})
 
     def training_of(self, seed: int) -> TrainSpec:
         """The training of one seed; it starts from the weights that the policy plays with."""

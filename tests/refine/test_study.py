@@ -16,7 +16,7 @@ import pytest
 from prill.errors import UsageError
 from prill.protocols import Message
 from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
-from prill.refine.results import exact_mcnemar, outcomes_of, results_of, results_text
+from prill.refine.results import outcomes_of, results_of, results_text
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -193,6 +193,13 @@ def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
         study_of({**TABLE, **change})
 
 
+def test_shared_thresholds_leave_self_training_be() -> None:
+    study = study_of({**TABLE, "filter": {"threshold": 0.8, "drop_idle": True}})
+    own, judged = map(study.filter_of, study.arms)
+    assert (own.keep_all, own.threshold, own.drop_idle) == (True, None, True)
+    assert (judged.keep_all, judged.threshold, judged.drop_idle) == (False, 0.8, True)
+
+
 def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("rounds = 1\nwhat = = 2")
     with pytest.raises(UsageError, match=r"s\.toml: .*line 2"):
@@ -200,8 +207,3 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text("rounds = 1")
     with pytest.raises(UsageError, match=r"t\.toml: policy is missing"):
         read_study(tmp_path / "t.toml")
-
-
-@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1.0), (1, 0, 1.0), (8, 1, 0.0390625), (29, 4, 1.0e-5), (5, 5, 1.0)])
-def test_exact_mcnemar_of_known_counts(gained: int, lost: int, p: float) -> None:
-    assert exact_mcnemar(gained, lost) == exact_mcnemar(lost, gained) == pytest.approx(p, rel=0.1)
