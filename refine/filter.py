@@ -271,8 +271,9 @@ class _Rule:
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
-        kept = set(kept_steps(verdict, threshold, stop_at_reached=self.spec.stop_at_reached))
-        judged = {step.index: step.label for step in verdict.steps}
+        # Where a reply held no label, `not_sure` stands in: such a step was not found bad, and is no example of anything.
+        judged = {step.index: step.label for step in verdict.steps if not step.flagged}
+        kept = judged.keys() & kept_steps(verdict, threshold, stop_at_reached=self.spec.stop_at_reached)
         reached = min((index for index, label in judged.items() if label == "reached"), default=steps)
         end = reached if self.spec.stop_at_reached else steps
 
