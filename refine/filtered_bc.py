@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
+from prill.files.toml import read_table
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
@@ -138,13 +138,7 @@ class Audience:
 
 def read_study(path: Path) -> Study:
     """The study of a TOML or JSON file. Raises UsageError that names the place."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
+    table = read_table(path)
     try:
         return study_of(table)
     except UsageError as error:

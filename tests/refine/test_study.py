@@ -222,6 +222,9 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("rounds = 1\nwhat = = 2")
     with pytest.raises(UsageError, match=r"s\.toml: .*line 2"):
         read_study(tmp_path / "s.toml")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(UsageError, match=r"deep\.json: not valid JSON"):
+        read_study(tmp_path / "deep.json")
     (tmp_path / "t.toml").write_text("rounds = 1")
     with pytest.raises(UsageError, match=r"t\.toml: policy is missing"):
         read_study(tmp_path / "t.toml")
