@@ -31,6 +31,7 @@ from prill.files.outputs import failures, write_output
 from prill.files.toml import read_table
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
+from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
@@ -236,7 +237,7 @@ class _Line:
             "round": number,
             "attempts": {"folder": os.path.relpath(attempts, folder), **_played(attempts)},
             "judge": {**msgspec.to_builtins(judge), **judged_right(verdicts, attempts)},
-            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **_counted(filtered)},
+            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **figures(filtered)},
             "versions": dict(_versions()),
         }
         try:
@@ -345,16 +346,6 @@ def _played(folder: Path) -> dict[str, Any]:
         "successes": counts[True],
         "failures": counts[False],
         "sha256": {name: _hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
-    }
-
-
-def _counted(filtered: Filtered) -> dict[str, Any]:
-    lost = Counter(fact.why for fact in filtered.lost)
-    return {
-        "steps_kept": len(filtered.steps),
-        "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
-        "steps_lost": dict(lost),
-        "unscored": dict(filtered.unscored),
     }
 
 

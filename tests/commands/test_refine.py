@@ -95,6 +95,7 @@ def test_example_is_a_study_of_three_arms() -> None:
 
 
 def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "base/evaluation").mkdir(parents=True)
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
     assert "holds no study yet" in capsys.readouterr().err
 

@@ -21,7 +21,7 @@ from prill.errors import UsageError
 from prill.files.outputs import expect_place, write_output
 from prill.policies.registry import POLICIES, make_policy
 from prill.protocols import Demonstrator
-from prill.refine.filtered_bc import Audience, Study, Table, read_study, run_study
+from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
 from prill.refine.results import BASE, Results, Score, results_of, results_text
 from prill.registry import options_of
 from prill.report.lines import Line, Point, line_chart
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
-    elif not (out / "base" / "evaluation").is_dir():
+    elif not ((out / STUDY).is_file() and (out / BASE / "evaluation").is_dir()):
         raise UsageError(f"{out}: holds no study yet")
     results = results_of(out)
     figures = msgspec.to_builtins(results)
