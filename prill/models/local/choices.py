@@ -68,17 +68,19 @@ class Chooser:
             taken = [(question, future) for question, future in taken if not future.done()]  # given up meanwhile
             if not taken:
                 continue
-            try:
-                weighed = await asyncio.to_thread(self._weigh, [question for question, _ in taken])
-            except RuntimeError as error:  # of torch: those who wait are told, and the next may fit
-                problem = EndpointError(f"the local model cannot be used: {excerpt(str(error), 300)}")
-                for _, future in taken:
-                    if not future.done():
-                        future.set_exception(problem)
-                continue
-            for (_, future), one in zip(taken, weighed, strict=True):
-                if not future.done():
-                    future.set_result(one)
+            work = asyncio.create_task(asyncio.to_thread(self._weigh, [question for question, _ in taken]))
+            await asyncio.wait([work])
+            # Whatever it is, those who wait are told, and the next may fit.
+            error = work.exception()
+            for i, (_, future) in enumerate(taken):
+                if future.done():
+                    continue
+                if error is None:
+                    future.set_result(work.result()[i])
+                else:
+                    problem = EndpointError(f"the local model cannot be used: {excerpt(str(error), 300)}")
+                    problem.__cause__ = error
+                    future.set_exception(problem)
 
     def _question(self, messages: Sequence[Message], answers: Sequence[str]) -> _Question:
         turns = [{"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages]
