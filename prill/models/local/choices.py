@@ -68,19 +68,17 @@ class Chooser:
             taken = [(question, future) for question, future in taken if not future.done()]  # given up meanwhile
             if not taken:
                 continue
-            work = asyncio.create_task(asyncio.to_thread(self._weigh, [question for question, _ in taken]))
-            await asyncio.wait([work])
-            # Whatever it is, those who wait are told, and the next may fit.
-            error = work.exception()
+            work = asyncio.to_thread(self._weigh, [question for question, _ in taken])
+            (outcome,) = await asyncio.gather(work, return_exceptions=True)
             for i, (_, future) in enumerate(taken):
                 if future.done():
                     continue
-                if error is None:
-                    future.set_result(work.result()[i])
-                else:
-                    problem = EndpointError(f"the local model cannot be used: {excerpt(str(error), 300)}")
-                    problem.__cause__ = error
+                if isinstance(outcome, BaseException):  # whatever it is, those who wait are told, and the next may fit
+                    problem = EndpointError(f"the local model cannot be used: {excerpt(str(outcome), 300)}")
+                    problem.__cause__ = outcome
                     future.set_exception(problem)
+                else:
+                    future.set_result(outcome[i])
 
     def _question(self, messages: Sequence[Message], answers: Sequence[str]) -> _Question:
         turns = [{"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages]
