@@ -280,7 +280,7 @@ class OpenAIModel:
 
     def _smaller_reply(self, refusal: Rejected, told: Told, fields: Mapping[str, Any], request: Sequence[Message]) -> bool:
         """Learns how much the endpoint takes; True when the same request fits with less room for the reply."""
-        if told.reply is not None and told.reply < _limit(fields):
+        if told.reply and told.reply < _limit(fields):
             self.dialect.reply = told.reply
             return True
         images = size_of(request)[1]
