@@ -21,7 +21,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
-from prill.files.outputs import failures, make_folder, part_of, write_output
+from prill.files.outputs import LockedFolder, failures, make_folder, part_of, write_output
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -71,7 +71,7 @@ class Manifest:
     files: tuple[RequestFile, ...] = ()
 
 
-class BatchFolder:
+class BatchFolder(LockedFolder):
     """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
 
     With `evaluator`, the folder is made if it is not there, and must be that judge's; what else is given is noted in it, and
@@ -95,7 +95,7 @@ class BatchFolder:
             make_folder(file)
         with ExitStack() as on_failure:
             self._lock = self._locked()
-            on_failure.callback(os.close, self._lock)
+            on_failure.callback(self.close)
             if file.exists():
                 self.manifest = _read_manifest(file)
                 if evaluator is not None:
@@ -190,18 +190,6 @@ class BatchFolder:
         if others:
             problems.append(f"{path}: {others} lines answer nothing that was asked here")
         return problems
-
-    def close(self) -> None:
-        """Lets others in; safe to call twice."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _save(self) -> None:
         write_output(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n")
