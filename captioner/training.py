@@ -90,9 +90,9 @@ async def training_data(
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")
-    if root.exists() and not root.is_dir():
+    if os.path.exists(root) and not root.is_dir():
         raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
-    if (root / ROWS).exists() and not (root / CAPTIONS).exists():
+    if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
         raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
     make_folder(root / CAPTIONS)
     check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))

@@ -89,8 +89,8 @@ class BatchFolder(LockedFolder):
     ) -> None:
         self.path = Path(path)
         file = self.path / MANIFEST
-        if evaluator is not None and not file.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if evaluator is not None and not os.path.exists(file):  # no OSError for a name that is too long
+            if os.path.exists(self.path) and (not self.path.is_dir() or any(self.path.iterdir())):
                 raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
             make_folder(file)
         with ExitStack() as on_failure:
