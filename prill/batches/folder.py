@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -122,7 +123,7 @@ class BatchFolder(LockedFolder):
         """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
         there = self.manifest.judge
         if changes := sorted(key for key in {*there, *judge} if there.get(key) != judge.get(key)):
-            words = "; ".join(f"{key} {there.get(key)} there, {judge.get(key)} now" for key in changes)
+            words = "; ".join(f"{key} {_shown(there.get(key))} there, {_shown(judge.get(key))} now" for key in changes)
             raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
         self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
@@ -205,6 +206,11 @@ class BatchFolder(LockedFolder):
             os.close(lock)
             raise UsageError(f"{self.path}: another process works on this batch") from None
         return lock
+
+
+def _shown(value: object) -> object:
+    """An option in words; the query of an address may hold a key."""
+    return re.sub(r"\?.*", "?…", value) if isinstance(value, str) and "://" in value else value
 
 
 def _read_manifest(file: Path) -> Manifest:

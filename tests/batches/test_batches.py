@@ -322,6 +322,13 @@ async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_pa
         await write([folder.parent / "t.jsonl"], prill.judge("always-fail"), tmp_path / "c")
 
 
+async def test_key_in_an_address_is_not_repeated(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    await write([trajectories], judge(server), tmp_path / "b", described={"base_url": "http://a/v1?key=sesame"})
+    with pytest.raises(UsageError, match=r"base_url http://a/v1\?… there, http://b/v1 now") as caught:
+        await write([trajectories], judge(server), tmp_path / "b", described={"base_url": "http://b/v1"})
+    assert "sesame" not in str(caught.value)
+
+
 async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_path: Path) -> None:
     lines = (tmp_path / "t.jsonl").read_text().splitlines()
     (tmp_path / "more.jsonl").write_text(lines[3].replace('"t3"', '"t9"').replace("order 3", "order 9") + "\n")
