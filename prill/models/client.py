@@ -304,7 +304,8 @@ class OpenAIModel:
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
             return False
-        if self.dialect.adapt(refusal.message, fields, detail=any(part.detail for part in pictures)):
+        details, roles = (part.detail for part in pictures), (message.role for message in request)
+        if self.dialect.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
             return True
         if refusal.fatal is not None:
             return False
