@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 from prill.cache import scratch_database
 from prill.captioner.cache import image_id
@@ -19,14 +18,15 @@ from prill.errors import InputError, NoEvidence, Unscored, UsageError
 from prill.files.outputs import check_output, expect_place
 from prill.models.ledger import metered
 from prill.protocols import Bounded, Captioner, RecordedCaptioner
+from prill.scoring import RunTally
 from prill.store import BadLine, Intake
-from prill.types import Observation, Usage
+from prill.types import Observation
 
 CONCURRENCY = 16
 
 
-@dataclass(slots=True)
-class CaptionTally:
+@dataclass(slots=True, kw_only=True)
+class CaptionTally(RunTally):
     """How a run stands. `files` counts the screenshot files that the trajectories name, each once; `seen` those dealt with.
 
     Of these `passed` were left out before anything was asked, `kept` have their caption in the file already, and `equal` have
@@ -43,25 +43,27 @@ class CaptionTally:
     kept: int = 0
     equal: int = 0
     truncated: int = 0
-    unscored: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    seconds: float = 0.0
-    stopped: bool = False
 
     def fail(self, reason: str, problem: str) -> None:
         """Counts a picture without a caption; the first problems are kept for showing."""
         self.unscored[reason] += 1
-        self._note(f"{reason}: {problem}")
+        self.note(f"{reason}: {problem}")
 
     def reject(self, line: BadLine) -> None:
         """Counts a line that is no trajectory."""
         self.broken += 1
-        self._note(line.message)
+        self.note(line.message)
 
-    def _note(self, problem: str) -> None:
-        if len(self.problems) < 20:
-            self.problems.append(problem)
+
+class Asking(TypedDict, total=False):
+    """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
+    kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun."""
+
+    concurrency: int | None
+    resume: bool
+    retry_unscored: bool
+    stop: asyncio.Event | None
+    progress: Callable[[CaptionTally], None]
 
 
 async def caption_files(
@@ -70,34 +72,19 @@ async def caption_files(
     output: str | os.PathLike[str],
     *,
     last: int | None = None,
-    concurrency: int | None = None,
     limit: int | None = None,
-    resume: bool = True,
-    retry_unscored: bool = False,
-    stop: asyncio.Event | None = None,
-    progress: Callable[[CaptionTally], None] = lambda tally: None,
+    **asking: Unpack[Asking],
 ) -> CaptionTally:
     """Captions the screenshots of trajectory files (or of the `last` states of each trajectory) into a caption file.
 
     Pictures are told apart by their content, and what the file holds already is not made again. A picture without a caption
-    has a line that says why; a file that cannot be read has none. After `stop` is set no new picture is begun. Raises
-    UsageError when no trajectory could be read, for a captioner that looks at no pictures, and for an output that holds
-    something else, cannot be written, or is a pipe.
+    has a line that says why; a file that cannot be read has none. Raises UsageError when no trajectory could be read, for a
+    captioner that looks at no pictures, and for an output that holds something else, cannot be written, or is a pipe.
     """
     expect_place(output, "captions, which are continued,")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
-        check_output(output, "captions", paths, continued=resume)
-        await caption_pictures(
-            (picture.path for picture in pictures()),
-            captioner,
-            output,
-            tally,
-            concurrency=concurrency,
-            resume=resume,
-            retry_unscored=retry_unscored,
-            stop=stop,
-            progress=progress,
-        )
+        check_output(output, "captions", paths, continued=asking.get("resume", True))
+        await caption_pictures((picture.path for picture in pictures()), captioner, output, tally, **asking)
     return tally
 
 

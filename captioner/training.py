@@ -4,7 +4,7 @@ arXiv 2404.06474 had 1,263 pairs: descriptions by a strong model, pages in other
 detection on their OCR text, wrong ones mended or removed by hand. Here besides: near-duplicates are left out before anything
 is asked, and so is what was cut, declined or is too short.
 
-`write_rows` leaves in the folder: `captions.jsonl` (all that was asked), `rows.jsonl` with `images/` (TRL's vision format:
+`training_data` leaves in the folder: `captions.jsonl` (all that was asked), `rows.jsonl` with `images/` (TRL's vision format:
 `images`, `prompt`, `completion`), `dropped.jsonl` (each picture that gave no row, and why) and `report.json` (their counts).
 """
 
@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import msgspec
 from msgspec import Meta
 
-from prill.captioner.bulk import CaptionTally, Picture, caption_pictures, screenshots_in
+from prill.captioner.bulk import Asking, CaptionTally, Picture, caption_pictures, screenshots_in
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
@@ -45,7 +45,6 @@ CAPTIONS, DECISIONS, ROWS, DROPPED, REPORT = (
     "dropped.jsonl",
     "report.json",
 )
-Progress = Callable[[CaptionTally], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +81,7 @@ async def training_data(
     *,
     last: int | None = None,
     limit: int | None = None,
-    concurrency: int | None = None,
-    resume: bool = True,
-    retry_unscored: bool = False,
-    stop: asyncio.Event | None = None,
-    progress: Progress = lambda tally: None,
+    **asking: Unpack[Asking],
 ) -> TrainingTally:
     """Asks for captions of the screenshots of trajectory files, and writes the rows; see the module for the files.
 
@@ -95,35 +90,26 @@ async def training_data(
     """
     spec, root = spec or TrainingSpec(), Path(folder)
     expect_place(folder, "training data, a folder,")
-    if root.exists() and not root.is_dir():
+    if os.path.exists(root) and not root.is_dir():
         raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
-    if (root / ROWS).exists() and not (root / CAPTIONS).exists():
+    if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
         raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
     make_folder(root / CAPTIONS)
-    check_output(root / CAPTIONS, "captions", paths, continued=resume)
+    check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
-        sieve, stop = _Sieve(spec), stop or asyncio.Event()
+        sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")
         kept: list[str] = []
         for picture in pictures():
-            if stop.is_set():
+            if stop is not None and stop.is_set():
                 break
             if await asyncio.to_thread(sieve.passes, picture):
                 kept.append(picture.path)
             else:
                 tally.passed += 1
                 tally.seen += 1
-                progress(tally)
-        await caption_pictures(
-            iter(kept),
-            captioner,
-            root / CAPTIONS,
-            tally,
-            concurrency=concurrency,
-            resume=resume,
-            retry_unscored=retry_unscored,
-            stop=stop,
-            progress=progress,
-        )
+                if progress is not None:
+                    progress(tally)
+        await caption_pictures(iter(kept), captioner, root / CAPTIONS, tally, **asking)
     result = TrainingTally(tally)
     if not tally.stopped:
         await _write_rows(root, kept, captioner, sieve, result)

@@ -101,7 +101,8 @@ class _Run(Generic[E]):
         self._pool, self._episodes, self._folder, self._settings = pool, iter(episodes), folder, settings
         self._again: deque[tuple[Episode[E], E]] = deque()
         self._counts = Recorded()
-        self._not_begun, self._since = 0, 0.0
+        self._not_begun: set[str] = set()
+        self._since = 0.0
 
     async def all(self) -> Recorded:
         """Plays them all; what one worker raises ends the others."""
@@ -136,29 +137,30 @@ class _Run(Generic[E]):
                 self._count(problem, lost=1)
             else:
                 self._again.append((episode, environment))
-            self._note_beginning(problem)
+            self._note_beginning(episode.id, problem)
             return
         trajectory, begun = await self._play(episode, environment, task)
         await self._pool.report(environment, None if begun else trajectory.error)
         if not begun and not retried:
             self._again.append((episode, environment))
-            self._note_beginning(trajectory.error)
+            self._note_beginning(episode.id, trajectory.error)
             return
         label = await self._grade(episode, environment, trajectory)
         self._folder.keep(trajectory, label)
         self._count_played(trajectory, label)
-        self._note_beginning(None if begun else trajectory.error)
+        self._note_beginning(episode.id, None if begun else trajectory.error)
 
-    def _note_beginning(self, problem: str | None) -> None:
-        """Counts the episodes in a row that could not begin; `problem` says why, None when one did. Raises if none does."""
+    def _note_beginning(self, id: str, problem: str | None) -> None:
+        """Counts the episodes in a row that could not begin, each once; `problem` says why, None when one did. Raises if none
+        does."""
         if problem is None:
-            self._not_begun = 0
+            self._not_begun.clear()
             return
         now = asyncio.get_running_loop().time()
         self._since = self._since if self._not_begun else now
-        self._not_begun += 1
-        if self._not_begun >= _LEAST and (spent := now - self._since) >= self._settings.patience:
-            count = self._not_begun
+        self._not_begun.add(id)
+        count = len(self._not_begun)
+        if count >= _LEAST and (spent := now - self._since) >= self._settings.patience:
             raise EnvironmentFailure(f"no episode could begin for {spent:.3g} s, {count} in a row; the last: {problem}")
 
     async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:

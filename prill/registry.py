@@ -106,7 +106,7 @@ class Registry:
 def load_object(reference: str) -> Any:
     """The object of `package.module:Object` or `path/file.py:Object`. Raises UsageError that says what is missing."""
     place, _, attribute = reference.rpartition(":")
-    if not place or place.startswith("."):
+    if not place or (place.startswith(".") and not place.endswith(".py")):  # `./mine.py` is a file
         raise UsageError(f"{reference}: there is no module {place!r}")
     try:
         module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)

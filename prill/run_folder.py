@@ -14,12 +14,10 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
-from prill.files.outputs import Content, append_whole, check_output, part_of
+from prill.files.outputs import Content, LockedFolder, append_whole, check_output, part_of
 from prill.store import decode_trajectory, encode, encode_trajectory, read_labels, read_lines
 from prill.types import LabelRecord, Trajectory
 
@@ -28,7 +26,7 @@ LABELS, PARTIAL = "labels.jsonl", "partial"
 _CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "trajectories", LABELS: "labels"}
 
 
-class RunFolder:
+class RunFolder(LockedFolder):
     """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave `trajectories.jsonl`, to be
     played once more; their records go to `interrupted.jsonl`.
 
@@ -74,18 +72,6 @@ class RunFolder:
             _append(self.path / TRAJECTORIES, encode_trajectory(trajectory, self.path))
             self._ids.add(trajectory.id)
             self._partial(trajectory.id).unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Lets others write; safe to call twice."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _partial(self, id: str) -> Path:
         return self.path / PARTIAL / f"{hashlib.sha256(id.encode()).hexdigest()[:16]}.json"

@@ -30,11 +30,28 @@ from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, open_log
 
 CONCURRENCY = 16
+_MOST_PROBLEMS = 20
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-@dataclass(slots=True)
-class Tally:
+@dataclass(slots=True, kw_only=True)
+class RunTally:
+    """What every run that asks models counts: failures by reason, what it cost, and whether it was stopped."""
+
+    unscored: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+    stopped: bool = False
+
+    def note(self, problem: str) -> None:
+        """Keeps the first problems for showing."""
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(problem)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally(RunTally):
     """How a run stands. `read` counts trajectories and broken lines of the input, `skipped` those already in the file, `soft`
     scores that are neither 0 nor 1.
 
@@ -47,11 +64,6 @@ class Tally:
     succeeded: int = 0
     failed: int = 0
     soft: int = 0
-    unscored: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    seconds: float = 0.0
-    stopped: bool = False
     untranscribed: int = 0
     unknown_keys: Counter[str] = field(default_factory=Counter)
     pending: int = 0
@@ -60,8 +72,7 @@ class Tally:
         """Counts a verdict; the first reasons for being unscored are kept for showing."""
         if verdict.unscored is not None:
             self.unscored[verdict.unscored] += 1
-            if len(self.problems) < 20:
-                self.problems.append(f"{verdict.id}: {verdict.unscored}: {verdict.reason}")
+            self.note(f"{verdict.id}: {verdict.unscored}: {verdict.reason}")
         elif verdict.success:
             self.succeeded += 1
         else:

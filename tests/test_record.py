@@ -119,6 +119,18 @@ async def test_no_beginnings_end_the_run(tmp_path: Path) -> None:
     assert (await record(left, episodes(*names(3)), tmp_path, oracle=Counter.grade, patience=0.05)).total == 3
 
 
+async def test_few_bad_tasks_end_no_run(tmp_path: Path) -> None:
+    """Each is tried twice, and counts once."""
+
+    class Picky(Counter):
+        async def reset(self, task: Task) -> Observation:
+            self.dead = task.id in names(4)
+            return await super().reset(task)
+
+    counts = await record(Pool([Picky()], patience=1000), episodes(*names(8)), tmp_path, oracle=Counter.grade, patience=1e-9)
+    assert counts.success == 4
+
+
 async def test_a_beginning_begins_a_new_count(tmp_path: Path) -> None:
     pool = Pool([Counter(dead=True), Counter()], patience=1000)
     counts = await record(pool, episodes(*names(20)), tmp_path, oracle=Counter.grade, patience=0.000001)

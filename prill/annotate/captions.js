@@ -1,49 +1,13 @@
 // The page for captions. Whatever comes from files or models is put in with textContent or value only.
 
+import { $, alone, ask, fit, isBusy, say } from "./common.js";
+
 const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
-const LARGEST = 2; // small screens are drawn at most twice their size
 
-const $ = (id) => document.getElementById(id);
-
-let overview, card, busy = true, undoable = 0;
+let overview, card, undoable = 0;
+document.title = "prill annotate: captions";
 const drafts = new Map(); // texts that are not decided yet, by place
-
-async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch {
-    throw new Error("prill annotate does not answer: is it still running?");
-  }
-  if (answer.ok) return answer.json();
-  const text = await answer.text();
-  try {
-    throw new Error(JSON.parse(text).error);
-  } catch (error) {
-    throw error instanceof SyntaxError ? new Error(`${answer.status}: ${text}`) : error;
-  }
-}
-
-function say(text, mild = true) {
-  $("alert").hidden = !text;
-  $("alert").textContent = text ?? "";
-  $("alert").classList.toggle("mild", mild);
-}
-
-// One thing at a time: a key pressed while the next caption is still coming must not decide it unseen.
-async function alone(work) {
-  if (busy) return;
-  busy = true;
-  try {
-    await work();
-  } catch (error) {
-    say(error.message, false);
-  } finally {
-    busy = false;
-  }
-}
 
 function keepDraft() {
   if (!card) return;
@@ -104,14 +68,6 @@ function showPicture() {
   picture.src = `pictures/${card.index}`;
 }
 
-function fit() {
-  const { naturalWidth: width, naturalHeight: height } = $("picture");
-  if (!width || !height) return;
-  const scale = Math.min(($("stage").clientWidth - 16) / width, ($("stage").clientHeight - 16) / height, LARGEST);
-  $("frame").style.width = `${width * scale}px`;
-  $("frame").style.height = `${height * scale}px`;
-}
-
 const decide = (choice) => alone(async () => {
   const { card: changed, next } = await ask(`api/cards/${card.index}`, { choice, caption: $("caption").value });
   undoable += 1;
@@ -152,7 +108,7 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  if (!card || busy || document.querySelector("dialog[open]")) return;
+  if (!card || isBusy() || document.querySelector("dialog[open]")) return;
   const typing = event.target === $("caption");
   if (typing && event.key === "Escape") event.target.blur();
   if (typing && event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
@@ -181,7 +137,6 @@ addEventListener("beforeunload", (event) => {
 });
 new ResizeObserver(fit).observe($("stage"));
 
-busy = false;
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

@@ -65,7 +65,7 @@ class CaptionSite:
     `written` counts the decisions of this sitting. Raises UsageError or InputError for a file that cannot be used.
     """
 
-    home = "captions.html"
+    home = "captions"
 
     def __init__(self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]) -> None:
         self.root = Path(captions).resolve().parent

@@ -1,14 +1,14 @@
 // The labelling page. Whatever comes from trajectories, judges or people is put in with textContent only.
 
+import { $, alone, ask, fit, isBusy, say } from "./common.js";
+
 const CHOICES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
 const LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
 const NAMES = Object.fromEntries([...CHOICES, ...LABELS].map(([value, , name]) => [value, name]));
-const LARGEST = 2; // small screens are drawn at most twice their size
 
-const $ = (id) => document.getElementById(id);
 const part = (id) => $(id).querySelector(":scope > :last-child");
 
-let overview, card, form, chosen = 0, busy = true, undoable = 0, last = null;
+let overview, card, form, chosen = 0, undoable = 0, last = null;
 const drafts = new Map(); // what is not saved yet, by place
 
 function make(tag, className, text) {
@@ -16,42 +16,6 @@ function make(tag, className, text) {
   if (className) made.className = className;
   if (text != null) made.textContent = text;
   return made;
-}
-
-async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch {
-    throw new Error("prill annotate does not answer: is it still running?");
-  }
-  if (answer.ok) return answer.json();
-  const text = await answer.text();
-  try {
-    throw new Error(JSON.parse(text).error);
-  } catch (error) {
-    throw error instanceof SyntaxError ? new Error(`${answer.status}: ${text}`) : error;
-  }
-}
-
-function say(text, mild = true) {
-  $("alert").hidden = !text;
-  $("alert").textContent = text ?? "";
-  $("alert").classList.toggle("mild", mild);
-}
-
-// One thing at a time: a key pressed while the next trajectory is still coming must not label it unseen.
-async function alone(work) {
-  if (busy) return;
-  busy = true;
-  try {
-    await work();
-  } catch (error) {
-    say(error.message, false);
-  } finally {
-    busy = false;
-  }
 }
 
 const formOf = (decision) => ({
@@ -281,14 +245,6 @@ function showPicture(state, action) {
   picture.src = `pictures/${card.index}/${chosen}`;
 }
 
-function fit() {
-  const { naturalWidth: width, naturalHeight: height } = $("picture");
-  if (!width || !height) return;
-  const scale = Math.min(($("stage").clientWidth - 16) / width, ($("stage").clientHeight - 16) / height, LARGEST);
-  $("frame").style.width = `${width * scale}px`;
-  $("frame").style.height = `${height * scale}px`;
-}
-
 function mark(action) {
   $("frame").querySelector(".overlay")?.remove();
   const { naturalWidth: width, naturalHeight: height } = $("picture");
@@ -428,7 +384,7 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     shut(dialog);
   }
-  if (!card || busy || dialog) return;
+  if (!card || isBusy() || dialog) return;
   const typing = event.target.matches("textarea, input");
   if (typing && event.key === "Escape") event.target.blur();
   const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
@@ -451,7 +407,7 @@ function wire() {
       button.type = "button";
       button.value = value;
       button.append(make("span", "", name), make("kbd", "", key));
-      button.addEventListener("click", () => card && !busy && act(value));
+      button.addEventListener("click", () => card && !isBusy() && act(value));
       $(id).append(button);
     }
   }
@@ -474,7 +430,6 @@ function wire() {
 }
 
 wire();
-busy = false;
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

@@ -31,7 +31,8 @@ Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
 class Site(Protocol):
-    """A page and what it may ask for: `home` is its HTML file; routes are a path, what reads it, and what writes to it."""
+    """A page and what it may ask for: `home` names its HTML file and its script; routes are a path, what reads it, and what
+    writes to it."""
 
     @property
     def home(self) -> str: ...
@@ -43,7 +44,7 @@ PLACE = "{index:[0-9]{1,9}}"
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY = 1_000_000
 _SHARED = {"look.css": "text/css", "look.js": "text/javascript"}  # with the other pages of prill
-_SCRIPTS = {"page.js": "text/javascript", "captions.js": "text/javascript"}
+_SCRIPTS = dict.fromkeys(("common.js", "page.js", "captions.js"), "text/javascript")
 _PAGE = {"": "text/html", "page.css": "text/css", **_SCRIPTS, **_SHARED}
 # By content: an SVG or HTML file that calls itself a picture could run scripts.
 _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"BM", "image/bmp"))
@@ -119,11 +120,15 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 
     async def page(request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        folder = files("prill") if name in _SHARED else files(__package__)
-        body = folder.joinpath(name or site.home).read_bytes()
+        own = files(__package__)
+        if name:
+            body = (files("prill") if name in _SHARED else own).joinpath(name).read_bytes()
+        else:
+            head = own.joinpath("head.html").read_bytes().replace(b"$home", site.home.encode())
+            body = head + own.joinpath(f"{site.home}.html").read_bytes()
         return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
 
-    app.router.add_get("/{token}/{name:((look|page|captions)\\.js|(look|page)\\.css)?}", page)
+    app.router.add_get("/{token}/{name:((look|common|page|captions)\\.js|(look|page)\\.css)?}", page)
     for path, read, write in site.routes():
         if read is not None:
             app.router.add_get(f"/{{token}}/{path}", read)
@@ -135,7 +140,7 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 class SessionSite:
     """The page for labels of trajectories."""
 
-    home = "page.html"
+    home = "page"
 
     def __init__(self, session: Session) -> None:
         self.session = session

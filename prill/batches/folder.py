@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -21,7 +22,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
-from prill.files.outputs import failures, make_folder, part_of, write_output
+from prill.files.outputs import LockedFolder, failures, make_folder, part_of, write_output
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -71,7 +72,7 @@ class Manifest:
     files: tuple[RequestFile, ...] = ()
 
 
-class BatchFolder:
+class BatchFolder(LockedFolder):
     """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
 
     With `evaluator`, the folder is made if it is not there, and must be that judge's; what else is given is noted in it, and
@@ -89,13 +90,13 @@ class BatchFolder:
     ) -> None:
         self.path = Path(path)
         file = self.path / MANIFEST
-        if evaluator is not None and not file.exists():
-            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if evaluator is not None and not os.path.exists(file):  # no OSError for a name that is too long
+            if os.path.exists(self.path) and (not self.path.is_dir() or any(self.path.iterdir())):
                 raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
             make_folder(file)
         with ExitStack() as on_failure:
             self._lock = self._locked()
-            on_failure.callback(os.close, self._lock)
+            on_failure.callback(self.close)
             if file.exists():
                 self.manifest = _read_manifest(file)
                 if evaluator is not None:
@@ -122,7 +123,7 @@ class BatchFolder:
         """Notes what is judged. Raises UsageError when the judge was described in another way: its model may be elsewhere."""
         there = self.manifest.judge
         if changes := sorted(key for key in {*there, *judge} if there.get(key) != judge.get(key)):
-            words = "; ".join(f"{key} {there.get(key)} there, {judge.get(key)} now" for key in changes)
+            words = "; ".join(f"{key} {_shown(there.get(key))} there, {_shown(judge.get(key))} now" for key in changes)
             raise UsageError(f"{self.path}: its requests were written with other options ({words}); write a new batch")
         paths = dict.fromkeys([*self.manifest.trajectories, *map(os.path.abspath, trajectories)])
         self.manifest = replace(self.manifest, trajectories=tuple(paths), limit=limit)
@@ -191,18 +192,6 @@ class BatchFolder:
             problems.append(f"{path}: {others} lines answer nothing that was asked here")
         return problems
 
-    def close(self) -> None:
-        """Lets others in; safe to call twice."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def _save(self) -> None:
         write_output(self.path / MANIFEST, msgspec.json.format(msgspec.json.encode(self.manifest), indent=1) + b"\n")
 
@@ -217,6 +206,11 @@ class BatchFolder:
             os.close(lock)
             raise UsageError(f"{self.path}: another process works on this batch") from None
         return lock
+
+
+def _shown(value: object) -> object:
+    """An option in words; the query of an address may hold a key."""
+    return re.sub(r"\?.*", "?…", value) if isinstance(value, str) and "://" in value else value
 
 
 def _read_manifest(file: Path) -> Manifest:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prill.batches.folder import URL, BatchFolder, RequestFile
 from prill.errors import EndpointError
-from prill.files.outputs import part_of
+from prill.files.outputs import failures, part_of
 from prill.models.transport import Endpoint
 from prill.models.wire import error_message
 
@@ -34,10 +34,12 @@ async def submit(folder: BatchFolder, say: Callable[[str], None] = lambda words:
         if entry.batch is not None or entry.fetched:
             continue
         path = folder.path / entry.name
+        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written anew since
         async with _api(entry, f"{entry.name} cannot be submitted") as client:
             tag = await asyncio.to_thread(_hash_of, path)
             known = [batch async for batch in client.batches.list(limit=100) if (batch.metadata or {}).get(_TAG) == tag]
-            batch = next((batch for batch in known if batch.status not in ENDED or batch.output_file_id), None)
+            free = (batch for batch in known if batch.id not in taken)
+            batch = next((batch for batch in free if batch.status not in ENDED or batch.output_file_id), None)
             if batch is None:
                 if entry.upload is None:
                     entry = replace(entry, upload=(await client.files.create(file=path, purpose="batch")).id)
@@ -79,8 +81,9 @@ async def fetch(folder: BatchFolder, say: Callable[[str], None] = lambda words: 
             for id in files:
                 part = part_of(folder.path / id)
                 try:
-                    async with client.files.with_streaming_response.content(id) as content:
-                        await content.stream_to_file(part)
+                    with failures(part):
+                        async with client.files.with_streaming_response.content(id) as content:
+                            await content.stream_to_file(part)
                     for problem in folder.take(part) if part.stat().st_size else ():
                         say(problem)
                 finally:
@@ -92,6 +95,8 @@ async def fetch(folder: BatchFolder, say: Callable[[str], None] = lambda words: 
 @asynccontextmanager
 async def _api(entry: RequestFile, problem: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """The client for a file's endpoint; what it raises is an EndpointError that begins with the problem."""
+    import aiohttp
+    import httpx2
     import openai
 
     endpoint = Endpoint(entry.base_url, entry.api_key_env, 4, _SECONDS, 6 * _SECONDS, 0)
@@ -105,6 +110,8 @@ async def _api(entry: RequestFile, problem: str) -> AsyncIterator[openai.AsyncOp
         raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except openai.APIConnectionError as error:
         raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({error.__cause__ or error})") from None
+    except (aiohttp.ClientError, httpx2.HTTPError) as error:  # while a file comes: openai hands these on as they are
+        raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({error or type(error).__name__})") from None
 
 
 def _hash_of(path: Path) -> str:

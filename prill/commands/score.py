@@ -18,6 +18,7 @@ import msgspec
 from prill.commands.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.stopping import stopping_on_ctrl_c
+from prill.commands.tallies import figures, say_counts
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, cascade_inside, savings
 from prill.files.lines import is_stream
@@ -167,20 +168,14 @@ def _price(args: argparse.Namespace, evaluator: Evaluator) -> Price | None:
     """The price of the model of the command line, or of a judge file's when it has only one."""
     names = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
     of_file = {name for name in names if not name.startswith("sha256:")}
-    models = of_file if args.evaluator.endswith(".toml") else {args.model or ""}
+    models = of_file if args.evaluator.endswith((".toml", ".json")) else {args.model or ""}
     return price_of(models.pop(), args.prices) if len(models) == 1 else None
 
 
 def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> None:
-    unscored = sum(tally.unscored.values())
     if args.json:
         summary = {
-            "read": tally.read,
-            "skipped": tally.skipped,
-            "success": tally.succeeded,
-            "failure": tally.failed,
-            "unscored": dict(tally.unscored),
-            "usage": msgspec.to_builtins(tally.usage),
+            **figures(tally),
             "seconds": round(tally.seconds, 3),
             "stopped": tally.stopped,
             "evaluator": msgspec.to_builtins(evaluator.info),
@@ -189,17 +184,10 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         }
         print(json.dumps(summary), file=words_beside(args.output))
     say = partial(print, file=sys.stderr)
-    counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
-    say(f"{counts} -> {args.output}")
-    if unscored:
-        say("unscored: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
-        for problem in tally.problems[:10]:
-            say(f"  {problem}")
-        if unscored > 10:
-            say(f"  … and {unscored - 10} more, with their reasons, in {args.output}")
-        for reason, hint in _HINTS.items():
-            if reason in tally.unscored:
-                say(f"{reason}: {hint}")
+    say_counts(tally, args.output)
+    for reason, hint in _HINTS.items():
+        if reason in tally.unscored:
+            say(f"{reason}: {hint}")
     on_disk = not is_stdout(args.output) and not is_stream(args.output)
     if on_disk and tally.read and cascade_inside(evaluator) is not None:
         say(_savings_line(args.output))

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from errno import EACCES, EISDIR, ENOTDIR
 from pathlib import Path
-from typing import IO, Literal, Protocol, TextIO
+from types import TracebackType
+from typing import IO, Literal, Protocol, Self, TextIO
 
 from prill.errors import InputError, UsageError
 from prill.files.kinds import kind_of, object_of
@@ -218,6 +219,24 @@ def locked(path: _Path) -> int:
             if is_there(file, path):
                 on_failure.pop_all()
                 return file
+
+
+class LockedFolder:
+    """What one process at a time works on: `_lock` is an open file, locked, until it is closed."""
+
+    _lock = -1
+
+    def close(self) -> None:
+        """Lets others in; safe to call twice."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 def is_there(file: int, path: _Path) -> bool:

@@ -280,7 +280,7 @@ class OpenAIModel:
 
     def _smaller_reply(self, refusal: Rejected, told: Told, fields: Mapping[str, Any], request: Sequence[Message]) -> bool:
         """Learns how much the endpoint takes; True when the same request fits with less room for the reply."""
-        if told.reply is not None and told.reply < _limit(fields):
+        if told.reply and told.reply < _limit(fields):
             self.dialect.reply = told.reply
             return True
         images = size_of(request)[1]
@@ -304,7 +304,8 @@ class OpenAIModel:
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
             return False
-        if self.dialect.adapt(refusal.message, fields, detail=any(part.detail for part in pictures)):
+        details, roles = (part.detail for part in pictures), (message.role for message in request)
+        if self.dialect.adapt(refusal.message, fields, detail=any(details), system="system" in roles):
             return True
         if refusal.fatal is not None:
             return False

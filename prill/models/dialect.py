@@ -138,10 +138,11 @@ class Dialect:
         self.thinking = max(self.thinking, more)
         return more > thinking
 
-    def adapt(self, refusal: str, sent: dict[str, Any], *, detail: bool = False) -> bool:
+    def adapt(self, refusal: str, sent: dict[str, Any], *, detail: bool, system: bool) -> bool:
         """Take a step down after an error message about a field that was sent. False: it was about something else.
 
-        `detail`: the images that were sent said how closely to look at them.
+        `detail`: the images that were sent said how closely to look at them; `system`: there was a system message. What was
+        sent decides, not what is known by now: of calls side by side, each is sent again.
         """
 
         def about(what: str) -> bool:
@@ -155,7 +156,7 @@ class Dialect:
                 self.top_logprobs = int(limit[1])
             else:
                 self.logprobs = False
-        elif self.system and about("system"):
+        elif system and about("system"):
             self.system = False
         elif "temperature" in sent and about("temperature"):
             self.temperature = False
@@ -178,7 +179,7 @@ class Dialect:
         form = sent["response_format"]
         if form["type"] != "json_schema":
             self.structured = "text"
-        elif self.bounds and _without_bounds(form["json_schema"]) != form["json_schema"]:
+        elif _without_bounds(form["json_schema"]) != form["json_schema"]:
             self.bounds = False
         else:
             self.structured = "json_object"

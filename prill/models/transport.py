@@ -316,7 +316,10 @@ class Endpoint:
         return completion
 
     def _given(self, status: int, data: bytes, effort: Effort) -> Completion:
-        """What an answer that was not sent for means: the same as one after the last retry."""
+        """What an answer that was not sent for means: the same as one after the last retry.
+
+        It speaks for this request alone: what would end a run, such as a quota that was used up then, does not end this one.
+        """
         self.reached = self.answered = True
         effort.attempts += 1
         try:
@@ -325,6 +328,8 @@ class Endpoint:
             raise self._status(status, error_of(data), {}, None)
         except _Again as failure:
             raise self._failure(failure, 1) from None
+        except EndpointError as failure:
+            raise TransportFailure(str(failure)) from None
 
     def _status(self, status: int, message: str, headers: Mapping[str, str], connection: _Connection | None) -> Exception:
         message = self.without_key(message)

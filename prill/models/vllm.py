@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import http.client
 import json
 import os
 import re
@@ -20,7 +21,6 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.request
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -226,7 +226,7 @@ class _Run:
         try:
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as response:
                 return self.name in response.read().decode()
-        except (OSError, ValueError, urllib.error.URLError):
+        except (OSError, ValueError, http.client.HTTPException):  # the last: another program got the port, and speaks no HTTP
             return False
 
     def last_words(self, most: int) -> list[str]:

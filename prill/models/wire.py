@@ -316,8 +316,8 @@ def error_message(body: object, fallback: str) -> str:
     record: Any = body
     if isinstance(record, list) and record:
         record = record[0]
-    if isinstance(record, dict):
-        record = record.get("error", record)
+    while isinstance(record, dict) and record.get("error"):  # `vllm run-batch` has an error inside its error
+        record = record["error"]
     if isinstance(record, dict):
         record = " ".join(str(record[k]) for k in ("message", "code", "detail") if record.get(k))
     words = str(record) if record else fallback

@@ -260,11 +260,73 @@ async def test_line_with_error_is_transport(folder: Path, server: MockServer, tm
     assert ["too odd" in failed[0], "the engine died" in failed[1], len(failed)] == [True, True, 2]
 
 
+async def test_spent_quota_then_ends_no_run_now(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    lines = answers_to(folder / "requests-01-001.jsonl")
+    spent = {"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}
+    lines[0]["response"] = {"status_code": 429, "request_id": "r", "body": spent}
+    lines[1]["response"] = {"status_code": 401, "request_id": "r", "body": {"error": {"message": "the key was revoked"}}}
+    out = written_lines(tmp_path / "o.jsonl", lines)
+    tally = await collect(folder, judge(server), tmp_path / "v.jsonl", answers=[out])
+    assert (tally.succeeded, tally.unscored["transport"], tally.pending) == (COUNT - 2, 2, 0)
+
+
+async def test_refusal_of_run_batch_is_learnt_from(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    """`vllm run-batch` puts an error into an error, and leaves the body out."""
+    lines = answers_to(folder / "requests-01-001.jsonl")
+    words = "This model's maximum context length is 900 tokens. However, your request has 1200 input tokens."
+    error = {"error": {"message": words, "type": "BadRequestError", "param": None, "code": 400}}
+    lines[0] |= {"response": {"status_code": 400, "request_id": "r", "body": None}, "error": error}
+    out = written_lines(tmp_path / "o.jsonl", lines)
+    tally = await collect(folder, judge(server), tmp_path / "v.jsonl", answers=[out])
+    verdicts = plain(tmp_path / "v.jsonl").values()
+    assert tally.pending + sum(v.unscored == "context" for v in verdicts) == 1, "a smaller request, or the reason"
+    assert tally.unscored["transport"] == 0
+
+
+async def test_same_requests_anew_are_a_new_batch(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    with BatchFolder(folder) as batch:
+        await submit(batch)
+        while await fetch(batch):
+            pass
+        first = batch.manifest.files[0]
+        (folder / "again.jsonl").write_bytes((folder / first.name).read_bytes())
+        batch.update(replace(first, name="again.jsonl", stage=2, batch=None, upload=None, fetched=False))
+        await submit(batch)
+        assert batch.manifest.files[1].batch not in (None, first.batch)
+
+
+async def test_broken_download_is_told(folder: Path, server: MockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    import httpx2
+    from openai._response import AsyncStreamedBinaryAPIResponse
+
+    async def broken(self: Any, *args: Any, **kwargs: Any) -> None:
+        raise httpx2.ReadError("")
+
+    monkeypatch.setattr(AsyncStreamedBinaryAPIResponse, "stream_to_file", broken)
+    with BatchFolder(folder) as batch:
+        await submit(batch)
+        with pytest.raises(EndpointError, match=r"cannot be fetched: the connection to .* broke"):
+            while await fetch(batch):
+                pass
+    monkeypatch.undo()
+    with BatchFolder(folder) as batch:
+        while await fetch(batch):
+            pass
+        assert batch.manifest.files[0].fetched
+
+
 async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="requests are those of another judge .*max_tokens"):
         await collect(folder, judge(server, max_tokens=7), tmp_path / "v.jsonl")
     with pytest.raises(UsageError, match="asks no model at an endpoint"):
         await write([folder.parent / "t.jsonl"], prill.judge("always-fail"), tmp_path / "c")
+
+
+async def test_key_in_an_address_is_not_repeated(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    await write([trajectories], judge(server), tmp_path / "b", described={"base_url": "http://a/v1?key=sesame"})
+    with pytest.raises(UsageError, match=r"base_url http://a/v1\?… there, http://b/v1 now") as caught:
+        await write([trajectories], judge(server), tmp_path / "b", described={"base_url": "http://b/v1"})
+    assert "sesame" not in str(caught.value)
 
 
 async def test_later_files_join_the_batch(folder: Path, server: MockServer, tmp_path: Path) -> None:

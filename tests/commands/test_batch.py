@@ -68,6 +68,7 @@ def test_options_of_a_batch_do_not_change(prill: Prill, server: MockServer, tmp_
         (("write", "t.jsonl", "-o", ".", "--evaluator", "vlm", "--model", "m"), "holds something else than a batch"),
         (("write", "-", "-o", "b", "--evaluator", "vlm", "--model", "m"), "reads its trajectories again later"),
         (("write", "t.jsonl", "-o", "b", "--evaluator", "vlm", "--model", "gpt-4o", "--budget-usd", "1"), "--dry-run"),
+        (("write", "t.jsonl", "-o", "x" * 300, "--evaluator", "vlm", "--model", "m"), "File name too long"),
         (("submit", "nowhere"), "nowhere: No such file"),
         (("collect", ".", "-o", "v.jsonl"), "is no folder of a batch"),
     ],

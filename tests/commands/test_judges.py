@@ -96,6 +96,9 @@ def test_plan_of_judge_file_has_a_price(prill: Prill, tmp_path: Path, attempts: 
     assert "at most 12 calls" in plan("gpt-4o-mini")
     assert "cost: about $0.0" in plan("gpt-4o-mini")
     assert "cost: unknown" in plan("gpt-4o-mini", "gpt-4o")
+    (tmp_path / "judge.json").write_text('{"evaluator": "modular", "model": "gpt-4o-mini", "captioner": "given"}')
+    words = ("-o", tmp_path / "v.jsonl", "--evaluator", tmp_path / "judge.json", "--dry-run", "--base-url", "http://x/v1")
+    assert "cost: about $0.0" in prill("score", attempts, *words).stdout
 
 
 WRONG: list[tuple[str, str]] = [

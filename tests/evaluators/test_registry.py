@@ -306,3 +306,12 @@ def test_judges_have_one_identity_each() -> None:
     one, other = (CaptionJudge(ScriptedModel([]), TextState()) for _ in range(2))
     assert one != other
     assert len({one, other}) == 2
+
+
+def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path / "below")
+    assert prill.judge("../mine.py:Short").info.name == "short"
+    with pytest.raises(UsageError, match=r"there is no module '\.\.mine'"):
+        prill.judge("..mine:Short")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prill.errors import ContextTooLong, UsageError
+from prill.errors import ContextTooLong, EndpointError, UsageError
 from prill.models.local.choices import Chooser, load_chooser, weights_hash
 from prill.protocols import Message
 
@@ -76,6 +76,17 @@ def test_same_weights_are_loaded_once(folder: str) -> None:
 async def test_question_beyond_the_window_is_told(chooser: Chooser) -> None:
     with pytest.raises(ContextTooLong, match="the model's window 4096"):
         await chooser.weigh([Message("user", ("z" * 5000,))], ["yes"])
+
+
+async def test_failed_weighing_leaves_nobody_waiting(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = load_chooser(folder, batch=3)
+    words = fresh._model.config.vocab_size
+    with monkeypatch.context() as patched:
+        patched.setattr(fresh, "_tokens", lambda text: [words + 1])  # a tokenizer of another model
+        asked = [fresh.weigh(ASKED, ANSWERS) for _ in range(2)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [EndpointError] * 2
+    assert len(await fresh.weigh(ASKED, ANSWERS)) == len(ANSWERS)
 
 
 def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,6 +165,16 @@ async def test_bounds_go_before_the_schema() -> None:
         for _ in range(2):
             assert "points" in (await asked.complete(ASK, form=form)).text
     assert (asked.dialect.structured, asked.dialect.bounds, endpoint.requests) == ("json_schema", False, 3)
+
+
+async def test_calls_side_by_side_learn_one_lesson() -> None:
+    """Each is refused for what it was sent with, also when another has learnt of that meanwhile."""
+    form = RecordFormat(Points, '{"points": ["…"]}')
+    request = (Message("system", ("You judge.",)), *ASK)
+    async with serving(Faults(no_bounds=True, no_system=True)) as (_, url):
+        asked = OpenAIModel("mock", base_url=url, retries=0)
+        await asyncio.gather(*(asked.complete(request, form=form) for _ in range(6)))
+    assert (asked.dialect.structured, asked.dialect.bounds, asked.dialect.system) == ("json_schema", False, False)
 
 
 async def test_bounds_stand_in_the_schema(endpoint: ScriptedEndpoint) -> None:

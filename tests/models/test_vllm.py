@@ -141,6 +141,17 @@ async def test_late_start_is_given_up(machine: Machine) -> None:
     assert machine.all_ended()
 
 
+async def test_stranger_on_the_port_is_no_server(machine: Machine) -> None:
+    """Another program may have got the port, and answer with something that is no HTTP."""
+    words = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[-1])))"
+    talk = "\nwhile True:\n    c = s.accept()[0]; c.recv(9999); c.sendall(b'220 mail at your service\\r\\n'); c.close()"
+    (machine.folder / "stranger.py").write_text(words + talk)
+    machine.script(f'exec {shlex.quote(sys.executable)} {machine.folder}/stranger.py "$@"')
+    with pytest.raises(EndpointError, match="vLLM was not ready after 3 s"):
+        await VLLMModel(str(machine.model), start_timeout=3.0).complete(ASK)
+    assert machine.all_ended()
+
+
 async def test_death_in_a_run_is_told(machine: Machine) -> None:
     model = VLLMModel(str(machine.model), retries=0)
     await model.complete(ASK)

@@ -12,7 +12,7 @@ from aiohttp import web
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.errors import ContextTooLong, Truncated
+from prill.errors import ContextTooLong, TransportFailure, Truncated
 from prill.evaluators.evidence import fewer
 from prill.evaluators.outcome import CaptionJudge, VLMJudge
 from prill.evaluators.webjudge import WebJudge
@@ -206,6 +206,12 @@ async def test_longest_reply_is_a_lesson(endpoint: ScriptedEndpoint) -> None:
     for _ in range(2):
         await asked.complete(ASK, form=FORM, max_tokens=70_000)
     assert [body["max_tokens"] for body in endpoint.bodies] == [70_000, 16_384, 16_384]
+
+
+async def test_no_room_for_a_reply_is_no_crash(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(400, "max_tokens is too large: this key supports at most 0 completion tokens.")]
+    with pytest.raises(TransportFailure, match="at most 0"):
+        await model(endpoint).complete(ASK, form=FORM)
 
 
 class Windowed:

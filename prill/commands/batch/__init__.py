@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
-
 from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
+from prill.commands.tallies import figures, say_counts
 from prill.errors import UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, is_stdout, words_beside
@@ -173,24 +172,13 @@ def _collect(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace, tally: Tally, new: list[str]) -> None:
     if args.json:
         summary = {
-            "read": tally.read,
-            "skipped": tally.skipped,
-            "success": tally.succeeded,
-            "failure": tally.failed,
-            "unscored": dict(tally.unscored),
+            **figures(tally),
             "pending": tally.pending,
-            "usage": msgspec.to_builtins(tally.usage),
             "requests": new,
             "output": args.output,
         }
         print(json.dumps(summary), file=words_beside(args.output))
-    unscored = sum(tally.unscored.values())
-    counts = f"{tally.succeeded} success, {tally.failed} failure, {unscored} unscored, {tally.skipped} already there"
-    _say(f"{counts} -> {args.output}")
-    if unscored:
-        _say("unscored: " + ", ".join(f"{reason} {count}" for reason, count in tally.unscored.most_common()))
-        for problem in tally.problems[:10]:
-            _say(f"  {problem}")
+    say_counts(tally, args.output)
     if tally.pending:
         _say(f"{tally.pending} trajectories wait for answers")
     if new:

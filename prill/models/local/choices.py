@@ -68,17 +68,17 @@ class Chooser:
             taken = [(question, future) for question, future in taken if not future.done()]  # given up meanwhile
             if not taken:
                 continue
-            try:
-                weighed = await asyncio.to_thread(self._weigh, [question for question, _ in taken])
-            except RuntimeError as error:  # of torch: those who wait are told, and the next may fit
-                problem = EndpointError(f"the local model cannot be used: {excerpt(str(error), 300)}")
-                for _, future in taken:
-                    if not future.done():
-                        future.set_exception(problem)
-                continue
-            for (_, future), one in zip(taken, weighed, strict=True):
-                if not future.done():
-                    future.set_result(one)
+            work = asyncio.to_thread(self._weigh, [question for question, _ in taken])
+            (outcome,) = await asyncio.gather(work, return_exceptions=True)
+            for i, (_, future) in enumerate(taken):
+                if future.done():
+                    continue
+                if isinstance(outcome, BaseException):  # whatever it is, those who wait are told, and the next may fit
+                    problem = EndpointError(f"the local model cannot be used: {excerpt(str(outcome), 300)}")
+                    problem.__cause__ = outcome
+                    future.set_exception(problem)
+                else:
+                    future.set_result(outcome[i])
 
     def _question(self, messages: Sequence[Message], answers: Sequence[str]) -> _Question:
         turns = [{"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages]

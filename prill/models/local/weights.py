@@ -333,7 +333,7 @@ def _model_failures() -> Iterator[None]:
         raise
     except torch.OutOfMemoryError as error:
         raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
-    except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError, jinja2.TemplateError) as error:
+    except (ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, jinja2.TemplateError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__
