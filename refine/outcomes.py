@@ -40,9 +40,9 @@ class AttemptResult:
     problem: str | None = None
     truth: bool | None = None
     reused: bool = False
-    actor: Usage = Usage()
-    judge: Usage = Usage()
-    reflector: Usage = Usage()
+    actor: Usage = field(default_factory=Usage)
+    judge: Usage = field(default_factory=Usage)
+    reflector: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,9 @@ class Row:
 class Table:
     """The figures of a run. Tokens are those of requests and replies together; `usd` is None where a price is unknown.
 
-    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is another. `kept_by_false_positives`:
-    the judge ended the retries with an attempt that had failed. `gained`: solved, and not by the first attempt.
+    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is another.
+    `kept_by_false_positives`: the judge ended the retries with an attempt that had failed. `gained`: solved, and not by the
+    first attempt.
     """
 
     rows: tuple[Row, ...]

@@ -1,4 +1,4 @@
-"""Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson, attempt.
+"""Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson.
 
 All tasks that go on are played, then judged, then reflected on, and so again: each attempt through the one loop (`prill.loop`)
 and the one recorder (`prill.record`). Everything is kept as soon as it is there, by task and attempt, so that a run that was
@@ -94,7 +94,7 @@ async def play_again(
     challenges: Sequence[Challenge[E]],
     judge: Evaluator | None,
     out: Path,
-    spec: RetrySpec = RetrySpec(),
+    spec: RetrySpec | None = None,
     *,
     play: Play[E] | None = None,
     baseline: Path | None = None,
@@ -111,7 +111,7 @@ async def play_again(
     Raises UsageError for a folder that holds a run with other settings, or without an oracle where the labels are to decide;
     otherwise what `record` and the judge raise. The same call goes on where a run ended.
     """
-    run = _Run(pool, challenges, judge, out, spec, play or Play(), baseline, progress)
+    run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or Play(), baseline, progress)
     return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)
 
 

@@ -1,14 +1,14 @@
 """Trying a task again while a judge says failure: what to do next, when to stop, and which attempt is the answer.
 
-A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken (arXiv 2404.06474 found this to
-hurt more than the opposite); `keep_best`, a lower threshold and a second judge each guard against that. Nothing here knows
-whether an attempt truly succeeded.
+A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken (arXiv 2404.06474 found
+this to hurt more than the opposite); `keep_best`, a lower threshold and a second judge each guard against that. Nothing here
+knows whether an attempt truly succeeded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -67,7 +67,7 @@ class Lesson:
     text: str | None
     status: str
     problem: str | None = None
-    usage: Usage = Usage()
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +142,8 @@ def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
     """
     if status == "language" and verdict.reason and verdict.evaluator.name != "oracle":
         return verdict
-    return Verdict(
-        id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=_bit(verdict), evaluator=verdict.evaluator
-    )
+    bit, info = PASSED if verdict.success else FAILED, verdict.evaluator
+    return Verdict(id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=bit, evaluator=info)
 
 
 def threshold_of(spec: RetrySpec, judge: Evaluator) -> float | None:
@@ -156,9 +155,8 @@ def threshold_of(spec: RetrySpec, judge: Evaluator) -> float | None:
     if spec.false_negative_cost is None:
         return spec.threshold
     if spec.threshold is not None:
-        raise UsageError(
-            "give a threshold or the cost that chooses one, not both", parameters=("threshold", "false_negative_cost")
-        )
+        both = ("threshold", "false_negative_cost")
+        raise UsageError("give a threshold or the cost that chooses one, not both", parameters=both)
     if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
         raise UsageError(
             "choosing a threshold by costs needs scores that are probabilities: give the judge a calibration",
@@ -176,10 +174,6 @@ def with_second_opinion(judge: Evaluator, second: Evaluator, threshold: float | 
         threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5
     # Both ends of a band belong to it, and a score that reaches the threshold is none that the second judge looks at.
     return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
-
-
-def _bit(verdict: Verdict) -> str:
-    return PASSED if verdict.success else FAILED
 
 
 def _words(text: str) -> str:
