@@ -1,5 +1,6 @@
 # make demo    judge the sample trajectories by a fitted judge and by a small model, here; compare with labels, make a page
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
+# make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
@@ -18,7 +19,7 @@ PYRIGHT := $(VENV)/pyright
 VLLM    := $(VENV)/vllm
 SAMPLES := datasets/samples/miniwob
 
-.PHONY: demo test test-vllm lint docs wheel clean browser adb
+.PHONY: demo test fuzz test-vllm lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -40,6 +41,9 @@ test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(A
 	@# What fails beside other tests is run once more, alone, and both outcomes are shown: an error fails twice.
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder || { test $$? -eq 1 \
 	    && echo 'Once more, alone:' && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 3; }
+
+fuzz: $(VENV)/.installed-dev
+	PRILL_FUZZ=2000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/fuzz
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from prill.cache import DiskCache, InFlight, cache_folder
 from prill.models.images import file_hash
 from prill.protocols import Captioner
 from prill.types import Observation
+
+
+def image_id(path: str) -> str:
+    """`sha256:` and the hash of an image file's content; a file that has not changed is read once. Raises InputError."""
+    try:
+        stat = os.stat(path)
+    except (OSError, ValueError):
+        return f"sha256:{file_hash(path)}"  # which says what is wrong
+    return _image_id(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(1 << 14)
+def _image_id(path: str, modified: int, size: int) -> str:
+    return f"sha256:{file_hash(path)}"
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,8 @@ class CachedCaptioner:
         if observation.screenshot is None:
             return await self.captioner(observation)
         path = self.path or cache_folder() / "captions.sqlite"
-        key = f"{self.name} {await asyncio.to_thread(file_hash, observation.screenshot)}"
+        id = await asyncio.to_thread(image_id, observation.screenshot)
+        key = f"{self.name} {id.removeprefix('sha256:')}"
         return await _in_flight.once(f"{path} {key}", lambda: self._find_or_make(path, key, observation))
 
     async def _find_or_make(self, path: Path, key: str, observation: Observation) -> str:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from prill.errors import UsageError
-from prill.models.registry import make_model
+from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, LanguageModel
-from prill.registry import Entry, OptionError, Registry, read_options
+from prill.registry import Entry, OptionError, Registry, options_of, read_options
 from prill.store import BadLine, read_trajectories
 
 CAPTIONERS = Registry(
@@ -21,9 +21,13 @@ CAPTIONERS = Registry(
         "text": Entry("the recorded page text or UI tree", "prill.captioner.recorded:TextState"),
         "ocr": Entry("text read on the screenshot, by rapidocr", "prill.captioner.registry:ocr"),
         "easyocr": Entry("text read on the screenshot, by easyocr", "prill.captioner.registry:easyocr"),
+        "vlm": Entry("a vision-language model describes the screenshot", "prill.captioner.vision:VLMCaptioner"),
+        "file": Entry("captions of prill caption, by the picture; FILE.jsonl for short", "prill.captioner.files:FileCaptioner"),
     },
     "prill.captioners",
 )
+# A name with one of these endings is that of a caption file.
+CAPTION_FILES = (".jsonl", ".jsonl.gz")
 _Threads = Annotated[int | None, Meta(ge=1, description="most cores for one reading (default: all)")]
 
 
@@ -32,8 +36,9 @@ def make_captioner(
 ) -> Captioner:
     """The captioner of a name, with its options; a table `{name = "…", …}` holds both, and a captioner comes back as it is.
 
-    A name may be `module:Object` or `file.py:Object` of one's own. `place` and `lax` as in `prill.registry.read_options`.
-    Raises UsageError.
+    A name may be `module:Object` or `file.py:Object` of one's own, or a caption file, `FILE.jsonl`. Beside the options of a
+    captioner that asks a model those of the model may stand. `place` and `lax` as in `prill.registry.read_options`. Raises
+    UsageError.
     """
     if isinstance(captioner, Mapping):
         table = dict(captioner)
@@ -44,8 +49,13 @@ def make_captioner(
         if options:
             raise UsageError(f"{place}: a captioner that is made already takes no options ({', '.join(options)})")
         return captioner
+    if captioner.endswith(CAPTION_FILES):
+        captioner, options = "file", {"path": captioner, **options}
     maker = CAPTIONERS.maker(captioner)
-    parts = {LanguageModel: lambda model, at: make_model(model, place=at, lax=lax)}
+    own = options_of(maker)
+    of_model = [name for name in model_options(options.get("model")) if name in options and name not in own]
+    settings = {name: options.pop(name) for name in of_model} if "model" in own else {}
+    parts = {LanguageModel: lambda model, at: make_model(model, place=at, lax=lax, **settings)}
     made: Captioner = maker(**read_options(maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax))
     if not (callable(made) and hasattr(made, "name")):
         raise UsageError(f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and __call__")

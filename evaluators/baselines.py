@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 from prill.errors import NoEvidence
 from prill.evaluators.judgement import Judgement, verdict_of
@@ -101,3 +102,28 @@ def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str 
 
     source, gold = gold_labels(labels, source, truth)
     return LabelOracle(gold, source)
+
+
+class NoisyLabels(_WithoutModel):
+    """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses it.
+
+    Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids, simple checksums are far from
+    evenly spread). On few trajectories the rates that come out differ from those asked for: count them.
+    """
+
+    def __init__(self, oracle: LabelOracle, false_positives: float, false_negatives: float, seed: int = 0) -> None:
+        self.oracle, self.false_positives, self.false_negatives, self.seed = oracle, false_positives, false_negatives, seed
+        rates = {"false_positives": false_positives, "false_negatives": false_negatives, "seed": seed}
+        self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
+
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        truth = self.oracle.labels.get(trajectory.id)
+        if truth is None:
+            raise NoEvidence("there is no decided label for this trajectory")
+        drawn = int.from_bytes(sha256(f"{self.seed} {trajectory.id}".encode()).digest()[:8], "big") / 2**64
+        success = drawn >= self.false_negatives if truth else drawn < self.false_positives
+        return Judgement(success, float(success), "the label with errors on purpose says so")

@@ -46,7 +46,7 @@ STATUS = ReplyFormat("thoughts", "status", (*OUTCOMES, INSUFFICIENT))
 PAPER_STATUS = ReplyFormat("thoughts", "status", OUTCOMES, tagged=True)
 STATED_STATUS = replace(STATUS, number="probability", number_means="how likely it is that the request was carried out")
 WORD = WordFormat("status", (*OUTCOMES, INSUFFICIENT))
-_WORD_TOKENS = 16  # the longest of the words, in any tokenizer, and what a model may put around it
+_WORD_TOKENS = 32  # the longest of the words, in any tokenizer, and what stands around it
 MAX_TOKENS = 1024
 _DEVICES = {
     "web": "web sites",

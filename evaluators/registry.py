@@ -30,7 +30,7 @@ from msgspec import Meta
 from prill.cache import DiskCache
 from prill.captioner.registry import make_captioner
 from prill.errors import UsageError
-from prill.evaluators.baselines import Constant, LabelOracle, oracle
+from prill.evaluators.baselines import Constant, LabelOracle, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_toml
@@ -54,6 +54,7 @@ JUDGES = Registry(
         "student": Entry("a judge fitted to labels (prill fit)", f"{_HERE}:student"),
         "prior": Entry("the same, from telemetry alone", f"{_HERE}:prior"),
         "oracle": Entry("the labels themselves", f"{_HERE}:label_oracle"),
+        "noisy": Entry("the labels with errors on purpose", f"{_HERE}:noisy"),
         "self-report": Entry("success when the agent says so", "prill.evaluators.baselines:SelfReport"),
         "always-fail": Entry("failure, always", f"{_HERE}:always_fail"),
         "always-success": Entry("success, always", f"{_HERE}:always_success"),
@@ -310,6 +311,18 @@ def label_oracle(
         return oracle(list(read_labels(labels)), source, truth)
     except UsageError as error:
         raise UsageError(f"{labels}: {error}") from None
+
+
+def noisy(
+    labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts, some of them wrong")],
+    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of the failures that it calls successes")] = 0.0,
+    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of the successes that it calls failures")] = 0.0,
+    seed: Annotated[int, Meta(description="another seed errs on others")] = 0,
+    source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
+    truth: Annotated[str, Meta(description="what counts where annotators differ, as for the oracle")] = "majority",
+) -> NoisyLabels:
+    """The labels of a file as verdicts, wrong at given rates."""
+    return NoisyLabels(label_oracle(labels, source, truth), false_positives, false_negatives, seed)
 
 
 def always_fail() -> Constant:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from prill.policies.registry import POLICIES, make_policy
     from prill.policies.replay import HumanReplay, ReplayPolicy
     from prill.policies.scripted.policy import ScriptedPolicy
+    from prill.policies.small_text import SmallText, SmallTextSpec
 
 __all__ = [
     "POLICIES",
@@ -23,6 +24,8 @@ __all__ = [
     "ReactSpec",
     "ReplayPolicy",
     "ScriptedPolicy",
+    "SmallText",
+    "SmallTextSpec",
     "make_policy",
 ]
 _HOMES = {
@@ -34,6 +37,8 @@ _HOMES = {
     "ReactSpec": "react",
     "ReplayPolicy": "replay",
     "ScriptedPolicy": "scripted.policy",
+    "SmallText": "small_text",
+    "SmallTextSpec": "small_text",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

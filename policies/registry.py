@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from prill.errors import UsageError
 from prill.models.registry import make_model, model_options
 from prill.protocols import LanguageModel, Policy
-from prill.registry import Entry, Registry, options_of, read_options
+from prill.registry import Entry, Maker, Registry, options_of, read_options
 from prill.types import Platform
 
 POLICIES = Registry(
@@ -17,6 +17,9 @@ POLICIES = Registry(
         "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
         "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
+        "small-text": Entry(
+            "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
+        ),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
     },
@@ -44,7 +47,8 @@ def make_policy(
     """
     maker, what = POLICIES.maker(name), f"policy {name!r}"
     own = options_of(maker)
-    settings = {key: options.pop(key) for key in model_options(model) if key in options and key not in own}
+    named = model_options(model) if asks_a_model(maker) else ()
+    settings = {key: options.pop(key) for key in named if key in options and key not in own}
     if model is not None:
         options["model"] = model
     parts = {LanguageModel: lambda value, place: make_model(value, place=place, lax=lax, **settings)}
@@ -52,6 +56,12 @@ def make_policy(
     if not all(callable(getattr(policy, method, None)) for method in ("reset", "act")):
         raise UsageError(f"{what} gave a {type(policy).__name__}, which has no reset(task) and act(observation)")
     return policy  # type: ignore[no-any-return]
+
+
+def asks_a_model(maker: Maker) -> bool:
+    """Whether a policy's maker takes a language model; that of a policy with weights of its own is a name or a folder."""
+    option = options_of(maker).get("model")
+    return option is not None and option.type_name != "str"
 
 
 def policies_with(option: str) -> list[str]:

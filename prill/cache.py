@@ -28,8 +28,11 @@ def cache_folder() -> Path:
 
 
 def scratch_database() -> sqlite3.Connection:
-    """A private database that spills to a temporary file and vanishes when closed; nothing in it survives a crash."""
-    database = sqlite3.connect("", isolation_level=None)
+    """A private database that spills to a temporary file and vanishes when closed; nothing in it survives a crash.
+
+    Threads may take turns with it.
+    """
+    database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA synchronous = OFF")
     return database

@@ -26,13 +26,24 @@ _COMMANDS = {
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
+    "caption": "put screenshots into words, once each, for judges or to train a captioner",
+    "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
+    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
 }
 # Verbs that stand in a room below `prill.commands`.
-_MODULES = {"check": "files.check", "convert": "files.convert", "filter": "refine.filter", "table": "files.table"}
+_MODULES = {
+    "caption": "refine.caption",
+    "check": "files.check",
+    "convert": "files.convert",
+    "filter": "refine.filter",
+    "refine": "refine.refine",
+    "table": "files.table",
+    "train": "refine.train",
+}
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}
 

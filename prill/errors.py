@@ -100,9 +100,13 @@ class Refusal(Unscored):
 
 
 class Truncated(Unscored):
-    """The reply hit its token limit, also with twice the limit."""
+    """The reply hit its token limit, also with twice the limit. `text` is as much of it as there is."""
 
     code = "truncated"
+
+    def __init__(self, message: str, text: str = "") -> None:
+        super().__init__(message)
+        self.text = text
 
 
 class Unparsable(Unscored):

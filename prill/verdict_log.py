@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, ClassVar, Protocol, Self
 
 import msgspec
 
@@ -27,16 +27,26 @@ _BEGINNING = b'{"id":"'
 RETRIED: tuple[UnscoredReason, ...] = ("budget", "input")
 
 
+class Logged(Protocol):
+    """What a log asks of its records."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def unscored(self) -> UnscoredReason | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class _Entry:
     id: str
-    evaluator: EvaluatorInfo
-    key: str = ""
-    unscored: UnscoredReason | None = None
 
 
 class VerdictLog:
-    """Verdicts of one evaluator in one file.
+    """Verdicts of one evaluator in one file; subclasses hold other records that have an id, a key and a maker.
 
     A line is written whole, with one system call, as soon as its verdict is there, so killing the process loses nothing
     that was finished. A new verdict for an id replaces the old line when the log is closed. What the file says of each id is
@@ -46,8 +56,12 @@ class VerdictLog:
     judged is then kept in a file beside it.
     """
 
+    what: ClassVar[str] = "verdict"
+    maker: ClassVar[str] = "evaluator"
+    record: ClassVar[type[Any]] = Verdict
+
     def __init__(
-        self, path: str | os.PathLike[str], evaluator: EvaluatorInfo, *, resume: bool = True, retry_unscored: bool = False
+        self, path: str | os.PathLike[str], evaluator: EvaluatorInfo | str, *, resume: bool = True, retry_unscored: bool = False
     ) -> None:
         self.path = Path(path)
         self._target = Path(os.path.realpath(path))  # renaming onto a link would replace the link
@@ -72,8 +86,8 @@ class VerdictLog:
             return False
         return row[1] is None or not (self._retry_unscored or row[1] in RETRIED)
 
-    def append(self, verdict: Verdict) -> None:
-        """Writes a verdict; it survives the process from here on."""
+    def append(self, verdict: Logged) -> None:
+        """Writes a record; it survives the process from here on."""
         line = encode(verdict)
         with failures(self.path):
             append_whole(self._file, line)
@@ -94,7 +108,7 @@ class VerdictLog:
         try:
             if not self._is_ours():
                 raise UsageError(
-                    f"{self.path}: another program has written to this file, replaced or removed it; the verdicts "
+                    f"{self.path}: another program has written to this file, replaced or removed it; the {self.what}s "
                     f"are in {self._saved()}"
                 )
             if self._replaced:
@@ -138,7 +152,7 @@ class VerdictLog:
             self._database.execute("UPDATE verdicts SET key = ?, unscored = ? WHERE id = ?", (key, unscored, id))
 
     def _take_up(self) -> None:
-        decoder = msgspec.json.Decoder(Verdict)  # all of it: what others could not read is not taken up
+        decoder = msgspec.json.Decoder(self.record)  # all of it: what others could not read is not taken up
         end, whole = 0, True
         with open(self._target, "rb") as file:
             for number, raw in enumerate(iter(lambda: file.readline(MOST_LINE), b""), 1):
@@ -153,7 +167,7 @@ class VerdictLog:
                     if not raw.endswith(b"\n") and object_of(raw) is None and is_ours:
                         break
                     raise UsageError(
-                        f"{self.path}:{number}: not a verdict ({error}); choose another file", parameters=("output",)
+                        f"{self.path}:{number}: not a {self.what} ({error}); choose another file", parameters=("output",)
                     ) from None
                 if entry.evaluator != self.evaluator:
                     self._refuse(entry.evaluator)
@@ -164,14 +178,14 @@ class VerdictLog:
         if not whole:
             os.write(self._file, b"\n")
 
-    def _refuse(self, other: EvaluatorInfo) -> None:
+    def _refuse(self, other: EvaluatorInfo | str) -> None:
         pairs = [
-            (name, getattr(other, name), getattr(self.evaluator, name))
-            for name in ("name", "version", "model", "prompt", "params")
+            (name, getattr(other, name, other), getattr(self.evaluator, name, self.evaluator))
+            for name in (("name", "version", "model", "prompt", "params") if isinstance(other, EvaluatorInfo) else ("name",))
         ]
         differences = "; ".join(f"{name} {theirs} there, {ours} now" for name, theirs, ours in pairs if theirs != ours)
         raise UsageError(
-            f"{self.path} holds verdicts of another evaluator ({differences}); choose another file, or begin anew",
+            f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
             parameters=("output", "resume"),
         )
 

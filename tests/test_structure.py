@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "evaluators": {"core", "captioner", "evaluators"},
     "refine": {"core", "captioner", "evaluators", "refine", "report"},  # the pages of a filter have the look of the report
     "report": {"core", "evaluators", "report"},
-    "annotate": {"core", "evaluators", "annotate"},
+    "annotate": {"core", "captioner", "evaluators", "annotate"},
     "door": {"core", "captioner", "evaluators", "policies", "emulators"},
     "commands": {"core", "commands", "door", "report", "annotate", *LINKED},
 }

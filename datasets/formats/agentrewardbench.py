@@ -8,6 +8,7 @@ one table.
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike

@@ -12,9 +12,9 @@ import contextlib
 import hmac
 import secrets
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -27,11 +27,24 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-_Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
+
+
+class Site(Protocol):
+    """A page and what it may ask for: `home` is its HTML file; routes are a path, what reads it, and what writes to it."""
+
+    @property
+    def home(self) -> str: ...
+
+    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]: ...
+
+
+PLACE = "{index:[0-9]{1,9}}"
 _LOOPBACK = "127.0.0.1"
 _MAX_BODY = 1_000_000
 _SHARED = {"look.css": "text/css", "look.js": "text/javascript"}  # with the other pages of prill
-_PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript", **_SHARED}
+_SCRIPTS = {"page.js": "text/javascript", "captions.js": "text/javascript"}
+_PAGE = {"": "text/html", "page.css": "text/css", **_SCRIPTS, **_SHARED}
 # By content: an SVG or HTML file that calls itself a picture could run scripts.
 _PICTURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"BM", "image/bmp"))
 _HEADERS = {
@@ -47,7 +60,7 @@ _HEADERS = {
 
 
 @contextlib.asynccontextmanager
-async def serving(session: Session, port: int = 0) -> AsyncIterator[str]:
+async def serving(session: Session | Site, port: int = 0) -> AsyncIterator[str]:
     """Serves the page while open; gives its address, with a token made for this time. Raises UsageError on a taken port.
 
     `port` 0 lets the system choose.
@@ -76,14 +89,14 @@ async def serving(session: Session, port: int = 0) -> AsyncIterator[str]:
         listening.close()
 
 
-def application(session: Session, port: int, token: str) -> web.Application:
+def application(session: Session | Site, port: int, token: str) -> web.Application:
     """The routes, behind a guard that asks every request for the token and for a loopback name with this port."""
     from aiohttp import web
 
     hosts = {f"{name}:{port}" for name in (_LOOPBACK, "localhost")}
 
     @web.middleware
-    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in hosts or len(request.headers.getall("Host", ())) != 1:
             raise web.HTTPForbidden(text="this address is not served here\n")
         request_token = request.raw_path.removeprefix("/").partition("/")[0]
@@ -102,66 +115,65 @@ def application(session: Session, port: int, token: str) -> web.Application:
 
     app = web.Application(middlewares=[guard], client_max_size=_MAX_BODY)
     app.on_response_prepare.append(add_headers)
-    routes = _Routes(session)
-    place = "{index:[0-9]{1,9}}"
-    app.router.add_get("/{token}/{name:((look|page)\\.(css|js))?}", routes.page)
-    app.router.add_get("/{token}/api/overview", routes.overview)
-    app.router.add_get(f"/{{token}}/api/cards/{place}", routes.card)
-    app.router.add_post(f"/{{token}}/api/cards/{place}", routes.save)
-    app.router.add_post("/{token}/api/undo", routes.undo)
-    app.router.add_get(f"/{{token}}/pictures/{place}/{{state:[0-9]{{1,9}}}}", routes.picture)
-    app.router.add_get(f"/{{token}}/texts/{place}/{{state:[0-9]{{1,9}}}}", routes.text)
+    site = SessionSite(session) if isinstance(session, Session) else session
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        folder = files("prill") if name in _SHARED else files(__package__)
+        body = folder.joinpath(name or site.home).read_bytes()
+        return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
+
+    app.router.add_get("/{token}/{name:((look|page|captions)\\.js|(look|page)\\.css)?}", page)
+    for path, read, write in site.routes():
+        if read is not None:
+            app.router.add_get(f"/{{token}}/{path}", read)
+        if write is not None:
+            app.router.add_post(f"/{{token}}/{path}", write)
     return app
 
 
-class _Routes:
+class SessionSite:
+    """The page for labels of trajectories."""
+
+    home = "page.html"
+
     def __init__(self, session: Session) -> None:
         self.session = session
         self._decoder = msgspec.json.Decoder(Decision)
 
-    async def page(self, request: web.Request) -> web.StreamResponse:
-        from aiohttp import web
-
-        name = request.match_info["name"]
-        folder = files("prill") if name in _SHARED else files(__package__)
-        body = folder.joinpath(name or "page.html").read_bytes()
-        return web.Response(body=body, content_type=_PAGE[name], charset="utf-8")
+    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
+        """Cards, pictures and page texts, by place."""
+        return (
+            ("api/overview", self.overview, None),
+            (f"api/cards/{PLACE}", self.card, self.save),
+            ("api/undo", None, self.undo),
+            (f"pictures/{PLACE}/{{state:[0-9]{{1,9}}}}", self.picture, None),
+            (f"texts/{PLACE}/{{state:[0-9]{{1,9}}}}", self.text, None),
+        )
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
-        return _json(self.session.overview())
+        return json_response(self.session.overview())
 
     async def card(self, request: web.Request) -> web.StreamResponse:
-        return _json(self.session.card(self._index(request)))
+        return json_response(self.session.card(self._index(request)))
 
     async def save(self, request: web.Request) -> web.StreamResponse:
         try:
             decision = self._decoder.decode(await request.read())
-            return _json(await self.session.save(self._index(request), decision))
+            return json_response(await self.session.save(self._index(request), decision))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
-            return _json({"error": f"not a decision: {error}"}, 400)
+            return json_response({"error": f"not a decision: {error}"}, 400)
         except UsageError as error:
-            return _json({"error": str(error)}, 507)
+            return json_response({"error": str(error)}, 507)
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
         try:
-            return _json(await self.session.undo())
+            return json_response(await self.session.undo())
         except UsageError as error:
-            return _json({"error": str(error)}, 507)
+            return json_response({"error": str(error)}, 507)
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
-        from aiohttp import web
-
-        path = self._state(request).screenshot
-        if not path:
-            raise web.HTTPNotFound
-        try:
-            data = await asyncio.to_thread(read_image, path)
-        except InputError:
-            raise web.HTTPNotFound from None
-        kind = _picture_type(data)
-        if kind is None:
-            raise web.HTTPUnsupportedMediaType
-        return web.Response(body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+        return await picture_response(self._state(request).screenshot)
 
     async def text(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
@@ -187,7 +199,23 @@ class _Routes:
         return states[state]
 
 
-def _json(record: object, status: int = 200) -> web.Response:
+async def picture_response(path: str | None) -> web.StreamResponse:
+    """A picture, or 404 for what is missing and 415 for what is none, whatever it calls itself."""
+    from aiohttp import web
+
+    if not path:
+        raise web.HTTPNotFound
+    try:
+        data = await asyncio.to_thread(read_image, path)
+    except InputError:
+        raise web.HTTPNotFound from None
+    kind = _picture_type(data)
+    if kind is None:
+        raise web.HTTPUnsupportedMediaType
+    return web.Response(body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+
+def json_response(record: object, status: int = 200) -> web.Response:
     from aiohttp import web
 
     return web.Response(body=msgspec.json.encode(record), status=status, content_type="application/json")

@@ -91,11 +91,14 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
     for part in every_judge(judge):
         for holder in (part, getattr(part, "captioner", None)):
             model = getattr(holder, "model", None)
-            if isinstance(model, OpenAIModel):
+            if isinstance(model, OpenAIModel) and type(model.endpoint) is Endpoint:
                 found = True
                 yield model
             elif model is not None and hasattr(model, "complete"):
-                raise UsageError(f"model {model.name} answers on this machine; a batch is for a model at an endpoint")
+                raise UsageError(
+                    f"model {model.name} answers on this machine; a batch is for a model at an endpoint: give its plain "
+                    "name, also where you carry the batch out yourself"
+                )
     if not found:
         raise UsageError(f"judge {judge.info.name} asks no model at an endpoint; there is nothing to put into a batch")
 

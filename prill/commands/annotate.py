@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import chain
+from typing import get_args
 
 import msgspec
 
+from prill.annotate.captions import CaptionSite, open_site
 from prill.annotate.label_log import SOURCE, LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import PairAgreement, Reveal, Session
 from prill.annotate.worklist import Worklist
+from prill.captioner.files import Choice
+from prill.captioner.training import DECISIONS
 from prill.commands.options import open_folders
 from prill.errors import UsageError
 from prill.files.outputs import check_output, expect_place
@@ -46,8 +53,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "Every decision is on disk before the next trajectory comes up; the same command goes on where it was. "
         "Exit codes: 0 ended, 3 ended and some lines are broken and left out, 2 nothing could be read or bad usage."
     )
-    parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory files or folders")
-    parser.add_argument("-o", "--output", required=True, metavar="LABELS", help="label file; labels of others in it are kept")
+    parser.add_argument("trajectories", nargs="*", metavar="TRAJ", help="trajectory files or folders")
+    parser.add_argument("-o", "--output", metavar="LABELS", help="label file; labels of others in it are kept")
+    parser.add_argument(
+        "--captions",
+        metavar="FILE",
+        help="in place of trajectories: accept, mend or reject the captions of a file of prill caption; the decisions go to -o "
+        "(default: decisions.jsonl beside it)",
+    )
     parser.add_argument("--annotator", required=True, metavar="NAME", help="whose labels these are")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="port on this machine (default: any that is free)")
     parser.add_argument(
@@ -74,6 +87,10 @@ def run(args: argparse.Namespace) -> int:
     annotator = args.annotator.strip()
     if not annotator:
         raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
+    if args.captions:
+        return _captions(args, annotator)
+    if not args.trajectories or not args.output:
+        raise UsageError("name trajectories and, with -o, the label file; or a caption file, with --captions")
     open_folders(args)
     expect_place(args.output, "labels, which are continued,")
     check_output(args.output, "labels", [*args.trajectories, *args.verdicts], continued=True)
@@ -93,7 +110,36 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_SOME if worklist.broken else _EXIT_ALL
 
 
-async def _until_interrupted(session: Session, port: int, announce: Callable[[str], None]) -> None:
+def _captions(args: argparse.Namespace, annotator: str) -> int:
+    others = ("trajectories", "earlier", "verdicts", "seed", "limit", "blind", "show_verdicts")
+    if given := [name for name in others if getattr(args, name)] + ["order"] * (args.order != "file"):
+        raise UsageError(f"{', '.join(given).replace('_', '-')}: of trajectories only, and --captions asks about captions")
+    output = args.output or os.path.join(os.path.dirname(args.captions), DECISIONS)
+    expect_place(output, "decisions, which are continued,")
+    check_output(output, "captions", [args.captions], continued=True)
+    site, log = open_site(args.captions, output, annotator)
+    with log:
+        total = len(site.captions)
+
+        def announce(url: str) -> None:
+            if args.json:
+                print(json.dumps({"url": url, "done": site.done, "left": total - site.done}), flush=True)
+                return
+            print(f"{total} captions, {site.done} decided by {annotator}, {total - site.done} left")
+            print(f"Open {url}\nEnd with Ctrl-C; every decision is on disk when the next caption comes up.", flush=True)
+
+        asyncio.run(_until_interrupted(site, args.port, announce))
+        choices = Counter(site.decisions[caption.id].choice for caption in site.captions if caption.id in site.decisions)
+        counts = {name: choices[name] for name in get_args(Choice)}
+        if args.json:
+            print(json.dumps({"file": output, "written": site.written, "left": total - site.done, **counts}))
+        else:
+            words = ", ".join(f"{count} {name}" for name, count in counts.items())
+            print(f"\n{output}: {site.written} decided now; of {total} captions {words}, {total - site.done} left")
+    return _EXIT_ALL
+
+
+async def _until_interrupted(session: Session | CaptionSite, port: int, announce: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for name in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(name, stop.set)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from prill.captioner.registry import CAPTIONERS, captioner_for
+from prill.captioner.registry import make_captioner as captioner_of
 from prill.errors import InputError, UsageError
 from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
 from prill.files.kinds import trajectory_files
@@ -21,7 +22,7 @@ from prill.files.lines import read_lines
 from prill.files.toml import parse_toml
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
-from prill.protocols import Evaluator, LanguageModel
+from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Maker, Option, load_object, options_of
 
 # Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
@@ -34,6 +35,7 @@ _OF_JUDGES = (
     ("rubric", "rubric", ("rubrics",)),
     ("oracle", "oracle", ("labels", "source")),
 )
+_OF_VISION = ("ocr", "preset", "max_tokens", "prompt")
 _METAVARS = {
     "api_key_env": "VAR",
     "base_url": "URL",
@@ -76,6 +78,9 @@ def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, 
         for name in options:
             if name not in leave_out:
                 _add(group, of_teller[name], None if name == "answer" else _defaults(name))
+            if name == "captioner":
+                for flag in ("--captions", "--captioner-model"):  # the line above tells of them
+                    group.add_argument(flag, help=argparse.SUPPRESS)
     offered = [name for _, _, names in _OF_JUDGES for name in names if name not in leave_out]
     parser.set_defaults(of_judge=(*offered, *AROUND))
     around = parser.add_argument_group("around any judge")
@@ -138,6 +143,7 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
     if args.prompt:
         of_judge["prompt"] = _prompts(args.prompt)
     of_model = _options_set(args, ("model", *(name for _, names in _OF_MODELS for name in names)))
+    _describe_captioner(args, of_judge, of_model)
     defaults: dict[str, Any] = {"concurrency": args.concurrency}
     if args.evaluator.endswith((".toml", ".json")):
         # What a file leaves open: the model and the captioner of its judges.
@@ -150,6 +156,52 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
         return name
 
     return make_judge(args.evaluator, defaults=defaults, lax=True, choose_captioner=captioner, **of_judge, **of_model)
+
+
+def _describe_captioner(args: argparse.Namespace, of_judge: dict[str, Any], of_model: Mapping[str, Any]) -> None:
+    """Puts the captioner that `--captions` or `--captioner-model` describe into the options of the judge."""
+    captioner = of_judge.get("captioner")
+    if args.captions:
+        if captioner or args.captioner_model:
+            raise UsageError("--captions takes the place of --captioner and --captioner-model; give one of them")
+        of_judge["captioner"] = {"name": "file", "path": args.captions}
+    elif args.captioner_model:
+        if "budget_usd" in of_model:
+            raise UsageError("--budget-usd covers one model, and a captioner is one more; caption first, with prill caption")
+        settings = {"concurrency": args.concurrency, **of_model, "model": args.captioner_model}
+        names = {"model", *model_options(args.captioner_model)}
+        of_judge["captioner"] = {"name": captioner or "vlm", **{key: settings[key] for key in settings if key in names}}
+    elif captioner == "vlm":
+        raise UsageError("--captioner vlm: say with --captioner-model which model looks at the screenshots")
+
+
+def add_captioner_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say who captions."""
+    parser.formatter_class = WideHelp
+    group = parser.add_argument_group("captioner")
+    names = ", ".join(name for name in CAPTIONERS.entries if name not in ("given", "text", "file"))
+    group.add_argument("--captioner", default="vlm", metavar="NAME", help=f"{names}, module:Object (default vlm)")
+    of_vision = options_of(CAPTIONERS.maker("vlm"))
+    for name in _OF_VISION:
+        _add(group, of_vision[name])
+    group.add_argument("--max-pixels", metavar="N", help="larger screenshots are scaled down to it; it bounds image tokens")
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any other option of it")
+    add_model_options(parser)
+
+
+def make_captioner(args: argparse.Namespace) -> Captioner:
+    """The captioner that the options describe. Raises UsageError."""
+    options = _options_set(args, _OF_VISION) | {key: value for key, value in map(_setting, args.set)}
+    if "model" in options_of(CAPTIONERS.maker(args.captioner)):
+        if not args.model:
+            raise UsageError(f"--model is missing: captioner {args.captioner} asks one; name one that takes images")
+        options["model"] = args.model
+        options |= _options_set(args, ("max_pixels", *(name for _, names in _OF_MODELS for name in names)))
+        if "concurrency" in model_options(args.model):
+            options.setdefault("concurrency", args.concurrency)
+    elif args.model:
+        raise UsageError(f"--model: captioner {args.captioner} asks no model")
+    return captioner_of(args.captioner, lax=True, **options)
 
 
 def make_model(args: argparse.Namespace, name: str | None = None) -> LanguageModel:
@@ -211,7 +263,8 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
     if option.name in _UNLISTED:
         words = argparse.SUPPRESS
     elif option.name == "captioner":
-        words += f": {', '.join(CAPTIONERS.entries)}, module:Object (default: by the first trajectory)"
+        names = {**dict.fromkeys(CAPTIONERS.entries, ""), "vlm": " (--captioner-model M)", "file": " (--captions FILE)"}
+        words = ", ".join(name + more for name, more in names.items()) + ", module:Object (default: what fits)"
     elif defaults is not None and "default" not in words:
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:

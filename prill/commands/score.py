@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +17,7 @@ import msgspec
 
 from prill.commands.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
+from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, cascade_inside, savings
 from prill.files.lines import is_stream
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
     stop = asyncio.Event()
-    with _stopping_on_ctrl_c(stop), _progress_bar(args) as bar:
+    with stopping_on_ctrl_c("score", stop), _progress_bar(args) as bar:
 
         def show(tally: Tally) -> None:
             bar.initial = tally.skipped
@@ -120,28 +120,6 @@ def _transcripts(args: argparse.Namespace) -> str | Path | None:
     if args.no_transcripts or args.transcripts:
         return args.transcripts or None
     return None if is_stdout(args.output) or is_stream(args.output) else transcript_folder(args.output)
-
-
-@contextlib.contextmanager
-def _stopping_on_ctrl_c(stop: asyncio.Event) -> Iterator[None]:
-    """First Ctrl-C (or TERM): finish what is under way. Second: give that up too."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-
-    def interrupt() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-            return
-        stop.set()
-        print("\nprill score: finishing the calls under way; press Ctrl-C again to drop them", file=sys.stderr)
-
-    signals = (signal.SIGINT, signal.SIGTERM)
-    for number in signals:
-        loop.add_signal_handler(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def _choices_at(place: str, data: bytes) -> str:
 
     choices = _choices().get(re.split(r"[.\[]", place)[-1], ())
     value: Any = object_of(data)
-    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place):
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", place) if value is not None else ():  # what comes later is no JSON
         value = value[name] if name else value[int(index)]
     return f"; write one of {', '.join(choices)}{nearest(str(value), choices)}" if choices else ""
 

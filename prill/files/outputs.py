@@ -23,7 +23,7 @@ from prill.files.lines import STREAM, is_stream, open_lines, read_lines
 
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
-    "disagreements", "red team figures",
+    "disagreements", "red team figures", "captions",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -42,6 +42,7 @@ _BEGINNINGS: dict[bytes, Content] = {
 _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
     "red team figures": frozenset({"attacks_version", "effects"}),
+    "captions": frozenset({"captioner", "caption"}),
 }
 _FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill student": "a fitted judge"}
 

@@ -101,6 +101,11 @@ class OpenAIModel:
         return self.endpoint.concurrency
 
     @property
+    def max_pixels(self) -> int:
+        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        return self._encode.max_pixels
+
+    @property
     def lessons(self) -> Sequence[str]:
         """What was asked for and is left out, since the endpoint refused it: a sentence each."""
         refused = {
@@ -205,7 +210,7 @@ class OpenAIModel:
                     raise ContextTooLong(f"{thought}; its window has no room for more beside the evidence")
                 continue
             if doubled or self.dialect.room_for_reply(2 * max_tokens, messages, tokens) <= limit:
-                raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}")
+                raise Truncated(f"the reply was cut at {limit} tokens: {excerpt(text)}", text)
             max_tokens, doubled = 2 * max_tokens, True
 
     async def _send(

@@ -144,18 +144,29 @@ class ReplyFormat:
 
 @dataclass(frozen=True, slots=True)
 class WordFormat:
-    """One of `choices` and nothing else: the first token of the reply decides, and its alternatives tell how surely."""
+    """One of `choices` and nothing else: the first token of the word decides, and its alternatives tell how surely.
+
+    Where the endpoint enforces schemas, the word stands in an object, so that a weak model keeps to it.
+    """
 
     verdict: str
     choices: tuple[str, ...]
-    tagged = True
+    tagged = False
 
     def json_schema(self) -> dict[str, Any]:
-        """The schema of that word; it is asked for as text, whose first token is that of the word."""
-        return {"type": "string", "enum": list(self.choices)}
+        """The schema for structured output."""
+        return {
+            "type": "object",
+            "properties": {self.verdict: {"type": "string", "enum": list(self.choices)}},
+            "required": [self.verdict],
+            "additionalProperties": False,
+        }
 
     def instructions(self, *, as_json: bool) -> str:
         """The sentence that tells the model how to answer. It stands behind prompts that ask for thoughts."""
+        if as_json:
+            choices = " or ".join(f'"{choice}"' for choice in self.choices)
+            return f'Think without writing it down: your whole reply is {{"{self.verdict}": {choices}}}.'
         *others, last = self.choices
         return f"Think without writing it down: your whole reply is one word, {', '.join(others)} or {last}."
 

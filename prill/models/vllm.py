@@ -132,6 +132,10 @@ class _ServedEndpoint(Endpoint):
             self.server.check()
             raise
 
+    async def models(self) -> bytes:
+        """None: only a call starts the server, which tells its window when it refuses one."""
+        return b""
+
     def _key(self) -> str:
         return self.server.key
 

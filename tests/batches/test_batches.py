@@ -19,7 +19,7 @@ from prill.errors import EndpointError, UsageError
 from prill.protocols import Evaluator
 from prill.scoring import Tally, score_files
 from prill.store import read_verdicts
-from prill.testing import MockServer
+from prill.testing import MockServer, ScriptedModel
 from prill.types import Verdict
 
 COUNT = 6
@@ -100,6 +100,20 @@ async def test_verdicts_equal_those_online(name: str, server: MockServer, trajec
     assert written.pending == COUNT
     assert plain(tmp_path / "v.jsonl") == plain(tmp_path / "online.jsonl")
     assert len(plain(tmp_path / "v.jsonl")) == COUNT + 1
+
+
+async def test_writing_asks_nothing(trajectories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    asked = prill.judge("vlm", model="gpt-4o")  # at OpenAI, whose endpoint would want a key
+    await write([trajectories], asked, tmp_path / "b")
+    assert (await collect(tmp_path / "b", asked, tmp_path / "v.jsonl")).pending == COUNT
+
+
+async def test_model_of_this_machine_is_refused(trajectories: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="answers on this machine"):
+        await write([trajectories], prill.judge("modular", captioner="given", model=ScriptedModel([])), tmp_path / "b")
+    assert not (tmp_path / "b").exists()
 
 
 async def test_batches_cost_half(server: MockServer, trajectories: Path, tmp_path: Path) -> None:

@@ -73,5 +73,5 @@ class Endpoint:
 
 def completion(said: str | dict[str, object]) -> dict[str, object]:
     message = {"role": "assistant", **({"content": said} if isinstance(said, str) else said)}
-    choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+    choices = [{"index": 0, "finish_reason": message.pop("finish_reason", "stop"), "message": message}]
     return {"object": "chat.completion", "choices": choices, "usage": {"prompt_tokens": 9, "completion_tokens": 9}}

@@ -3,7 +3,7 @@
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.baselines import Constant, SelfReport, oracle
+from prill.evaluators.baselines import Constant, NoisyLabels, SelfReport, oracle
 from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -62,3 +62,18 @@ async def test_oracle_abstains_without_label() -> None:
     assert judge.info != other.info, "other labels, other verdicts: a run that is taken up makes them anew"
     assert (await judge(run(id="a"))).success is True
     assert [(await judge(run(id=id))).unscored for id in ("b", "c")] == ["no_evidence"] * 2
+
+
+async def test_noisy_labels_err_at_their_rates() -> None:
+    labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
+    judge = NoisyLabels(oracle(labels), false_positives=0.15, false_negatives=0.2)
+    verdicts = [(await judge(run(id=label.id))).success for label in labels]
+    of_failures, of_successes = verdicts[1::2], verdicts[::2]
+    assert sum(map(bool, of_failures)) / 1000 == pytest.approx(0.15, abs=0.03)
+    assert 1 - sum(map(bool, of_successes)) / 1000 == pytest.approx(0.2, abs=0.03)
+    assert verdicts == [(await judge(run(id=label.id))).success for label in labels]
+
+
+async def test_noisy_labels_abstain_without_one() -> None:
+    judge = NoisyLabels(oracle([LabelRecord(id="a", success=None, source="oracle")]), 0.5, 0.5)
+    assert [(await judge(run(id=id))).unscored for id in ("a", "b")] == ["no_evidence"] * 2

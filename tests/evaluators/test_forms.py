@@ -35,11 +35,12 @@ async def scores(faults: Faults, count: int = 12, **options: Any) -> tuple[list[
     return [verdict.score for verdict in verdicts if verdict.score is not None], endpoint
 
 
-async def test_one_word_has_a_probability() -> None:
-    found, endpoint = await scores(Faults(), form="verdict")
+@pytest.mark.parametrize("settings", [{}, {"no_json_schema": True}, {"no_json_schema": True, "no_json_object": True}])
+async def test_one_word_has_a_probability(settings: dict[str, bool]) -> None:
+    found, endpoint = await scores(Faults(**settings), form="verdict")
     assert all(0.5 < score < 1 if i % 3 else 0 < score < 0.5 for i, score in enumerate(found))
-    assert endpoint.requests == 12
-    assert endpoint.completion_tokens <= 12 * 5
+    assert endpoint.requests == 12 + len(settings)
+    assert endpoint.completion_tokens <= 12 * 6
 
 
 async def test_one_word_without_logprobs_is_hard() -> None:

@@ -111,7 +111,7 @@ def test_one_description_everywhere(tmp_path: Path) -> None:
     assert isinstance(made[0], Vote)
 
 
-@pytest.mark.parametrize("name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle")])
+@pytest.mark.parametrize("name", [name for name in JUDGES.entries if name not in ("student", "prior", "oracle", "noisy")])
 def test_every_name_makes_a_judge(name: str) -> None:
     parts = [{"evaluator": "self-report"}, {"evaluator": "always-fail"}]
     options: dict[str, dict[str, Any]] = {

@@ -115,3 +115,9 @@ def test_check_mentions_records_twice(tmp_path: Path) -> None:
     assert [note.partition(";")[0] for note in check_file(path).notes] == [
         f"{path}:3: again 'a' by the same judge or annotator, first at {path}:1"
     ]
+
+
+def test_two_faults_of_a_line_are_one_error(tmp_path: Path) -> None:
+    (tmp_path / "l.jsonl").write_text('{"id": "a", "success": null, "undecided": "perhaps", "note": 1e999}\n')
+    with pytest.raises(InputError, match="Invalid enum value 'perhaps'.*; write one of not_executable, unsure"):
+        list(read_labels(tmp_path / "l.jsonl"))

@@ -134,7 +134,7 @@ async def test_dead_start_shows_its_last_lines(machine: Machine) -> None:
     assert len(machine.words) == 1 and machine.all_ended()
 
 
-async def test_late_start_is_ended(machine: Machine) -> None:
+async def test_late_start_is_given_up(machine: Machine) -> None:
     machine.script("echo loading weights; exec sleep 600")
     with pytest.raises(EndpointError, match=r"vLLM was not ready after 2 s \(start_timeout gives it longer\); it"):
         await VLLMModel(str(machine.model), start_timeout=2.0).complete(ASK)

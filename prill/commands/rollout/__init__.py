@@ -130,6 +130,28 @@ def run(args: argparse.Namespace) -> int:
     return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
 
 
+class _Strict(argparse.ArgumentParser):
+    """Takes whole words only, and raises UsageError where a parser of the command line would end the program."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{**settings, "allow_abbrev": False})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def arguments(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `prill rollout` from its words, for other commands. Raises UsageError."""
+    parser = _Strict(prog="prill rollout")
+    configure(parser)
+    return parser.parse_args(words)
+
+
+def play(args: argparse.Namespace) -> Recorded:
+    """Records what `prill rollout` with these arguments would, and gives the counts. Raises UsageError, EnvironmentFailure."""
+    return asyncio.run(_record(args))[0]
+
+
 async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
     from tqdm import tqdm
 

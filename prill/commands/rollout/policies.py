@@ -12,7 +12,7 @@ from prill.commands.options import make_model
 from prill.commands.rollout.cases import Case
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
-from prill.policies.registry import POLICIES, Fingerprinted, make_policy, policies_with
+from prill.policies.registry import POLICIES, Fingerprinted, asks_a_model, make_policy, policies_with
 from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.registry import Maker, OptionError, nearest, options_of
 from prill.store import read_trajectories
@@ -85,13 +85,15 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[
         return _plan_shop(args)
     model = make_model(args) if _asks_model(args, maker) else None
     options = {**_flag_options(args, platform), **assigned}
-    seeded = "seed" in options_of(maker) and "seed" not in options
+    # A policy that draws by itself draws anew for each seed and attempt.
+    drawn = [name for name in ("seed", "attempt") if name in options_of(maker) and name not in options]
 
     def make(case: Case) -> Policy:
-        of_case: dict[str, Any] = {"seed": case.seed} if seeded else {}
+        of_case: dict[str, Any] = {name: getattr(case, name) for name in drawn}
         if case.behaviour is not None:
             of_case["behaviour"] = case.behaviour
-        return make_policy(args.policy, model=_drawn(args, model, case), lax=True, **options, **of_case)
+        asked = {} if model is None else {"model": _drawn(args, model, case)}
+        return make_policy(args.policy, lax=True, **options, **of_case, **asked)
 
     try:
         policy = make(Case(""))
@@ -105,6 +107,7 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[
         fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0}
     if isinstance(policy, Fingerprinted):
         fingerprint["asked"] = policy.fingerprint(platform)
+        fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
     return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None))
 
@@ -140,6 +143,11 @@ def _refuse_foreign(args: argparse.Namespace, maker: Maker) -> None:
 
 def _flag_options(args: argparse.Namespace, platform: Platform) -> dict[str, Any]:
     options: dict[str, Any] = {}
+    own = options_of(POLICIES.maker(args.policy))
+    if args.temperature is not None and "temperature" in own:
+        options["temperature"] = args.temperature
+    if args.model is not None and "model" in own and not asks_a_model(POLICIES.maker(args.policy)):
+        options["model"] = args.model
     if args.direct:
         options["reasoning"] = False
     if args.max_tokens is not None:
@@ -167,8 +175,7 @@ def _sites(args: argparse.Namespace) -> str:
 
 
 def _asks_model(args: argparse.Namespace, maker: Maker) -> bool:
-    option = options_of(maker).get("model")
-    return option is not None and (option.required or args.model is not None)
+    return asks_a_model(maker) and (options_of(maker)["model"].required or args.model is not None)
 
 
 def _drawn(args: argparse.Namespace, model: LanguageModel | None, case: Case) -> LanguageModel | None:

@@ -190,6 +190,11 @@ class LocalModel:
         """Most calls at once: a batch that is answered, and another one that gathers."""
         return 2 * self.batch
 
+    @property
+    def max_pixels(self) -> int:
+        """Larger pictures are scaled down to it: what bounds the tokens of a picture."""
+        return self._encode.max_pixels
+
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; weights and thread are shared with this one."""
         other = copy.copy(self)
@@ -219,7 +224,7 @@ class LocalModel:
             if generation.finished:
                 break
         else:
-            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}")
+            raise Truncated(f"the reply was cut at {2 * max_tokens} tokens: {excerpt(generation.text)}", generation.text)
         fields = form.parse(generation.text) if form else {}
         if not generation.text.strip():
             raise Unparsable("the reply is empty")

@@ -159,9 +159,9 @@ class MockEndpoint:
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
-        text: str | None = word
-        if not prompt.wants_word:
-            text = reply_text(self.faults, word, truth, request.response_format, number)
+        text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
+        if prompt.wants_word:
+            text = _encode({"status": word}).decode() if request.response_format and not self.faults.ignore_format else word
         finish, refusal, half = "stop", None, detail < 0.5
         thought = min(hidden_thought(self.faults, request), request.limit or 2**31)
         limit = max(0, (request.limit or 2**31) - thought) * CHARS_PER_TOKEN

@@ -113,7 +113,7 @@ def read_prompt(request: Request) -> Prompt:
         tokens,
         images,
         has_system,
-        wants_word=b"whole reply is one word" in raw,
+        wants_word=b"Think without writing it down" in raw,
         wants_number=b"a whole number from 0 to 100" in raw,
         has_detail=images > 0 and b'"detail":"' in raw,
     )

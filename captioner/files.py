@@ -1,0 +1,139 @@
+"""Caption files: JSON Lines, one caption a picture, by the hash of its content; and the captioner that reads them.
+
+A file holds the captions of one captioner, or of one person who has looked through them (`choice`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.cache import scratch_database
+from prill.captioner.cache import image_id
+from prill.captioner.vision import marked
+from prill.errors import InputError, NoEvidence, UsageError
+from prill.files.faults import line_fault
+from prill.files.lines import read_lines
+from prill.types import Observation, UnscoredReason
+from prill.verdict_log import VerdictLog
+
+Choice = Literal["accepted", "mended", "rejected"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caption:
+    """One line: what a captioner wrote about a picture, or why it wrote nothing.
+
+    `id` is `sha256:` and the hash of the picture's file; `image` is where one of that content lay, relative to the caption
+    file. `truncated`: the limit of tokens cut it. `choice` is what a person decided about it; `captioner` is then that person,
+    and the caption, if it was mended, theirs.
+    """
+
+    id: str
+    captioner: str
+    image: str = ""
+    caption: str | None = None
+    truncated: bool = False
+    unscored: UnscoredReason | None = None
+    reason: str = ""
+    choice: Choice | None = None
+
+    @property
+    def key(self) -> str:
+        """What a log asks for besides the id: the id is the content already."""
+        return ""
+
+    @property
+    def evaluator(self) -> str:
+        """Who made it: what a log asks for."""
+        return self.captioner
+
+
+class CaptionLog(VerdictLog):
+    """A caption file while it is being written: append-only, repaired after a crash, each picture once when closed."""
+
+    what: ClassVar[str] = "caption"
+    maker: ClassVar[str] = "captioner"
+    record: ClassVar[type[Any]] = Caption
+
+
+def read_captions(path: str | os.PathLike[str]) -> Iterator[Caption]:
+    """Every caption of a file in order; of a picture that comes again, the last one counts. An incomplete last line, left by
+    a crash, is passed over. Raises InputError for a broken line, UsageError for a file without captions."""
+    decoder = msgspec.json.Decoder(Caption)
+    empty = True
+    for line in read_lines(path):
+        try:
+            caption = decoder.decode(line.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            if not line.complete:
+                break
+            raise InputError(f"{path}:{line.number}: no caption: {line_fault(line.data, error, Caption)}") from None
+        empty = False
+        yield caption
+    if empty:
+        raise UsageError(f"{path}: the file is empty; prill caption writes captions")
+
+
+def read_decisions(path: str | os.PathLike[str]) -> dict[str, Caption]:
+    """What a person decided about captions, by picture; nothing where there is no file, or an empty one. Raises InputError."""
+    if not os.path.exists(path) or not os.path.getsize(path):
+        return {}
+    newest = {caption.id: caption for caption in read_captions(path)}
+    return {id: caption for id, caption in newest.items() if caption.choice is not None}
+
+
+class FileCaptioner:
+    """The captions of a file, found by the content of the screenshot: no model is asked.
+
+    The file is read once, when the captioner is made; its captions are kept in a temporary database, so that memory does not
+    grow with them. Raises UsageError for a file without captions, or with those of several captioners, InputError for one
+    that is broken.
+    """
+
+    def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._database = scratch_database()
+        self._database.execute("CREATE TABLE captions (id TEXT PRIMARY KEY, text TEXT, problem TEXT) WITHOUT ROWID")
+        names: set[str] = set()
+        for caption in read_captions(path):
+            names.add(caption.captioner)
+            if len(names) > 1:
+                raise UsageError(
+                    f"{path}: holds captions of several captioners ({', '.join(sorted(names))}); keep one in a file"
+                )
+            self._database.execute("INSERT OR REPLACE INTO captions VALUES (?, ?, ?)", _row(caption))
+        self.name = names.pop()
+
+    def __reduce__(self) -> tuple[type[FileCaptioner], tuple[str]]:
+        return FileCaptioner, (os.path.abspath(self.path),)
+
+    async def __call__(self, observation: Observation) -> str:
+        """The caption of the screenshot; raises NoEvidence where the file has none, InputError when the picture is broken."""
+        if observation.screenshot is None:
+            raise NoEvidence("the state has no screenshot, and a caption file goes by screenshots")
+        id = await asyncio.to_thread(image_id, observation.screenshot)
+        with self._lock:
+            row = self._database.execute("SELECT text, problem FROM captions WHERE id = ?", (id,)).fetchone()
+        name = os.path.basename(observation.screenshot)
+        if row is None:
+            raise NoEvidence(f"{self.path} has no caption of the screenshot {name}; make it with prill caption")
+        if row[0] is None:
+            raise NoEvidence(f"{self.path} has no caption of the screenshot {name}: {row[1]}")
+        return str(row[0])
+
+
+def _row(caption: Caption) -> tuple[str, str | None, str]:
+    if caption.caption is not None and caption.caption.strip():
+        return caption.id, marked(caption.caption, cut=caption.truncated), ""
+    if caption.choice == "rejected":
+        return caption.id, None, "it was rejected"
+    return caption.id, None, f"{caption.unscored}: {caption.reason}" if caption.unscored else "it is empty"

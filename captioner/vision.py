@@ -1,0 +1,167 @@
+"""A vision-language model that describes the screen: any model of prill, with the paper's request and, if wanted, OCR.
+
+Two presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
+the model that wrote its training data. `paper` is how its own captioner, fine-tuned on them, is asked: a short request, and
+its settings of decoding. The wording of our prompts is our own in both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Literal, Protocol, runtime_checkable
+
+from msgspec import Meta
+
+from prill.cache import InFlight
+from prill.captioner.cache import CachedCaptioner, image_id
+from prill.captioner.ocr import EngineName, OCRCaptioner
+from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
+from prill.models.prompts import NONCE, Prompt, content_hash, load_prompt, prompt_set, quoted, shorten
+from prill.protocols import Bounded, Image, LanguageModel, Message, SampledModel, SamplingLimits
+from prill.types import Observation
+
+# Raise it when the same settings would give another caption: verdicts and caption files go by it.
+VERSION = "1"
+PresetName = Literal["prill", "paper"]
+# What ends a caption that ran into its limit of tokens; whoever reads the caption, a judge too, is told by it.
+CUT = "[The caption was cut off here: the screen may hold more than is described.]"
+# arXiv 2404.06474 as its code has it, with at most 2,048 new tokens. It names no temperature: 1 is transformers' default.
+PAPER_DECODING = SamplingLimits(top_p=0.3, top_k=0, repetition_penalty=1.2)
+_PAPER_TEMPERATURE = 1.0
+_MAX_TOKENS = 2048
+# For a request that does not fit the model's window: it is sent once more with so many characters of OCR text.
+_SHORT_OCR = 2000
+_KEPT = 1000
+_OCR = load_prompt("prill.captioner", "ocr")
+_REQUESTS = {"prill": "describe", "paper": "paper"}
+
+
+@runtime_checkable
+class _Scales(Protocol):
+    """A model that says to how many pixels it scales pictures down."""
+
+    @property
+    def max_pixels(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class VLMCaptioner:
+    """What a vision-language model writes about the screenshot. It is asked about the picture, and never told the goal.
+
+    A caption that is cut by `max_tokens`, also with twice as many, ends with `CUT`. The same picture is asked about once by
+    one object (of the last 1,000); the model's own cache of replies, or a caption file, keeps captions for longer. Image
+    tokens are bounded by the model's `max_pixels`.
+    """
+
+    model: Annotated[LanguageModel, Meta(description="the model that looks at the screenshot")]
+    ocr: Annotated[
+        EngineName | None, Meta(description="OCR engine whose text goes into the request, rapidocr or easyocr (default: none)")
+    ] = None
+    preset: Annotated[
+        PresetName, Meta(description="the request and decoding: prill's own, or of the captioner of arXiv 2404.06474")
+    ] = "prill"
+    max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a caption")] = _MAX_TOKENS
+    seed: Annotated[int, Meta(ge=0, description="of the draws of preset paper")] = 0
+    prompt: Annotated[str | None, Meta(description="a prompt file of your own in place of the request")] = None
+
+    _kept: OrderedDict[str, str] = field(default_factory=OrderedDict, init=False, repr=False)
+    _in_flight: InFlight = field(default_factory=InFlight, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # What cannot be used is found out now, not at the first screenshot.
+        self.name  # noqa: B018
+        self._drawn  # noqa: B018
+
+    @property
+    def name(self) -> str:
+        """The model, the preset, the OCR engine, and a hash of all that decides a caption."""
+        pixels = self.model.max_pixels if isinstance(self.model, _Scales) else None
+        reader = self._reader.name if self._reader else None
+        settings = f"{VERSION} {self._drawn.name} {self.max_tokens} {pixels} {reader}"
+        told = "" if reader is None else f", {reader}"
+        words = (self.request.text, _OCR.text) if reader else (self.request.text,)
+        fingerprint = content_hash(settings, *words).removeprefix("sha256:")[:8]
+        return f"vlm {self.model.name} ({self.preset}{told}) {fingerprint}"
+
+    @property
+    def concurrency(self) -> int:
+        """Most calls at once that the model makes; 16 where it does not say."""
+        return self.model.concurrency if isinstance(self.model, Bounded) else 16
+
+    @cached_property
+    def request(self) -> Prompt:
+        """The prompt in use."""
+        name = _REQUESTS[self.preset]
+        return prompt_set("prill.captioner", (name,), (name,), self.prompt)[name]
+
+    async def __call__(self, observation: Observation) -> str:
+        """The description; raises NoEvidence without a screenshot, InputError when it cannot be used, and as the model does."""
+        path = observation.screenshot
+        if path is None:
+            raise NoEvidence("the state has no screenshot to describe")
+        key = await asyncio.to_thread(image_id, path)
+        if (known := self._kept.get(key)) is None:
+            known = self._kept[key] = await self._in_flight.once(key, lambda: self._describe(path))
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return known
+
+    def messages(self, path: str, ocr: str = "") -> tuple[Message, ...]:
+        """What the model is sent: the picture, then the request, with the text that OCR found where it is wanted."""
+        return (Message("user", (Image(path), request_words(self.request, ocr))),)
+
+    async def read(self, path: str) -> str:
+        """What OCR finds on a picture; nothing where it is not wanted."""
+        return await self._reader(Observation(screenshot=path)) if self._reader else ""
+
+    async def _describe(self, path: str) -> str:
+        ocr = await self.read(path)
+        try:
+            return await self._complete(self.messages(path, ocr))
+        except ContextTooLong:
+            if len(ocr) <= _SHORT_OCR:
+                raise
+            return await self._complete(self.messages(path, shorten(ocr, _SHORT_OCR)))
+
+    async def _complete(self, messages: tuple[Message, ...]) -> str:
+        try:
+            reply = await self._drawn.complete(
+                messages, max_tokens=self.max_tokens, prompt=content_hash(self.request.text, _OCR.text)
+            )
+        except Truncated as error:
+            if not error.text.strip():
+                raise
+            return marked(error.text.strip(), cut=True)
+        return reply.text.strip()
+
+    @cached_property
+    def _reader(self) -> CachedCaptioner | None:
+        return None if self.ocr is None else CachedCaptioner(OCRCaptioner(self.ocr))
+
+    @cached_property
+    def _drawn(self) -> LanguageModel:
+        """The model as the preset draws from it."""
+        if self.preset == "prill":
+            return self.model
+        if not isinstance(self.model, SampledModel):
+            raise UsageError(f"model {self.model.name} cannot be sampled, which preset paper does; use preset prill")
+        return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
+
+
+def request_words(request: Prompt, ocr: str = "") -> str:
+    """The text of a request, with what OCR found quoted below it."""
+    words = request.fill({})["user"]
+    return f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}" if ocr else words
+
+
+def marked(text: str, *, cut: bool) -> str:
+    """A caption as its readers get it: with `CUT` at its end where it was cut."""
+    return f"{text}\n{CUT}" if cut else text
+
+
+def unmarked(text: str) -> tuple[str, bool]:
+    """The caption without `CUT`, and whether it was cut."""
+    return text.removesuffix(f"\n{CUT}"), text.endswith(f"\n{CUT}")

@@ -1,0 +1,216 @@
+"""A small language model that chooses among the actions a page allows, by how likely it finds each: `click checkbox mo`.
+
+It reads pages as the MiniWoB++ environment writes them. It can be taught: `demonstrate` tells what it was asked at a recorded
+step, and what it should have answered. Elements go by name, not by number, so that what the goal says can be copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta
+
+from prill.errors import NoEvidence, Unparsable
+from prill.models.prompts import clean, load_prompt
+from prill.policies.miniwob_text import Element, Page
+from prill.protocols import Message
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+
+if TYPE_CHECKING:
+    from prill.models.local.choices import Chooser
+
+_SHOWN = {"text", "dialog", "tabpanel", "row", "cell", "heading", "label", "image"}  # nothing is done to them
+_LISTS = {"combobox", "listbox"}
+_STATES = ("checked", "selected", "expanded", "collapsed", "on")
+_VALUE = re.compile(r'value "((?:[^"\\]|\\.)*)"')
+_PLACE = re.compile(r" (#\d+)$")
+_QUOTED = re.compile(r'"([^"]+)"')
+# A page of more costs seconds a step and tells a small model little.
+_MOST_ELEMENTS, _MOST_VALUES, _MOST_CHARS, _REMEMBERED = 24, 3, 24, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One action that the page allows: how the model writes it, and what the environment is told."""
+
+    words: str
+    action: Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmallTextSpec:
+    """Which weights play, and how they choose. Episodes whose weights and settings are the same share one model."""
+
+    model: Annotated[str, Meta(description="embedded, or a folder of weights for transformers")] = "embedded"
+    adapter: Annotated[str | None, Meta(description="a folder with a LoRA adapter, as PEFT writes it")] = None
+    temperature: Annotated[float, Meta(ge=0, le=5, description="0: the likeliest action; above: drawn")] = 0.0
+    explore: Annotated[
+        float, Meta(ge=0, le=1, description="share of the actions that are drawn from all that the page allows, each as likely")
+    ] = 0.0
+    seed: Annotated[int, Meta(description="another seed draws otherwise")] = 0
+    attempt: Annotated[int, Meta(ge=0, description="another attempt at the same task draws otherwise")] = 0
+    device: Annotated[str | None, Meta(description="cuda, cpu, … (default: cuda where there is one)")] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None, Meta(description="default: float32 on a CPU, else bfloat16")
+    ] = None
+    threads: Annotated[int | None, Meta(ge=1, description="threads of torch in this process (default: as it is set)")] = None
+    batch: Annotated[int, Meta(ge=1, description="pages that are looked at in one go")] = 1
+
+
+class SmallText:
+    """Plays by the sum of log-probabilities of an action's words and their end; loads its model with the first action."""
+
+    def __init__(self, spec: SmallTextSpec = SmallTextSpec()) -> None:
+        self.spec = spec
+        self._task = Task(goal="")
+        self._done: list[str] = []
+        self._random = Random()
+
+    def fingerprint(self, platform: Platform) -> str:
+        """Differs when the prompt does, or the weights of the adapter."""
+        from prill.models.local.choices import weights_hash
+
+        adapter = "" if self.spec.adapter is None else weights_hash(self.spec.adapter)
+        return f"{load_prompt('prill.policies', 'small_text').hash} {adapter}".strip()
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode: its draws follow from the task, the seed and the attempt."""
+        self._task, self._done = task, []
+        words = f"{task.id} {self.spec.seed} {self.spec.attempt}"
+        self._random = Random(hashlib.sha256(words.encode()).digest())
+
+    async def act(self, observation: Observation) -> Step:
+        """The next step; `stop` where the page allows nothing. Raises NoEvidence without a text, ContextTooLong."""
+        page, choices = read_page(self._task.goal, observation.text)
+        if not choices:
+            return Step(observation, Action("stop", "stop", value="nothing to do"))
+        choice = choices[0]
+        if self.spec.explore and self._random.random() < self.spec.explore:
+            choice = self._random.choice(choices)
+        elif len(choices) > 1:
+            chooser = await asyncio.to_thread(self._chooser)  # loading takes seconds, and browsers wait for answers
+            weights = await chooser.weigh(_messages(self._task, page, self._done), [c.words for c in choices])
+            choice = self._chosen(choices, weights)
+        self._done.append(_told(choice.action))
+        return Step(observation, choice.action)
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        """What this policy is asked at that step, and the answer that is its action.
+
+        Raises Unparsable for an action that is none of those it would choose among, NoEvidence for a state without a text.
+        """
+        step = trajectory.steps[index]
+        page, choices = read_page(trajectory.task.goal, step.observation.text)
+        choice = next((choice for choice in choices if _same(choice.action, step.action)), None)
+        if choice is None:
+            raise Unparsable(f"step {index + 1}: {step.action.text or step.action.kind} is no action that this page allows")
+        return _messages(trajectory.task, page, [_told(before.action) for before in trajectory.steps[:index]]), choice.words
+
+    def _chooser(self) -> Chooser:
+        from prill.models.local.choices import load_chooser
+
+        spec = self.spec
+        return load_chooser(
+            spec.model, spec.adapter, device=spec.device, dtype=spec.dtype, threads=spec.threads, batch=spec.batch
+        )
+
+    def _chosen(self, choices: Sequence[Choice], weights: Sequence[float]) -> Choice:
+        top = max(weights)
+        if self.spec.temperature == 0:
+            return choices[weights.index(top)]
+        return self._random.choices(choices, [math.exp((w - top) / self.spec.temperature) for w in weights])[0]
+
+
+def read_page(goal: str, text: str | None) -> tuple[str, list[Choice]]:
+    """The page in few words, and every action that it allows. Raises NoEvidence without a text."""
+    if text is None:
+        raise NoEvidence("small-text reads the text of the page, and this state has none")
+    lines: list[str] = []
+    choices: dict[str, Choice] = {}
+    above: dict[int, Element] = {}
+    active = 0
+    for element in Page.read(text).elements:
+        above[element.depth] = element
+        if element.role in _SHOWN or element.role in _LISTS:
+            if element.role in _LISTS or (element.role == "text" and element.name):
+                lines.append(f"- {_short(element.name) if element.role == 'text' else element.role}")
+            continue
+        active += 1
+        if active > _MOST_ELEMENTS:
+            break
+        label = _label(element)
+        lines.append(" ".join(filter(None, (label, *_state(element)))))
+        for choice in _choices(goal, element, label, _owner(element, above)):
+            choices.setdefault(choice.words, choice)
+    return _plain("\n".join(lines)), list(choices.values())
+
+
+def _choices(goal: str, element: Element, label: str, owner: Element | None) -> Iterator[Choice]:
+    words = f"click {label}"
+    if owner is not None:  # the entries of a list that is folded have no place to click at
+        yield Choice(words, Action("select", words, target=owner.target, value=element.name))
+        return
+    yield Choice(words, Action("click", words, target=element.target))
+    if element.role == "textbox":
+        for value in dict.fromkeys(_QUOTED.findall(goal)[:_MOST_VALUES]):
+            words = f"type {_plain(value)} in {label}"
+            yield Choice(words, Action("type", words, target=element.target, value=value))
+
+
+def _owner(element: Element, above: dict[int, Element]) -> Element | None:
+    """The list that an option stands in."""
+    if element.role != "option":
+        return None
+    around = (above[depth] for depth in range(element.depth - 1, -1, -1) if depth in above)
+    return next((one for one in around if one.role in _LISTS), None)
+
+
+def _label(element: Element) -> str:
+    place = _PLACE.search(element.target)
+    return _plain(" ".join(filter(None, (element.role, _short(element.name), place[1] if place else ""))))
+
+
+def _state(element: Element) -> Iterator[str]:
+    held = _VALUE.search(element.state)
+    rest = _VALUE.sub("", element.state).split()
+    yield from (word for word in rest if word in _STATES)
+    if held is not None:
+        yield f"= {_short(held[1])}" if held[1] else "(empty)"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _MOST_CHARS else f"{name[: _MOST_CHARS - 2]}.."
+
+
+def _plain(text: str) -> str:
+    """No page can end a turn or begin another: the marks of chat templates are broken. More it cannot do, for whatever it
+    says, the model chooses among actions of this page."""
+    return clean(text).replace("<|", "< |").replace("|>", "| >")
+
+
+def _told(action: Action) -> str:
+    """How an action is told afterwards."""
+    if action.kind == "type":
+        return _plain(f"typed {action.value}")
+    if action.kind == "select":
+        return _plain(f"chose {action.value}")
+    return _plain(
+        f"{'clicked' if action.kind == 'click' else action.kind} {(action.target or '').replace(chr(34), '')}".strip()
+    )
+
+
+def _messages(task: Task, page: str, done: Sequence[str]) -> tuple[Message, ...]:
+    values = {"goal": _plain(task.goal), "page": page, "done": ", ".join(done[-_REMEMBERED:]) or "nothing"}
+    turns = load_prompt("prill.policies", "small_text").fill(values)
+    return Message("system", (turns["system"],)), Message("user", (turns["user"],))
+
+
+def _same(one: Action, other: Action) -> bool:
+    return (one.kind, one.target, one.value) == (other.kind, other.target, other.value)

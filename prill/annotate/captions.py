@@ -1,0 +1,209 @@
+"""The page on which a person accepts, mends or rejects captions; every decision is on disk before the next one comes up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from prill.annotate.server import PLACE, Handler, json_response, picture_response
+from prill.captioner.cache import image_id
+from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
+from prill.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What the person decided: `accept` with another text than the captioner's is a mended caption."""
+
+    choice: Literal["accept", "reject"]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision."""
+
+    index: int
+    image: str
+    caption: str
+    truncated: bool
+    problem: str
+    decided: Choice | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The sitting as a whole; `at` is the first caption without a decision, or the first of all."""
+
+    annotator: str
+    captioner: str
+    at: int
+    choices: tuple[Choice | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a decision, or taking one back, leaves: the card anew, and the next without a decision; None: there is none."""
+
+    card: Card
+    next: int | None
+
+
+class CaptionSite:
+    """`captions` is a caption file, whose pictures lie where it says; decisions go to `log`, a caption file of the person.
+
+    `written` counts the decisions of this sitting. Raises UsageError or InputError for a file that cannot be used.
+    """
+
+    home = "captions.html"
+
+    def __init__(self, captions: str | os.PathLike[str], log: CaptionLog, decisions: dict[str, Caption]) -> None:
+        self.root = Path(captions).resolve().parent
+        self.captions = list({caption.id: caption for caption in read_captions(captions)}.values())
+        self.log = log
+        self.decisions = dict(decisions)
+        self.written = 0
+        self._decoder = msgspec.json.Decoder(Decision)
+        self._undo: list[tuple[int, Caption | None]] = []
+        self._writing = asyncio.Lock()
+
+    @property
+    def done(self) -> int:
+        """How many captions have a decision."""
+        return sum(caption.id in self.decisions for caption in self.captions)
+
+    def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
+        """Cards and pictures, by place."""
+        return (
+            ("api/overview", self._show_overview, None),
+            (f"api/cards/{PLACE}", self._show_card, self._save),
+            ("api/undo", None, self._take_back),
+            (f"pictures/{PLACE}", self._show_picture, None),
+        )
+
+    def card(self, index: int) -> Card:
+        """A caption by its place."""
+        caption = self.captions[index]
+        decision = self.decisions.get(caption.id)
+        text = (decision.caption if decision else None) or caption.caption or ""
+        return Card(
+            index=index,
+            image=caption.image,
+            caption=caption.caption or "",
+            truncated=caption.truncated,
+            problem=f"{caption.unscored}: {caption.reason}" if caption.unscored else "",
+            decided=decision.choice if decision else None,
+            text=text,
+        )
+
+    async def save(self, index: int, decision: Decision) -> Change:
+        """Writes a decision. Raises InputError for an empty caption that is accepted, UsageError when it cannot be written."""
+        caption = self.captions[index]
+        text = decision.caption.strip()
+        if decision.choice == "accept" and not text:
+            raise InputError("an empty caption cannot be accepted; reject it")
+        choice: Choice = (
+            "rejected" if decision.choice == "reject" else "accepted" if text == (caption.caption or "").strip() else "mended"
+        )
+        record = self._record(
+            caption, choice, None if choice == "rejected" else text, choice == "accepted" and caption.truncated
+        )
+        async with self._writing:
+            await asyncio.to_thread(self.log.append, record)
+            self._undo.append((index, self.decisions.get(caption.id)))
+            self.decisions[caption.id] = record
+            self.written += 1
+        return Change(card=self.card(index), next=self._next(index))
+
+    async def undo(self) -> Change | None:
+        """Takes the last decision of this sitting back; None when there is nothing to undo. Raises UsageError like `save`."""
+        async with self._writing:
+            if not self._undo:
+                return None
+            index, before = self._undo[-1]
+            caption = self.captions[index]
+            # Without a decision before, a line without one takes its place: nothing is ever taken out of the file.
+            await asyncio.to_thread(self.log.append, before or self._record(caption, None, None, False))
+            self._undo.pop()
+            if before is None:
+                del self.decisions[caption.id]
+            else:
+                self.decisions[caption.id] = before
+            self.written -= 1
+        return Change(card=self.card(index), next=self._next(index))
+
+    def _record(self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool) -> Caption:
+        place = os.path.relpath(self.root / caption.image, self.log.path.resolve().parent)
+        name = str(self.log.evaluator)
+        return Caption(id=caption.id, captioner=name, image=place, caption=text, truncated=truncated, choice=choice)
+
+    def _next(self, index: int) -> int | None:
+        order = (*range(index + 1, len(self.captions)), *range(index + 1))
+        return next((i for i in order if self.captions[i].id not in self.decisions), None)
+
+    def _index(self, request: web.Request) -> int:
+        from aiohttp import web
+
+        index = int(request.match_info["index"])
+        if index >= len(self.captions):
+            raise web.HTTPNotFound
+        return index
+
+    async def _show_overview(self, request: web.Request) -> web.StreamResponse:
+        choices = tuple((self.decisions[one.id].choice if one.id in self.decisions else None) for one in self.captions)
+        captioner = self.captions[0].captioner if self.captions else ""
+        at = self._next(-1) or 0
+        return json_response(Overview(annotator=str(self.log.evaluator), captioner=captioner, at=at, choices=choices))
+
+    async def _show_card(self, request: web.Request) -> web.StreamResponse:
+        return json_response(self.card(self._index(request)))
+
+    async def _show_picture(self, request: web.Request) -> web.StreamResponse:
+        from aiohttp import web
+
+        caption = self.captions[self._index(request)]
+        path = str(self.root / caption.image)
+        try:
+            # The file may have come from others: no picture is shown but the one that was captioned.
+            is_it = await asyncio.to_thread(image_id, path) == caption.id
+        except InputError:
+            is_it = False
+        if not is_it:
+            raise web.HTTPNotFound
+        return await picture_response(path)
+
+    async def _save(self, request: web.Request) -> web.StreamResponse:
+        index = self._index(request)
+        try:
+            return json_response(await self.save(index, self._decoder.decode(await request.read())))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
+            return json_response({"error": f"not a decision: {error}"}, 400)
+        except UsageError as error:
+            return json_response({"error": str(error)}, 507)
+
+    async def _take_back(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return json_response(await self.undo())
+        except UsageError as error:
+            return json_response({"error": str(error)}, 507)
+
+
+def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:
+    """The page for a caption file, and the log of decisions, taken up where it ended. Raises UsageError or InputError."""
+    before = read_decisions(decisions)
+    log = CaptionLog(decisions, annotator)
+    try:
+        return CaptionSite(captions, log, before), log
+    except (UsageError, InputError):
+        log.close()
+        raise

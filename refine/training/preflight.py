@@ -1,0 +1,252 @@
+"""What a training would do, found out before a GPU is touched: rows, pictures, tokens, memory, disk, steps and time."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from prill.errors import UsageError
+from prill.refine.training.samples import Rows, Sample, check_pictures, encode, read_rows, split, texts
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.weights import Base, adapted, model_failures, open_base, weights_dtype
+from prill.registry import OptionError
+
+# Told the name of a phase, how far it is, and how much there is.
+Say = Callable[[str, int, int], object]
+# Dense bfloat16 FLOP/s by the makers' data sheets, and the share of it that a training of this kind is expected to reach.
+_RATES = {"H200": 989e12, "H100": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12}
+_SHARE = 0.35
+# Bytes that a layer keeps for its backward pass, for each token and hidden unit: arXiv 2205.05198, equation 2, in 16 bits,
+# without the attention map, which fused attention never writes; and what is left of it when the layer is computed again.
+_KEPT, _KEPT_AGAIN = 34, 2
+_WORKING = 1.1  # what the allocator loses between pieces, and the library itself
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What is known beforehand. `seconds` is None on a device whose speed is unknown; bytes and seconds are estimates."""
+
+    rows: int
+    learnt: int
+    held_out: int
+    overlong: int
+    pictures: int
+    longest: int
+    mean_tokens: float
+    limit: int | None
+    answer_tokens: int
+    parameters: int
+    trained: int
+    steps: int
+    epochs: float
+    micro_batch: int
+    accumulation: int
+    processes: int
+    memory: int
+    checkpoint: int
+    disk_needed: int
+    disk_free: int
+    flops: float
+    seconds: float | None
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that the training itself needs to begin."""
+
+    base: Base
+    rows: Rows
+    learnt: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    pictures_digest: str
+    facts: Preflight
+
+    @property
+    def has_pictures(self) -> bool:
+        """Whether any row has one."""
+        return self.facts.pictures > 0
+
+
+def check_training(
+    spec: TrainSpec, rows: str | os.PathLike[str], output: str | os.PathLike[str], say: Say = lambda *_: None
+) -> Preflight:
+    """What `train` with the same arguments would do; nothing is trained or written. Raises what `train` raises beforehand."""
+    return plan_training(spec, rows, output, say).facts
+
+
+def plan_training(
+    spec: TrainSpec, rows: str | os.PathLike[str], output: str | os.PathLike[str], say: Say = lambda *_: None
+) -> Plan:
+    """Reads and measures everything. Raises UsageError for rows, pictures or settings with which the training would fail."""
+    read = read_rows(rows, pictures=spec.trains == "captioner")
+    base = open_base(spec)
+    if not base.sees and (blind := next((sample for sample in read.samples if sample.images), None)):
+        raise UsageError(
+            f"{rows}:{blind.line}: the row has a picture, and {spec.model} takes none; choose a model with "
+            "vision, or rows of text",
+            parameters=("model",),
+        )
+    sizes, digest = check_pictures(read, lambda done: say("pictures", done, len(read.seen)))
+    lengths = {sample.line: length for sample, length in _lengths(read.samples, base, sizes, say)}
+    limit = min(filter(None, (spec.max_length, base.window)), default=None)
+    fitting = [s for s in read.samples if limit is None or sum(lengths[s.line]) <= limit]
+    _expect_fitting(spec, read, fitting, lengths, limit)
+    learnt, held_out = split(fitting, spec.held_out)
+    facts = _facts(spec, base, read, learnt, held_out, lengths, limit, Path(output), len(read.samples) - len(fitting))
+    return Plan(base, read, tuple(learnt), tuple(held_out), digest, facts)
+
+
+def _expect_fitting(
+    spec: TrainSpec, rows: Rows, fitting: Sequence[Sample], lengths: dict[int, tuple[int, int]], limit: int | None
+) -> None:
+    lost = len(rows.samples) - len(fitting)
+    if not lost or (spec.overlong == "drop" and fitting):
+        return
+    line, length = max(((sample.line, sum(lengths[sample.line])) for sample in rows.samples), key=lambda pair: pair[1])
+    raise UsageError(
+        f"{rows.path}:{line}: {lost} of {len(rows.samples)} rows are longer than {limit} tokens, this one has {length}; "
+        "tokens of pictures are never cut, so raise max_length, lower max_pixels, or drop such rows",
+        parameters=("max_length", "max_pixels", "overlong"),
+    )
+
+
+def _lengths(
+    samples: Sequence[Sample], base: Base, sizes: dict[str, tuple[int, int]], say: Say
+) -> list[tuple[Sample, tuple[int, int]]]:
+    """The tokens of each row's prompt and answer, without making its pictures."""
+    tokenizer, found = base.tokenizer, []
+    for done, sample in enumerate(samples, 1):
+        with model_failures(base.name):
+            if sample.images:
+                both = texts(sample, base.reader, sees=True)
+                asked, said = (len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in both)
+                asked += _picture_tokens(base, [sizes[image] for image in sample.images]) - len(sample.images)
+            else:
+                encoded = encode(sample, base.reader, sees=base.sees)
+                said = sum(label != -100 for label in encoded.labels)
+                asked = len(encoded.input_ids) - said
+        found.append((sample, (asked, said)))
+        say("rows", done, len(samples))
+    return found
+
+
+def _picture_tokens(base: Base, sizes: Sequence[tuple[int, int]]) -> int:
+    counts = base.reader._get_num_multimodal_tokens(image_sizes=[(height, width) for width, height in sizes])
+    return sum(counts.num_image_tokens)
+
+
+def _facts(
+    spec: TrainSpec,
+    base: Base,
+    rows: Rows,
+    learnt: Sequence[Sample],
+    held_out: Sequence[Sample],
+    lengths: dict[int, tuple[int, int]],
+    limit: int | None,
+    output: Path,
+    overlong: int,
+) -> Preflight:
+    torch = import_module("torch")
+    pictured = any(sample.images for sample in rows.samples)
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    micro, accumulation = _batches(spec, processes, pictured)
+    steps = spec.steps or math.ceil(spec.epochs * math.ceil(len(learnt) / spec.batch))
+    tokens = [sum(lengths[sample.line]) for sample in learnt]
+    on_gpu = spec.device == "auto" and torch.cuda.is_available()
+    outline = base.outline(spec)
+    parameters = sum(weight.numel() for weight in outline.parameters())
+    trained = parameters if spec.method == "full" else _adapter_size(outline, spec)
+    checkpoint = trained * 12  # weights and AdamW's two moments, 4 bytes each
+    again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
+    mean = fmean(tokens)
+    # Twice a parameter and token forward, as much for the gradients that pass through, as much again for those of the weights
+    # themselves, and once more forward where layers are computed again.
+    passes = 4 + 2 * (spec.method == "full") + 2 * again
+    flops = passes * parameters * mean * spec.batch
+    device, rate = _speed(on_gpu)
+    folder = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists())
+    needed = checkpoint * (spec.keep_checkpoints + 1) + trained * 4
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"{output}: checkpoints need about {needed / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose another disk, "
+            "or keep fewer of them",
+            parameters=("output", "keep_checkpoints"),
+        )
+    return Preflight(
+        rows=len(rows.samples),
+        learnt=len(learnt),
+        held_out=len(held_out),
+        overlong=overlong,
+        pictures=len(rows.seen),
+        longest=max(tokens),
+        mean_tokens=mean,
+        limit=limit,
+        answer_tokens=max(lengths[sample.line][1] for sample in learnt),
+        parameters=parameters,
+        trained=trained,
+        steps=steps,
+        epochs=steps / math.ceil(len(learnt) / spec.batch),
+        micro_batch=micro,
+        accumulation=accumulation,
+        processes=processes,
+        memory=_memory(spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again),
+        checkpoint=checkpoint,
+        disk_needed=needed,
+        disk_free=free,
+        flops=flops,
+        seconds=None if rate is None else steps * flops / rate / processes,
+        device=device,
+    )
+
+
+def _batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
+    """Rows at once in a process, and how many times that makes a batch."""
+    if spec.batch % processes:
+        raise OptionError(f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch")
+    share = spec.batch // processes
+    micro = spec.micro_batch or (1 if pictured else share)
+    if share % micro:
+        raise OptionError(f"micro_batch: {micro} does not divide the {share} rows of a batch for each process", "micro_batch")
+    return micro, share // micro
+
+
+def _adapter_size(outline: Any, spec: TrainSpec) -> int:
+    """The numbers of an adapter: rank times the inputs and outputs of each layer that gets one."""
+    return sum(spec.rank * (layer.in_features + layer.out_features) for layer in adapted(outline, spec.targets).values())
+
+
+def _memory(spec: TrainSpec, base: Base, parameters: int, trained: int, tokens: int, *, on_gpu: bool, again: bool) -> int:
+    """Bytes at most: weights, gradients and AdamW's moments of what is trained, and what one micro-batch keeps."""
+    torch = import_module("torch")
+    size = 4 if weights_dtype(spec, on_gpu=on_gpu) == torch.float32 else 2
+    weights = parameters * (0.6 if spec.method == "qlora" else size)  # NF4 with its constants, and what stays in 16 bits
+    text = base.config.get_text_config()
+    layer = tokens * text.hidden_size * (4 if not on_gpu else 2) // 2
+    kept = text.num_hidden_layers * layer * _KEPT_AGAIN + layer * _KEPT if again else text.num_hidden_layers * layer * _KEPT
+    return int((weights + trained * 12 + (trained * 4 if spec.method != "full" else 0) + kept) * _WORKING)
+
+
+def _speed(on_gpu: bool) -> tuple[str, float | None]:
+    """The device in words, and the FLOP/s to expect of it: on a CPU measured with one product of matrices."""
+    torch = import_module("torch")
+    if on_gpu:
+        name = torch.cuda.get_device_name(0)
+        rate = next((rate for known, rate in _RATES.items() if known in name), None)
+        return name, None if rate is None else rate * _SHARE
+    size, best = 1024, 0.0
+    one = torch.ones(size, size)
+    for _ in range(5):  # the quickest: others may want the cores
+        start = time.perf_counter()
+        one @ one
+        best = max(best, 2 * size**3 / (time.perf_counter() - start))
+    return "CPU", best * _SHARE

@@ -1,0 +1,230 @@
+"""Rows to learn from: read strictly, told apart by task, and put as tokens of which only the answer is learnt.
+
+A row is what TRL calls prompt and completion: `prompt` and `completion` are messages, `images` the pictures for the places in
+them, relative to the file. `task`, `trajectory` and `step` say where it comes from, and are optional.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.files.lines import folder_of, read_lines
+from prill.registry import OptionError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+_MOST_NAMED = 5
+
+
+class _Part(msgspec.Struct):
+    type: Literal["text", "image"]
+    text: str = ""
+
+
+class _Turn(msgspec.Struct):
+    role: Literal["system", "user", "assistant"]
+    content: str | list[_Part]
+
+
+class _Row(msgspec.Struct):
+    prompt: Annotated[list[_Turn], Meta(min_length=1)]
+    completion: Annotated[list[_Turn], Meta(min_length=1, max_length=1)]
+    images: list[str] | None = None
+    task: str | None = None
+    trajectory: str | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One row. Turns have parts, also where the file has plain text; `group` is what the row shares with those of its task."""
+
+    line: int
+    prompt: tuple[dict[str, Any], ...]
+    completion: tuple[dict[str, Any], ...]
+    images: tuple[str, ...]
+    group: str
+    origin: str
+
+    @property
+    def answer(self) -> str:
+        """The text to be learnt."""
+        return "".join(part["text"] for part in self.completion[0]["content"])
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A row of text as tokens; `labels` are those to be learnt, and -100 elsewhere."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of a file with the SHA-256 of its bytes."""
+
+    path: Path
+    samples: tuple[Sample, ...]
+    digest: str
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Every picture once, in order."""
+        return tuple(dict.fromkeys(image for sample in self.samples for image in sample.images))
+
+
+def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
+    """The rows of a file. `pictures`: every row must have one.
+
+    Raises UsageError that names the lines which are broken: what is learnt from is not guessed.
+    """
+    folder, digest = folder_of(path), hashlib.sha256()
+    samples: list[Sample] = []
+    problems: list[str] = []
+    for line in read_lines(path):
+        digest.update(line.data + b"\n")
+        try:
+            sample = _sample(line.number, line.data, folder)
+            if pictures and not sample.images:
+                raise ValueError("has no picture, and a captioner learns from pictures; give `images` and a place for each")
+            samples.append(sample)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+            problems.append(f"{path}:{line.number}: {error}")
+    if problems:
+        raise UsageError(_several(problems, "rows are broken"))
+    if not samples:
+        raise UsageError(f"{path}: has no rows; a training needs some")
+    return Rows(Path(path), tuple(samples), digest.hexdigest())
+
+
+def check_pictures(rows: Rows, say: Callable[[int], object] = lambda done: None) -> tuple[dict[str, tuple[int, int]], str]:
+    """Width and height of every picture by its path, and the SHA-256 over the pictures' own. Each is opened and read wholly.
+
+    Raises UsageError that names the lines whose pictures cannot be read.
+    """
+    sizes: dict[str, tuple[int, int]] = {}
+    digest, problems = hashlib.sha256(), []
+    first = {image: sample.line for sample in reversed(rows.samples) for image in sample.images}
+    for done, image in enumerate(rows.seen, 1):
+        try:
+            data = Path(image).read_bytes()
+            sizes[image] = open_picture(image).size
+            digest.update(hashlib.sha256(data).digest())
+        except (OSError, SyntaxError, ValueError) as error:
+            why = "no such file" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
+            problems.append(f"{rows.path}:{first[image]}: {image}: {why}")
+        say(done)
+    if problems:
+        raise UsageError(_several(problems, "pictures cannot be read"))
+    return sizes, digest.hexdigest()
+
+
+def open_picture(path: str) -> Picture:
+    """The picture in RGB, read wholly."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        return picture.convert("RGB")
+
+
+def split(samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[Sample]]:
+    """Rows to learn from and rows to evaluate on: no task is in both, and other rows do not move a task.
+
+    Raises OptionError where there are too few tasks for that.
+    """
+    groups = sorted({sample.group for sample in samples}, key=lambda group: hashlib.sha256(group.encode()).digest())
+    count = max(1, round(share * len(groups))) if share else 0
+    if count and count == len(groups):
+        raise OptionError(
+            f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it to 0", "held_out"
+        )
+    apart = set(groups[:count])
+    return [s for s in samples if s.group not in apart], [s for s in samples if s.group in apart]
+
+
+def texts(sample: Sample, reader: Any, *, sees: bool) -> tuple[str, str]:
+    """The prompt as the model will be asked it, and what follows up to the end of its turn, both by the chat template."""
+    prompt, completion = turns(sample, sees=sees)
+    asked = reader.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+    whole = reader.apply_chat_template(prompt + completion, tokenize=False)
+    if not whole.startswith(asked):
+        raise UsageError("the model's chat template words a question differently once it is answered: it cannot be learnt so")
+    return asked, whole.removeprefix(asked)
+
+
+def turns(sample: Sample, *, sees: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Prompt and completion in the form that chat templates of models with eyes (parts), or without (plain text), take."""
+    if sees:
+        return list(sample.prompt), list(sample.completion)
+    prompt, completion = (
+        [{**turn, "content": "".join(part["text"] for part in turn["content"])} for turn in several]
+        for several in (sample.prompt, sample.completion)
+    )
+    return prompt, completion
+
+
+def encode(sample: Sample, reader: Any, *, sees: bool) -> Encoded:
+    """A row without pictures as tokens: the prompt's, and the answer's up to the token that ends the turn."""
+    tokenizer = getattr(reader, "tokenizer", reader)
+    asked, said = (tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts(sample, reader, sees=sees))
+    return Encoded([*asked, *said], [-100] * len(asked) + ended(said, tokenizer))
+
+
+def ended(labels: Sequence[int], tokenizer: Any) -> list[int]:
+    """The labels without what a chat template writes behind the end of a turn, such as a newline: no model has to say it.
+
+    Raises UsageError when there is no such end, for then the model would not learn to stop.
+    """
+    special = set(tokenizer.all_special_ids)
+    last = next((i for i in reversed(range(len(labels))) if labels[i] in special), None)
+    if last is None or tokenizer.decode([label for label in labels[last + 1 :] if label != -100]).strip():
+        raise UsageError("the model's chat template ends an answer with no token of its own: a model would not learn to stop")
+    return [*labels[: last + 1], *[-100] * (len(labels) - last - 1)]
+
+
+def _sample(number: int, data: bytes, folder: Path) -> Sample:
+    row = msgspec.json.decode(data, type=_Row)
+    images = tuple(str(folder / image) for image in row.images or ())
+    prompt, completion = [_parts(turn) for turn in row.prompt], [_parts(turn) for turn in row.completion]
+    if any(turn["role"] == "assistant" for turn in prompt[-1:]) or completion[0]["role"] != "assistant":
+        raise ValueError("the prompt must end before the assistant's turn, and the completion be that turn")
+    if not "".join(part.get("text", "") for part in completion[0]["content"]).strip():
+        raise ValueError("the completion is empty: there is nothing to learn")
+    places = sum(part["type"] == "image" for turn in (*prompt, *completion) for part in turn["content"])
+    if images and not places and all(isinstance(turn.content, str) for turn in row.prompt):
+        # As TRL does: pictures of rows in plain text stand before the first words of the user.
+        asked = next((turn for turn in prompt if turn["role"] == "user"), prompt[0])
+        asked["content"] = [*({"type": "image"} for _ in images), *asked["content"]]
+        places = len(images)
+    if places != len(images):
+        raise ValueError(f"has {len(images)} images and {places} places for them in its messages")
+    if any(part["type"] == "image" for part in completion[0]["content"]):
+        raise ValueError("an image in the completion: models answer in words")
+    where = row.trajectory or (row.images or [""])[0] or f"line {number}"
+    origin = where if row.step is None else f"{where}, step {row.step}"
+    return Sample(number, tuple(prompt), tuple(completion), images, row.task or where, origin)
+
+
+def _parts(turn: _Turn) -> dict[str, Any]:
+    parts = [_Part("text", turn.content)] if isinstance(turn.content, str) else turn.content
+    content = [{"type": "image"} if part.type == "image" else {"type": "text", "text": part.text} for part in parts]
+    return {"role": turn.role, "content": content}
+
+
+def _several(problems: Iterable[str], what: str) -> str:
+    first, *others = problems
+    if not others:
+        return first
+    shown = "\n  ".join([first, *others][:_MOST_NAMED])
+    return f"{len(others) + 1} {what}:\n  {shown}" + ("\n  …" if len(others) >= _MOST_NAMED else "")

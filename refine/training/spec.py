@@ -1,0 +1,151 @@
+"""What a training is told: one frozen record of settings, and presets of it by name."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.registry import nearest, read_options
+
+Trained = Literal["policy", "captioner"]
+# What a training without a preset starts from.
+DEFAULT_PRESETS: dict[Trained, str] = {"policy": "qwen3-vl", "captioner": "captioner-paper"}
+# What may differ between a training and the one that goes on with it: nothing of this changes the weights.
+_HARMLESS = frozenset(
+    {"checkpoint_every", "keep_checkpoints", "log_every", "samples", "sample_tokens", "report_to", "workers", "device"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec:
+    """Every setting of a training; each is checked when it is made. `training_spec` makes one from a preset.
+
+    `batch` is what a step of the optimiser sees, over all processes; how much of it is in memory at once, `micro_batch`, does
+    not change what is learnt.
+    """
+
+    model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]
+    trains: Annotated[Trained, Meta(description="what the rows teach")] = "policy"
+    method: Annotated[
+        Literal["lora", "qlora", "full"], Meta(description="an adapter, one over weights of 4 bits, or all weights")
+    ] = "lora"
+    rank: Annotated[int, Meta(ge=1, description="rank of the adapter")] = 16
+    alpha: Annotated[int | None, Meta(ge=1, description="scale of the adapter (default: twice the rank)")] = None
+    dropout: Annotated[float, Meta(ge=0, lt=1, description="dropout before the adapter")] = 0.05
+    targets: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="where the adapter goes: attention or language (layers of the language model), all (the eyes too), or "
+            "a regular expression over the names of layers",
+        ),
+    ] = "language"
+    learning_rate: Annotated[float, Meta(gt=0, description="highest learning rate")] = 1e-4
+    schedule: Annotated[Literal["linear", "cosine", "constant"], Meta(description="how the rate falls after the warm-up")] = (
+        "cosine"
+    )
+    warmup: Annotated[float, Meta(ge=0, lt=1, description="share of the steps in which the rate rises")] = 0.03
+    weight_decay: Annotated[float, Meta(ge=0, description="AdamW's weight decay")] = 0.0
+    beta1: Annotated[float, Meta(ge=0, lt=1, description="AdamW's first beta")] = 0.9
+    beta2: Annotated[float, Meta(ge=0, lt=1, description="AdamW's second beta")] = 0.999
+    max_grad_norm: Annotated[float, Meta(ge=0, description="longer gradients are cut to it; 0: never")] = 1.0
+    batch: Annotated[int, Meta(ge=1, description="rows of a step, over all processes")] = 16
+    micro_batch: Annotated[
+        int | None, Meta(ge=1, description="rows at once in a process (default: 1 with pictures, else its share of a batch)")
+    ] = None
+    steps: Annotated[int | None, Meta(ge=1, description="steps in all (default: by epochs)")] = None
+    epochs: Annotated[float, Meta(gt=0, description="times that every row is seen, where steps are not given")] = 3.0
+    max_length: Annotated[int | None, Meta(ge=8, description="most tokens of a row (default: the model's window)")] = None
+    overlong: Annotated[Literal["drop", "error"], Meta(description="what happens to longer rows; none is ever cut")] = "drop"
+    max_pixels: Annotated[
+        int | None, Meta(ge=1, description="larger pictures are scaled down to it (default: the model's own limit)")
+    ] = None
+    held_out: Annotated[float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")] = 0.0
+    checkpoint_every: Annotated[
+        int | None, Meta(ge=1, description="steps between checkpoints and evaluations (default: a tenth, at most 500)")
+    ] = None
+    keep_checkpoints: Annotated[int, Meta(ge=1, description="checkpoints that stay on disk")] = 2
+    log_every: Annotated[int, Meta(ge=1, description="steps between two losses in the log")] = 10
+    samples: Annotated[int, Meta(ge=0, description="rows that are answered at each checkpoint, for people to read")] = 4
+    sample_tokens: Annotated[int, Meta(ge=1, description="most tokens of such an answer")] = 128
+    gradient_checkpointing: Annotated[
+        bool | None, Meta(description="less memory for a third more work (default: on a GPU)")
+    ] = None
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], Meta(description="of the weights; auto: bfloat16 on a GPU, float32 on a CPU")
+    ] = "auto"
+    device: Annotated[Literal["auto", "cpu"], Meta(description="auto: a GPU where there is one")] = "auto"
+    workers: Annotated[int, Meta(ge=0, description="processes that prepare pictures")] = 0
+    seed: Annotated[int, Meta(ge=0, description="of the adapter's start and the order of the rows")] = 0
+    report_to: Annotated[str, Meta(description="trackio, wandb, tensorboard, … or none")] = "none"
+    trust_remote_code: Annotated[bool, Meta(description="run the Python code that the model's folder brings along")] = False
+
+    def __post_init__(self) -> None:
+        read_options(TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training")
+
+    @property
+    def scale(self) -> int:
+        """The adapter's alpha."""
+        return 2 * self.rank if self.alpha is None else self.alpha
+
+    def settings(self) -> dict[str, Any]:
+        """All settings, as TOML and JSON would have them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def lasting(self) -> dict[str, Any]:
+        """The settings that decide what comes out: a training goes on only with the same ones."""
+        return {name: value for name, value in self.settings().items() if name not in _HARMLESS}
+
+
+class Preset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A preset: what it is in a phrase, where its figures come from, and the settings."""
+
+    what: str
+    source: str
+    settings: dict[str, Any]
+
+
+@cache
+def presets() -> Mapping[str, Preset]:
+    """The presets by name."""
+    return msgspec.toml.decode(Path(__file__).with_name("presets.toml").read_bytes(), type=dict[str, Preset])
+
+
+def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any) -> TrainSpec:
+    """The settings of a preset (default: the one for a policy or a captioner), those given in place of its own.
+
+    `preset` may be a TOML file: settings, and perhaps `preset`, the name of one that it starts from. `lax` reads numbers from
+    text. Raises UsageError for what is unknown, missing or out of bounds.
+    """
+    preset = preset or DEFAULT_PRESETS[trains]
+    place = ""
+    if preset.endswith(".toml"):
+        place, settings = f"{preset}: ", _of_file(preset)
+        preset = settings.pop("preset", DEFAULT_PRESETS[trains])
+        read_options(TrainSpec, {"model": "?", **settings}, "training", place=place)
+    else:
+        settings = {}
+    if preset not in presets():
+        raise UsageError(
+            f"{place}unknown preset {preset!r}{nearest(str(preset), presets())}; there are: {', '.join(presets())}, FILE.toml",
+            parameters=("preset",),
+        )
+    given = {**presets()[preset].settings, "trains": trains, **settings, **options}
+    return TrainSpec(**read_options(TrainSpec, given, "training", lax=lax))
+
+
+def _of_file(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", parameters=("preset",)) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not a TOML file: {error}", parameters=("preset",)) from None

@@ -1,0 +1,226 @@
+"""`train`: rows in, an adapter (or a model) out, in a folder that can be taken up again wherever the training ended."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from prill.errors import UsageError
+from prill.files.lines import is_stream
+from prill.files.outputs import expect_place, failures, write_output
+from prill.models.replies import excerpt
+from prill.refine.training.preflight import Plan, Say, plan_training
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.trainer import Progress, Watch, drop_torn, last_checkpoint, make_trainer, stopping_on_ctrl_c
+
+# Settings, data and figures of a training. Where it says so, the training is done.
+RECORD = "training.json"
+_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
+
+
+def train(
+    spec: TrainSpec,
+    rows: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    resume: bool = True,
+    progress: Callable[[Progress], object] = lambda progress: None,
+    say: Say = lambda *_: None,
+    stop: threading.Event | None = None,
+) -> Path:
+    """Trains, and gives the folder with the adapter (with method "full", the model) and its card; it returns when that is done.
+
+    The same call goes on from the last checkpoint in the folder, and does nothing where the training is done. Without `resume`
+    what is there gets the ending `.bak`. `say` is told of the rows being looked at, `progress` of each step. Ctrl-C in the main
+    thread, or `stop`, ends it after a step, with a checkpoint: KeyboardInterrupt then says which.
+
+    Raises UsageError for rows, pictures, settings or a folder with which this cannot be done, EndpointError for a model that
+    cannot be used.
+    """
+    folder = Path(output)
+    expect_place(folder, "a training")
+    if is_stream(rows):
+        raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
+    plan = plan_training(spec, rows, folder, say)
+    about = _about(spec, plan)
+    is_first = int(os.environ.get("RANK", "0")) == 0
+    if is_first:
+        _prepare(folder, about, resume)
+    torch = import_module("torch")
+    on_gpu = spec.device == "auto" and torch.cuda.is_available()
+    import_module("accelerate").PartialState(cpu=not on_gpu).wait_for_everyone()
+    if (_record_of(folder) or {}).get("done"):
+        return folder
+    try:
+        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), on_gpu=on_gpu)
+    finally:
+        gc.collect()  # trainers are in circles of references, and the model with them
+    if is_first:
+        (folder / "README.md").unlink(missing_ok=True)  # PEFT's
+        write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
+        write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
+    return folder
+
+
+def _fit(spec: TrainSpec, plan: Plan, folder: Path, watch: Watch, *, on_gpu: bool) -> dict[str, Any]:
+    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
+    started = time.monotonic()
+    with stopping_on_ctrl_c(watch.stop), _memory_failures():
+        trainer = make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+        last = last_checkpoint(folder)
+        trainer.train(resume_from_checkpoint=str(last) if last else None)
+        if trainer.state.global_step < trainer.state.max_steps:
+            place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
+            raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
+        with failures(folder):
+            trainer.save_model(str(folder))
+        trainer.accelerator.wait_for_everyone()
+    return _figures(trainer, time.monotonic() - started)
+
+
+def _about(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
+    """What makes this training this one, as JSON has it."""
+    facts = plan.facts
+    return {
+        "format": "prill training 1",
+        "done": False,
+        "settings": spec.settings(),
+        "data": {"rows": plan.rows.digest, "pictures": plan.pictures_digest},
+        "counts": {
+            "rows": facts.rows,
+            "learnt": facts.learnt,
+            "held_out": facts.held_out,
+            "overlong": facts.overlong,
+            "pictures": facts.pictures,
+        },
+        "parameters": {"all": facts.parameters, "trained": facts.trained},
+        "processes": facts.processes,
+        "versions": {package: version(package) for package in _PACKAGES},
+    }
+
+
+def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
+    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the way."""
+    there = _record_of(folder)
+    if folder.exists() and (not folder.is_dir() or (there is None and any(folder.iterdir()))):
+        raise UsageError(f"{folder}: holds something that is no training; choose another folder", parameters=("output",))
+    with failures(folder):
+        if there is not None and not resume:
+            backups = (folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}") for number in count(1))
+            folder.rename(next(backup for backup in backups if not backup.exists()))
+            there = None
+        folder.mkdir(parents=True, exist_ok=True)
+    if there is None:
+        write_output(folder / RECORD, _json(about))
+    elif changed := _changed(there, about):
+        raise UsageError(
+            f"{folder}: holds a training with other {changed}; choose another folder, or begin anew",
+            parameters=("output", "resume"),
+        )
+    elif not there.get("done"):
+        drop_torn(folder)
+
+
+def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """What differs between two trainings, in words; empty when one may go on with the other."""
+    if there.get("data") != about["data"]:
+        return "rows or pictures"
+    of_old, of_new = there.get("settings", {}), about["settings"]
+    lasting = TrainSpec(**of_new).lasting()
+    differing = [f"{name} ({of_old.get(name)} there, {now} here)" for name, now in lasting.items() if of_old.get(name) != now]
+    return f"settings: {', '.join(differing)}" if differing else ""
+
+
+def _record_of(folder: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads((folder / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
+    """What came out: losses by step, on rows learnt from and on those kept apart."""
+    log = trainer.state.log_history
+    losses = [(row["step"], row["loss"]) for row in log if "loss" in row]
+    held_out = [(row["step"], row["eval_loss"]) for row in log if "eval_loss" in row]
+    return {"steps": trainer.state.global_step, "seconds": round(seconds, 1), "losses": losses, "held_out_losses": held_out}
+
+
+def model_card(spec: TrainSpec, plan: Plan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+    """What a person should know of the adapter: made of what, how, and with which losses."""
+    facts, adapter = plan.facts, spec.method != "full"
+    settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
+    versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
+    losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
+    kept = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"]) or "| - | none kept apart |"
+    front = [f"base_model: {spec.model}", "library_name: peft" if adapter else "library_name: transformers"]
+    what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
+    return f"""---
+{chr(10).join(front)}
+tags: [prill, sft, trl{", lora" if adapter else ""}]
+---
+
+# {"A captioner: screens as text" if spec.trains == "captioner" else "A policy: what to do next"}
+
+{what} of `{spec.model}`, trained by `prill train {spec.trains}`
+on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} rows were too long
+and left out; {facts.held_out:,} rows of other tasks were kept apart.
+
+It does what its rows did, mistakes included. Rows that a judge let through carry that judge's errors.
+
+| | |
+|---|---|
+| rows, SHA-256 | `{plan.rows.digest}` |
+| pictures, SHA-256 | `{plan.pictures_digest}` |
+| parameters | {facts.trained:,} trained of {facts.parameters:,} |
+| steps | {figures["steps"]:,} of {spec.batch} rows, {facts.epochs:.1f} times each row |
+| time of the last run | {figures["seconds"]:,} s on {facts.processes} x {facts.device} |
+| versions | {versions} |
+
+| step | loss |
+|---|---|
+{losses}
+
+| step | loss on what was kept apart |
+|---|---|
+{kept}
+
+| setting | |
+|---|---|
+{settings}
+"""
+
+
+def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:
+    """At most so many of the losses, the first and the last among them."""
+    if len(losses) <= most:
+        return losses
+    return [losses[round(i * (len(losses) - 1) / (most - 1))] for i in range(most)]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+@contextmanager
+def _memory_failures() -> Iterator[None]:
+    """Turns memory that does not suffice into an error that says what helps."""
+    try:
+        yield
+    except import_module("torch").OutOfMemoryError as error:
+        raise UsageError(
+            f"the training does not fit the memory of the device: {excerpt(str(error))}. Fewer rows at once, smaller pictures, "
+            "gradient checkpointing, or method qlora need less",
+            parameters=("micro_batch", "max_pixels", "gradient_checkpointing", "method"),
+        ) from error

@@ -1,0 +1,283 @@
+"""TRL's SFTTrainer as prill uses it: only answers are learnt, checkpoints are whole or not there, and a stop resumes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from math import ceil
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from prill.errors import UsageError
+from prill.files.outputs import write_output
+from prill.models.replies import excerpt
+from prill.refine.training.preflight import Plan
+from prill.refine.training.samples import Sample, encode, ended, open_picture, turns
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.weights import Base, adapter_config, load_model
+
+CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"
+_STATE = "trainer_state.json"  # the last file of a checkpoint: with it, the checkpoint is whole
+_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a training is: steps done of all, and the last loss that was logged."""
+
+    step: int
+    steps: int
+    loss: float | None
+
+
+@dataclass
+class Watch:
+    """What the training is told and asked at each step. `stop` is set: end after this step, with a checkpoint."""
+
+    progress: Callable[[Progress], object] = lambda progress: None
+    stop: threading.Event = field(default_factory=threading.Event)
+
+
+def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_gpu: bool) -> Any:
+    """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of `samples.ended`."""
+    trl, transformers = import_module("trl"), import_module("transformers")
+    transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
+    settings = _settings(spec, plan, output, on_gpu=on_gpu)
+    model = load_model(plan.base, spec, on_gpu=on_gpu)
+
+    sft: Any = trl.SFTTrainer
+
+    class Trainer(sft):  # type: ignore[misc]
+        def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+            """Ours is written once, at the end."""
+
+        def _save_checkpoint(self, model: Any, trial: Any) -> None:
+            folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+            with _whole(folder):
+                super()._save_checkpoint(model, trial)
+
+    trainer = Trainer(
+        model=model,
+        args=settings,
+        data_collator=_collator(plan) if plan.has_pictures else None,
+        train_dataset=_dataset(plan, plan.learnt),
+        eval_dataset=_dataset(plan, plan.held_out) if plan.held_out else None,
+        processing_class=plan.base.reader,
+        peft_config=adapter_config(model, spec),
+    )
+    trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
+    trainer.add_callback(_callback(spec, plan, output, watch, trainer))
+    return trainer
+
+
+def last_checkpoint(output: Path) -> Path | None:
+    """The newest checkpoint that is whole."""
+    folders = {int(path.name.partition("-")[2]): path for path in (output / CHECKPOINTS).glob("checkpoint-*")}
+    return next((folders[step] for step in sorted(folders, reverse=True) if _is_whole(folders[step])), None)
+
+
+def drop_torn(output: Path) -> None:
+    """Removes checkpoints that a crash cut, and what was sampled after the last whole one."""
+    for path in (output / CHECKPOINTS).glob("checkpoint-*"):
+        if not _is_whole(path):
+            shutil.rmtree(path, ignore_errors=True)
+    last = last_checkpoint(output)
+    step = int(last.name.partition("-")[2]) if last else 0
+    if (output / SAMPLES).is_file():
+        lines = (output / SAMPLES).read_bytes().splitlines(keepends=True)
+        kept = (line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
+        write_output(output / SAMPLES, b"".join(kept))
+
+
+@contextmanager
+def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
+    """First Ctrl-C (or TERM): end after this step, with a checkpoint. Second: at once. Only the main thread can be told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        stop.set()
+        for one in numbers:
+            signal.signal(one, before[one])
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
+
+
+def _settings(spec: TrainSpec, plan: Plan, output: Path, *, on_gpu: bool) -> Any:
+    facts, torch = plan.facts, import_module("torch")
+    every = spec.checkpoint_every or max(1, min(500, ceil(facts.steps / 10)))
+    again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
+    return import_module("trl").SFTConfig(
+        output_dir=str(output / CHECKPOINTS),
+        max_steps=facts.steps,
+        per_device_train_batch_size=facts.micro_batch,
+        per_device_eval_batch_size=facts.micro_batch,
+        gradient_accumulation_steps=facts.accumulation,
+        gradient_checkpointing=again,
+        learning_rate=spec.learning_rate,
+        lr_scheduler_type=_SCHEDULES[spec.schedule],
+        warmup_steps=ceil(spec.warmup * facts.steps),
+        weight_decay=spec.weight_decay,
+        adam_beta1=spec.beta1,
+        adam_beta2=spec.beta2,
+        max_grad_norm=spec.max_grad_norm,
+        optim="adamw_torch_fused" if on_gpu else "adamw_torch",
+        bf16=on_gpu and torch.cuda.is_bf16_supported(),
+        use_cpu=not on_gpu,
+        max_length=None,  # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
+        seed=spec.seed,
+        logging_steps=spec.log_every,
+        logging_first_step=True,
+        save_strategy="steps",
+        save_steps=every,
+        save_total_limit=spec.keep_checkpoints,
+        eval_strategy="steps" if plan.held_out else "no",
+        eval_steps=every,
+        prediction_loss_only=True,
+        report_to=spec.report_to,
+        disable_tqdm=True,
+        dataloader_num_workers=spec.workers if plan.has_pictures else 0,
+        dataloader_pin_memory=on_gpu,
+        remove_unused_columns=False,
+    )
+
+
+def _dataset(plan: Plan, samples: Sequence[Sample]) -> Any:
+    """Text as tokens and labels; with pictures, the places of rows, which the collator opens when they are due."""
+    make = import_module("datasets").Dataset.from_dict
+    if plan.has_pictures:
+        # TRL takes rows for pictured by this column.
+        place = {sample.line: index for index, sample in enumerate(plan.rows.samples)}
+        return make({"images": [list(s.images) for s in samples], "row": [place[s.line] for s in samples]})
+    encoded = [encode(sample, plan.base.reader, sees=plan.base.sees) for sample in samples]
+    return make({"input_ids": [row.input_ids for row in encoded], "labels": [row.labels for row in encoded]})
+
+
+def _collator(plan: Plan) -> Any:
+    """TRL's collator for rows with pictures, with labels that end where the answer does."""
+    torch, trl = import_module("torch"), import_module("trl.trainer.sft_trainer")
+    samples, reader = plan.rows.samples, plan.base.reader
+
+    vision: Any = trl.DataCollatorForVisionLanguageModeling
+
+    class Collator(vision):  # type: ignore[misc]
+        def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+            rows = [samples[example["row"]] for example in examples]
+            batch: dict[str, Any] = super().torch_call([_pictured(row) for row in rows])
+            batch["labels"] = torch.tensor([ended(labels, reader.tokenizer) for labels in batch["labels"].tolist()])
+            return batch
+
+    return Collator(processor=reader, max_length=None, completion_only_loss=True)
+
+
+def _pictured(sample: Sample) -> dict[str, Any]:
+    prompt, completion = turns(sample, sees=True)
+    return {"images": [open_picture(image) for image in sample.images], "prompt": prompt, "completion": completion}
+
+
+def _callback(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, trainer: Any) -> Any:
+    torch = import_module("torch")
+    shown = (plan.held_out or plan.learnt)[: spec.samples]
+
+    callback: Any = import_module("transformers").TrainerCallback
+
+    class Callback(callback):  # type: ignore[misc]
+        loss: float | None = None
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **rest: Any) -> None:
+            self.loss = (logs or {}).get("loss", self.loss)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            if state.is_world_process_zero:
+                watch.progress(Progress(state.global_step, state.max_steps, self.loss))
+            if self._is_to_stop() and state.global_step < state.max_steps:
+                control.should_save = control.should_training_stop = True
+
+        def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            # A model in pieces cannot answer in one process alone.
+            if shown and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+                model = trainer.accelerator.unwrap_model(trainer.model)
+                said = _answers(model, plan.base, shown, spec.sample_tokens)
+                with (output / SAMPLES).open("ab") as file:
+                    file.write(b"".join(_sample_line(state.global_step, *pair) for pair in zip(shown, said, strict=True)))
+
+        def _is_to_stop(self) -> bool:
+            """Whether any process was told to: all end after the same step."""
+            if trainer.args.world_size == 1:
+                return watch.stop.is_set()
+            flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
+            return bool(trainer.accelerator.reduce(flag, "sum").item())
+
+    return Callback()
+
+
+def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:
+    """What the model says now, greedily, one row at a time."""
+    torch, found, was_training = import_module("torch"), [], model.training
+    model.eval()
+    try:
+        for sample in samples:
+            asked = turns(sample, sees=base.sees)[0]
+            if sample.images:
+                asked = _filled(asked, sample.images)
+            inputs = base.reader.apply_chat_template(
+                asked, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+            ).to(model.device)
+            with torch.inference_mode():
+                out = model.generate(**inputs, max_new_tokens=most, do_sample=False, temperature=None, top_p=None, top_k=None)
+            found.append(base.tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+    finally:
+        model.train(was_training)
+    return found
+
+
+def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dict[str, Any]]:
+    """The messages with the pictures in their places."""
+    left = iter(images)
+    return [
+        {**turn, "content": [{**p, "image": open_picture(next(left))} if p["type"] == "image" else p for p in turn["content"]]}
+        for turn in prompt
+    ]
+
+
+def _sample_line(step: int, sample: Sample, said: str) -> bytes:
+    facts = {"step": step, "row": sample.origin, "line": sample.line, "images": [os.path.basename(i) for i in sample.images]}
+    return json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode() + b"\n"
+
+
+@contextmanager
+def _whole(folder: Path) -> Iterator[None]:
+    """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises UsageError then."""
+    # What Python, torch and safetensors raise over a full disk.
+    errors = (OSError, RuntimeError, import_module("safetensors").SafetensorError)
+    try:
+        yield
+    except errors as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        last = last_checkpoint(folder.parents[1])
+        goes_on = f"the same call goes on from {last.name}" if last else "the same call begins anew"
+        raise UsageError(f"{folder}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}") from error
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        return bool(json.loads((folder / _STATE).read_bytes()))
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,220 @@
+"""The model to be trained: which one it is, whether it can be trained here, and where its adapter goes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.torchvision import mend_torchvision
+from prill.models.replies import excerpt
+from prill.refine.training.spec import TrainSpec
+from prill.registry import OptionError
+
+# Parts of a model that look at pictures, and what joins them to the language model.
+_EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
+_KINDS = ("attention", "language", "all")
+_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj", "dense")
+# Models whose code needs an old transformers, by the architecture in their config.json: what they are, and what they need.
+_OF_THEIR_OWN = {
+    "CogAgentForCausalLM": ("CogAgent", "transformers below 4.42"),
+    "CogVLMForCausalLM": ("CogVLM", "transformers below 4.42"),
+    "QWenLMHeadModel": ("Qwen-VL-Chat", "transformers below 4.42"),
+    "ChatGLMForConditionalGeneration": ("CogAgent-9B or GLM-4V", "transformers 4.47 to 4.48.3"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A model before its weights are loaded: its folder or name, its config and what prepares its input."""
+
+    name: str
+    config: Any
+    reader: Any
+    sees: bool
+
+    @property
+    def tokenizer(self) -> Any:
+        """What turns text to tokens."""
+        return getattr(self.reader, "tokenizer", self.reader)
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that the model can look at."""
+        return getattr(self.config.get_text_config(), "max_position_embeddings", None)
+
+    def family(self) -> Any:
+        """The class of transformers that loads it."""
+        transformers = importlib.import_module("transformers")
+        return transformers.AutoModelForImageTextToText if self.sees else transformers.AutoModelForCausalLM
+
+    def outline(self, spec: TrainSpec) -> Any:
+        """The model without weights, to count and to name its layers: it takes no memory."""
+        torch = importlib.import_module("torch")
+        with model_failures(self.name), torch.device("meta"):
+            return self.family().from_config(self.config, trust_remote_code=spec.trust_remote_code)
+
+
+def need_packages(spec: TrainSpec) -> None:
+    """Raises MissingExtra for a package that the training needs."""
+    for package in ("torch", "transformers", "trl", "peft", "accelerate", "datasets.arrow_dataset"):
+        top = package.partition(".")[0]
+        if importlib.util.find_spec(top) is None or importlib.util.find_spec(package) is None:
+            raise MissingExtra(top, "train")
+    if spec.method == "qlora" and importlib.util.find_spec("bitsandbytes") is None:
+        raise MissingExtra("bitsandbytes")
+
+
+def open_base(spec: TrainSpec) -> Base:
+    """The model's config and tokenizer or processor; weights are not loaded.
+
+    Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be read.
+    """
+    need_packages(spec)
+    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is imported.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    mend_torchvision()
+    transformers = importlib.import_module("transformers")
+    name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
+    if name.startswith((".", "/", "~")) or Path(name).exists():
+        name = str(Path(name).expanduser())
+        if not (Path(name) / "config.json").is_file():
+            raise OptionError(f"model: {name}: no folder with a model in it (a config.json and weights)", "model")
+        if (Path(name) / "adapter_config.json").is_file():
+            raise OptionError(f"model: {name}: is an adapter; name the model that it belongs to", "model")
+    code = {"trust_remote_code": spec.trust_remote_code}
+    with model_failures(name):
+        raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
+        _refuse_old(name, raw, spec)
+        config = transformers.AutoConfig.from_pretrained(name, **code)
+        sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+        reader = reads.from_pretrained(name, **code)
+    if not getattr(reader, "chat_template", None):
+        raise OptionError(
+            f"model: {name}: has no chat template, so nobody knows how to ask it; take an instruct model", "model"
+        )
+    if sees and spec.max_pixels:
+        size = dict(reader.image_processor.size)
+        if "longest_edge" not in size:
+            raise OptionError(f"max_pixels: the pictures of {name} have a size of their own; leave it out", "max_pixels")
+        reader.image_processor.size = {
+            "longest_edge": spec.max_pixels,
+            "shortest_edge": min(size.get("shortest_edge", spec.max_pixels), spec.max_pixels),
+        }
+    return Base(name, config, reader, sees)
+
+
+def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
+    """The model with its weights."""
+    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
+    settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu), "trust_remote_code": spec.trust_remote_code}
+    if spec.method == "qlora":
+        settings["quantization_config"] = transformers.BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=True,
+            bnb_4bit_compute_dtype=torch.bfloat16,
+        )
+    with model_failures(base.name):
+        return base.family().from_pretrained(base.name, **settings)
+
+
+def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
+    """Of the weights. All of them, when they are trained, are float32: steps of 1e-5 are lost in bfloat16."""
+    torch = importlib.import_module("torch")
+    if spec.dtype != "auto":
+        return getattr(torch, spec.dtype)
+    return torch.bfloat16 if on_gpu and spec.method != "full" else torch.float32
+
+
+def adapter_config(model: Any, spec: TrainSpec) -> Any:
+    """PEFT's description of the adapter; None where all weights are trained. Raises OptionError for targets not there."""
+    if spec.method == "full":
+        return None
+    peft = importlib.import_module("peft")
+    found = adapted(model, spec.targets)
+    if spec.targets == "all":
+        chosen: dict[str, Any] = {"target_modules": "all-linear"}
+    elif spec.targets in _KINDS:
+        eyes = _EYES if any(re.fullmatch(_EYES, name) for name, _ in model.named_modules()) else None
+        chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": eyes}
+    else:
+        chosen = {"target_modules": spec.targets}
+    return peft.LoraConfig(r=spec.rank, lora_alpha=spec.scale, lora_dropout=spec.dropout, task_type="CAUSAL_LM", **chosen)
+
+
+def _kind_of(name: str) -> str:
+    """The end of a layer's name that it shares with those of other blocks; a number alone would name blocks themselves."""
+    *before, last = name.split(".")
+    return f"{before[-1]}.{last}" if last.isdigit() and before else last
+
+
+def adapted(model: Any, targets: str) -> dict[str, Any]:
+    """The layers that get an adapter, by name; never the head. Raises OptionError when there are none."""
+    torch = importlib.import_module("torch")
+    head = model.get_output_embeddings()
+    linear = {name: part for name, part in model.named_modules() if isinstance(part, torch.nn.Linear) and part is not head}
+    try:
+        found = {name: part for name, part in linear.items() if _is_target(name, targets)}
+    except re.error as error:
+        raise OptionError(f"targets: {targets!r} is no regular expression: {error}", "targets") from None
+    if not found:
+        some = ", ".join(list(linear)[:3])
+        raise OptionError(f"targets: {targets!r} fits no layer of this model; its layers are {some}, …", "targets")
+    return found
+
+
+def _is_target(name: str, targets: str) -> bool:
+    if targets not in _KINDS:
+        return re.fullmatch(targets, name) is not None
+    if targets == "all":
+        return True
+    return not re.fullmatch(_EYES, name) and (targets == "language" or name.rpartition(".")[2] in _ATTENTION)
+
+
+def silence_libraries() -> None:
+    """Turns off the bars and notices of transformers and datasets in this process, for who shows progress of their own."""
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    os.environ["HF_DATASETS_DISABLE_PROGRESS_BARS"] = "1"
+
+
+@contextmanager
+def model_failures(name: str) -> Iterator[None]:
+    """Turns what transformers raises over a model into one error that names it."""
+    try:
+        yield
+    except MissingExtra:
+        raise
+    except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
+            cause = cause.__cause__
+        raise EndpointError(f"model {name} cannot be used: {excerpt(str(cause), 300)}") from error
+
+
+def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:
+    """Says at once what would fail in the middle of loading."""
+    transformers = importlib.import_module("transformers")
+    for architecture in raw.get("architectures") or ():
+        if architecture in _OF_THEIR_OWN:
+            what, needs = _OF_THEIR_OWN[architecture]
+            raise OptionError(
+                f"model: {name} is {what}, whose code needs {needs}; here is {transformers.__version__}. Train it in an "
+                "environment of its own, from rows in the format of ms-swift, or take a model that transformers knows itself "
+                "(docs/training.md)",
+                "model",
+            )
+    if raw.get("auto_map") and raw.get("model_type") not in transformers.CONFIG_MAPPING and not spec.trust_remote_code:
+        raise UsageError(
+            f"model: {name} brings Python code of its own; that is run only where you say so", parameters=("trust_remote_code",)
+        )

