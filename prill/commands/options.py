@@ -131,6 +131,11 @@ def options_given(args: argparse.Namespace, maker: Maker) -> dict[str, Any]:
     return _options_set(args, options_of(maker))
 
 
+def model_options_given(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of models that the words of the command line give, without the model's name."""
+    return _options_set(args, [name for _, names in _OF_MODELS for name in names])
+
+
 def settings_of(words: Iterable[str]) -> dict[str, Any]:
     """What `--set KEY=VALUE` gives, several times perhaps."""
     return dict(map(_setting, words))

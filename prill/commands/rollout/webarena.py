@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
 _SHOP_ALONE = "--shop has its own tasks and resets itself, which ends every login: leave out --configs, --reset and --cookies"
 _NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out --shop, or choose another --oracle"
+_LEFTOVERS = "the sites keep what an earlier attempt changed there, since no way to reset them was given"
 _ONE_WORKER = "--reset would disturb the episodes of other workers on the same sites: leave out --workers"
 
 
@@ -124,6 +125,7 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         },
         close,
         {name: config.intent for name, config in workers[0].configs.items()},
+        leftovers=None if args.shop or args.reset or assigned.get("reset") else _LEFTOVERS,
     )
 
 
