@@ -407,7 +407,7 @@ class _Run(Generic[E]):
         whole = [attempt.broken is None for attempt in attempts]
         scores = [score_of(attempt.verdict) for attempt in attempts]
         move = self._next(challenge)
-        assert move not in ("play", "judge", "reflect")
+        assert move != "play" and move != "judge" and move != "reflect"
         return TaskResult(
             name=challenge.name,
             goal=self._played[attempts[0].id].goal if attempts else "",
