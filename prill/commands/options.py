@@ -89,7 +89,7 @@ def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, 
     add_model_options(parser)
 
 
-def add_label_options(parser: argparse.ArgumentParser) -> None:
+def add_label_options(parser: argparse._ActionsContainer) -> None:
     """The options that say which labels count where several people, or people and oracles, labelled the same."""
     parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
     parser.add_argument(

@@ -16,6 +16,7 @@ import pytest
 from prill.emulators.browser.chromium import chromium_path
 from prill.errors import UsageError
 from prill.refine.outcomes import Results, Table, read_results
+from prill.testing.shop import Shop, shop_configs
 
 from .conftest import Prill
 
@@ -172,3 +173,54 @@ def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple
     done = prill(*common[:4], "-o", "out", *(() if "--policy" in words else common[4:6]), *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
+
+
+# Real sites
+
+
+@pytest.mark.usefixtures("chromium")
+def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "tasks.json").write_bytes(shop_configs())
+    command = ("reflexion", "webarena", "--check", "--configs", "tasks.json")
+    with Shop() as shop:
+        whole = prill(*command, "--reset", shop.reset_url, **shop.environ)
+        assert whole.returncode == 3, "the shop has no map"
+        said = {line[8:].partition(":")[0]: line[:8].strip() for line in whole.stdout.splitlines()}
+        logins = {f"login at {name.lower()}": "ok" for name in shop.environ}
+        none = {f"address of {name}": "missing" for name in ("map", "wikipedia", "homepage")}
+        assert said == {**logins, **none, "reset": "ok", "oracle of task 1005": "ok"}
+        wrong = prill(*command, **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"})
+    assert "missing login at reddit: " in wrong.stdout and "does not accept the account" in wrong.stdout
+    assert "missing login at gitlab: " in wrong.stdout
+    assert "give one with --reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
+
+
+# Simulated
+
+
+def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:
+    words = ("--false-negatives", "0.9", "--false-positives", "0", "--success", "0.9", "--runs", 40)
+    done = prill("reflexion", "--simulate", *words, "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert "judge: false positives 0.0%, false negatives 90.0%, unscored 0.0%" in done.stdout
+    assert (tmp_path / "out" / "simulation.md").read_text() == done.stdout
+    assert (tmp_path / "out" / "simulation.svg").read_text().startswith("<svg")
+    figures = json.loads((tmp_path / "out" / "simulation.json").read_text())
+    assert figures["outcomes"]["keep best"][3]["success"] == pytest.approx(0.9, abs=0.05)
+
+
+def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
+    assert prill(*guessing(tmp_path)).returncode == 0
+    rows = [{"id": f"v{i}", "success": i % 2 == 0, "evaluator": {"name": "j", "version": "1"}} for i in range(8)]
+    (tmp_path / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = [{"id": f"v{i}", "success": i % 2 == 0 or i == 7} for i in range(8)]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
+    judge = ("--verdicts", "verdicts.jsonl", "--labels", "labels.jsonl")
+    done = prill("reflexion", "--simulate", *judge, "--recorded", "out", "--runs", 40, "-o", "sim")
+    assert done.returncode == 0, done.stderr
+    assert "judge: false positives 0.0%, false negatives 20.0%" in done.stdout
+    # The three tasks were solved by the first, second and third attempt.
+    figures = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]["perfect judge"]
+    assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
+    alone = prill("reflexion", "--simulate", "--verdicts", "verdicts.jsonl", "-o", "sim")
+    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -15,19 +16,41 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from prill.commands.options import add_options_of, make_model, model_options_given, options_given, settings_of
+from prill.commands.options import (
+    add_label_options,
+    add_options_of,
+    make_model,
+    model_options_given,
+    options_given,
+    settings_of,
+)
 from prill.commands.rollout import Session, add_environments, add_episode_options, session
 from prill.commands.rollout.cases import Case, fingerprint
+from prill.commands.rollout.webarena import check_sites
 from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
+from prill.labels.truth import gold_labels
 from prill.protocols import Evaluator, LanguageModel, Learner
-from prill.refine.outcomes import RESULTS, Results, table_lines
+from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
 from prill.refine.reflexion import Challenge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
+from prill.refine.simulation import Recorded as RecordedTruths
+from prill.refine.simulation import (
+    SimulationSpec,
+    judge_of_rates,
+    judge_of_verdicts,
+    simulate,
+    simulation_chart,
+    simulation_lines,
+)
 from prill.registry import read_options
+from prill.run_folder import LABELS
+from prill.store import read_labels, read_trajectories, read_verdicts
+from prill.types import Trajectory
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -42,18 +65,29 @@ _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: those of every environment as `prill rollout` has them, the judge's, and those of the retries."""
     parser.epilog = _EXAMPLE
-    add_environments(parser, _options, example=_EXAMPLE)
+    add_environments(parser, _options, required=False, example=_EXAMPLE)
+    drawn = parser.add_argument_group("simulation, instead of an environment")
+    drawn.add_argument(
+        "--simulate", action="store_true", help="play nothing: draw what retries come to, by the judge's error rates"
+    )
+    drawn.add_argument("-o", "--output", metavar="DIR", help="folder for simulation.md, simulation.svg and simulation.json")
+    add_options_of(drawn, SimulationSpec)
+    drawn.add_argument("--recorded", metavar="DIR", help="attempts of another run or recording, instead of --success")
+    drawn.add_argument("--verdicts", metavar="V", help="verdicts of your judge, instead of error rates; with --labels")
+    drawn.add_argument("--labels", metavar="L", help="labels of the same attempts")
+    drawn.add_argument("--calibration", metavar="FILE", help="calibration of that judge: its scores and threshold")
+    add_label_options(drawn)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder to write to; a run is taken up where it ended")
     parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
+        "--check", action="store_true", help="webarena: play nothing, but try each login, the reset and an oracle"
     )
     add_episode_options(parser)
     judge = parser.add_argument_group("judge")
     judge.add_argument(
         "--evaluator",
-        required=True,
         metavar="NAME",
         help="who says whether an attempt succeeded: as in prill score, or oracle: the environment's own labels",
     )
@@ -76,7 +110,16 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plays, judges and reflects; 0 when every task ended in an answer, 3 when some are without one, 130 when interrupted."""
+    if args.environment is None and not args.simulate:
+        raise UsageError("name an environment, or give --simulate")
+    if args.environment is not None and args.check:
+        return _check(args)
+    for name, flag in (("output", "-o"), ("evaluator", "--evaluator")):
+        if getattr(args, name, None) is None and not (args.simulate and name == "evaluator"):
+            raise UsageError(f"{flag} is missing")
     expect_place(args.output, "a folder")
+    if args.environment is None:
+        return _simulate(args)
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", continued=True)
     try:
         results = asyncio.run(_play(args))
@@ -96,6 +139,73 @@ def run(args: argparse.Namespace) -> int:
             print(f"prill reflexion: {task.name}: {task.ended.replace('_', ' ')}{why}", file=sys.stderr)
     print(f"-> {Path(args.output) / RESULTS}, {Path(args.output) / TABLE}", file=sys.stderr)
     return 3 if any(task.ended in _TROUBLE for task in results.tasks) else 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Says of each thing that real sites need whether it is there; 0 when all are, else 3."""
+    if args.environment != "webarena":
+        raise UsageError("--check looks at WebArena's sites: prill reflexion webarena --check")
+
+    async def look(folder: Path) -> int:
+        problems = 0
+        async for finding in check_sites(args, folder):
+            print(
+                f"{'missing' if finding.problem else 'ok':<8}{finding.what}{f': {finding.problem}' if finding.problem else ''}"
+            )
+            problems += finding.problem is not None
+        return problems
+
+    args.policy, args.concurrency = args.policy or "react", 16
+    with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
+        return 3 if asyncio.run(look(Path(folder))) else 0
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    """Draws success against retries, and writes table, chart and figures."""
+    spec = SimulationSpec(**read_options(SimulationSpec, options_given(args, SimulationSpec), "the simulation", lax=True))
+    judge = judge_of_rates(spec)
+    if args.verdicts or args.labels:
+        if not (args.verdicts and args.labels):
+            raise UsageError("--verdicts and --labels go together: they tell how the judge errs")
+        truth = gold_labels(read_labels(args.labels), args.source, args.truth)[1]
+        calibration = read_calibration(args.calibration) if args.calibration else None
+        judge = judge_of_verdicts(list(read_verdicts(args.verdicts)), truth, calibration)
+    elif args.calibration:
+        raise UsageError("--calibration needs --verdicts and --labels: it has no error rates of its own")
+    recorded = _recorded_attempts(Path(args.recorded)) if args.recorded else ()
+    outcomes = simulate(spec, judge, recorded)
+    text, folder = "\n".join(simulation_lines(outcomes, judge.rates)), Path(args.output)
+    figures = {
+        "settings": asdict(spec),
+        "judge": dict(zip(("false_positives", "false_negatives", "unscored"), judge.rates, strict=True)),
+        "outcomes": {way: [row._asdict() for row in rows] for way, rows in outcomes.items()},
+    }
+    for name, data in (
+        ("md", f"{text}\n"),
+        ("svg", simulation_chart(outcomes)),
+        ("json", json.dumps(figures, indent=1) + "\n"),
+    ):
+        write_output(folder / f"simulation.{name}", data.encode())
+    print(text)
+    print(f"-> {folder / 'simulation.svg'}", file=sys.stderr)
+    return 0
+
+
+def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
+    """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
+    if (folder / RESULTS).exists():
+        tasks = ([a.truth for a in task.attempts if a.truth is not None] for task in read_results(folder).tasks)
+        found = [RecordedTruths(truths, in_order=True) for truths in tasks if truths]
+    else:
+        labels = {label.id: label.success for label in read_labels(folder / LABELS)}
+        by_task: dict[str, list[bool]] = {}
+        for item in read_trajectories(folder / TRAJECTORIES):
+            if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
+                by_task.setdefault(item.task.id, []).append(truth)
+        found = [RecordedTruths(truths) for truths in by_task.values()]
+    if not found:
+        raise UsageError(f"{folder}: no attempt there has a label that is decided")
+    return found
 
 
 async def _play(args: argparse.Namespace) -> Results:
