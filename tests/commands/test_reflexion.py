@@ -158,6 +158,15 @@ def test_kill_changes_no_byte_of_the_results(prill: Prill, tmp_path: Path, dies_
     assert (tmp_path / "undisturbed" / "results.json").read_bytes() == resumed
 
 
+def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None:
+    words = guessing(tmp_path)
+    assert prill("rollout", *words[1:4], "--policy", "guesser.py:Guesser", "-o", "first").returncode == 0
+    results = json.loads(prill(*words, "--baseline", "first", "--json").stdout)
+    assert (results["reused"], results["played"]) == (3, 3)
+    other = json.loads(prill(*words[:-1], "other", "--baseline", "first", "--max-steps", 7, "--json").stdout)
+    assert other["reused"] == 0, "attempts under other settings are other attempts"
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [

@@ -206,6 +206,24 @@ async def test_stop_anywhere_changes_no_result(tmp_path: Path, calls: int) -> No
     assert len(ids) == len(set(ids)) == 7
 
 
+async def test_broken_attempts_can_be_played_again(tmp_path: Path) -> None:
+    class Restless(Scribe):
+        def say(self, messages: typing.Any) -> str:
+            if len(self.seen) == 3:
+                raise CallTimeout("no answer in time")
+            return super().say(messages)
+
+    truths, judge = {"t": [False, True]}, Written({"t": "FS"})
+    results = await run(tmp_path, truths, judge, model=Restless())
+    (task,) = results.tasks
+    assert (task.ended, task.answer, [attempt.status for attempt in task.attempts]) == ("broken", 0, ["failure", "broken"])
+    assert judge.seen == ["t-a0"], "what broke off is not judged"
+    again = await run(tmp_path, truths, judge)
+    assert again.tasks[0].ended == "broken", "only when it is asked for"
+    again = await run(tmp_path, truths, judge, retry={"retry_broken": True})
+    assert (again.tasks[0].ended, again.tasks[0].answer) == ("accepted", 1)
+
+
 # The figures
 
 
