@@ -222,7 +222,7 @@ class _Sieve:
         if decision is not None:
             if decision.choice == "rejected" or not decision.caption:
                 return "rejected", f"by {decision.captioner}"
-            return decision.caption
+            return decision.caption if decision.choice == "mended" else without_fence(decision.caption)
         if caption is None or caption.caption is None:
             return "without a caption", f"{caption.unscored}: {caption.reason}" if caption else ""
         text = without_fence(caption.caption)

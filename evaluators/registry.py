@@ -18,7 +18,6 @@ asks (`base_url`, `budget_usd`, …), and those that go around any judge (`Aroun
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -33,7 +32,7 @@ from prill.errors import UsageError
 from prill.evaluators.baselines import Constant, LabelOracle, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
-from prill.files.toml import read_toml
+from prill.files.toml import read_table
 from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
@@ -116,7 +115,7 @@ def make_judge(
     context = _Context(defaults or {}, lax, choose_captioner)
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
-        judge, place = read_description(path), f"{path}: "
+        judge, place = read_table(path), f"{path}: "
     if isinstance(judge, str | os.PathLike):
         judge = {"evaluator": str(judge)}
     if isinstance(judge, Mapping):
@@ -125,21 +124,6 @@ def make_judge(
         except RecursionError:
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)
-
-
-def read_description(path: Path) -> dict[str, Any]:
-    """The description in a TOML or JSON file; dashes in names count as underscores. Raises UsageError."""
-    if path.suffix == ".toml":
-        return read_toml(path)
-    try:
-        table = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not valid JSON: {error}") from None
-    if not isinstance(table, dict):
-        raise UsageError(f"{path}: expected a table, got {type(table).__name__}")
-    return table
 
 
 def judge_options(name: str) -> Mapping[str, Option]:

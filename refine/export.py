@@ -150,7 +150,7 @@ def export_rows(
 
 
 def figures(filtered: Filtered) -> dict[str, Any]:
-    """What was kept and lost, as the manifest has it."""
+    """What was kept and lost, as manifests have it; `threshold` is the one that decided."""
     return {
         "judge": msgspec.to_builtins(filtered.judge),
         "attempts": filtered.attempts,

@@ -29,6 +29,8 @@ from prill.types import EvaluatorInfo, Observation, Trajectory, UnscoredReason, 
 REWARD = 0.5
 NO_VERDICT, NOT_JUDGED, FAILURE = "no verdict", "not judged", "judged a failure"
 AFTER_GOAL, NO_EFFECT, OVER_CAP = "after the goal was reached", "without effect", "more than wanted of its task"
+# Options about the judge's scores, which keep_all has no use for.
+OF_SCORES = ("threshold", "calibration", "precision")
 _DIGITS = 6
 _ROUNDING = 1e-12
 
@@ -75,7 +77,7 @@ class FilterSpec:
             raise UsageError("the precision chooses the threshold: give one of the two", parameters=("precision", "threshold"))
         if self.calibration is not None and self.level == "step":
             raise UsageError("a calibration is for the scores of attempts, not for rewards of steps", parameters=("level",))
-        if self.keep_all and (self.threshold is not None or self.calibration is not None):
+        if self.keep_all and any(getattr(self, name) is not None for name in OF_SCORES):
             raise UsageError("everything is kept: there is no use for a threshold", parameters=("keep_all",))
 
 
@@ -269,8 +271,9 @@ class _Rule:
                     parameters=("level",),
                 )
             return ["" if reward >= threshold else self._below for reward in verdict.rewards]
-        kept = set(kept_steps(verdict, threshold, stop_at_reached=self.spec.stop_at_reached))
-        judged = {step.index: step.label for step in verdict.steps}
+        # Where a reply held no label, `not_sure` stands in: such a step was not found bad, and is no example of anything.
+        judged = {step.index: step.label for step in verdict.steps if not step.flagged}
+        kept = judged.keys() & kept_steps(verdict, threshold, stop_at_reached=self.spec.stop_at_reached)
         reached = min((index for index, label in judged.items() if label == "reached"), default=steps)
         end = reached if self.spec.stop_at_reached else steps
 

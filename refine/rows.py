@@ -36,7 +36,9 @@ def sft_rows(
     place: Callable[[str], str] = os.path.abspath,
     note: Note = lambda step, why, message: None,
 ) -> Iterator[Row]:
-    """A row for each kept step: `prompt` and `completion` as messages, `images` where there are any, `trajectory` and `step`.
+    """A row for each kept step: `prompt` and `completion` as messages, `images` where there are any, and where it comes from.
+
+    That is `task`, `trajectory` and `step`; a training that holds rows out holds out whole tasks.
 
     `demonstrator` is the policy that is to learn; without one the question is prill's own (`PlainTeacher`). `place` says how a
     row names an image file. A step that gives no row is told to `note`, and the others go on.
@@ -104,7 +106,8 @@ class _Lesson:
     @property
     def rest(self) -> Row:
         images = {"images": self.images} if self.images else {}
-        return {**images, "trajectory": self.step.trajectory.id, "step": self.step.index}
+        run = self.step.trajectory
+        return {**images, "task": task_of(run), "trajectory": run.id, "step": self.step.index}
 
 
 def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:

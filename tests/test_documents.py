@@ -54,7 +54,7 @@ FACES = (
     "prill.testing",
     "prill.transcripts",
 )
-MOST_LINES, MOST_NOT_RUN = 150, 6
+MOST_LINES, MOST_NOT_RUN = 150, 8
 _BLOCK = re.compile(
     r'(?:^<!-- not run: (?P<why_not>[^\n]+) -->\n)?^```(?P<language>\w*)(?: title="(?P<file>[^"]+)")?\n(?P<text>.*?)^```$',
     re.MULTILINE | re.DOTALL,

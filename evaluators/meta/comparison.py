@@ -137,9 +137,15 @@ def mcnemar(b: int, c: int) -> tuple[float, Test]:
     """The two-sided p of McNemar's test for `b` and `c` discordant pairs, and how it was found: exact below 25 of them."""
     n = b + c
     if n < _FEW_PAIRS:
-        return min(1.0, 2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n), "exact binomial"
+        return exact_mcnemar(b, c), "exact binomial"
     squared = max(0, abs(b - c) - 1) ** 2 / n
     return erfc(sqrt(squared / 2)), "chi-square with continuity correction"
+
+
+def exact_mcnemar(b: int, c: int) -> float:
+    """The two-sided p of the exact test, a binomial one with one half, for any number of discordant pairs."""
+    n = b + c
+    return min(1.0, float(2 * sum(comb(n, k) for k in range(min(b, c) + 1)) / 2**n))
 
 
 def _share(drawn: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,8 @@
-"""TOML files: settings and tables that people write."""
+"""TOML files, and JSON in their place: settings and tables that people write."""
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -18,6 +19,21 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+
+
+def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with the file's name."""
+    if Path(path).suffix != ".json":
+        return read_toml(path)
+    try:
+        table = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not valid JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: expected a table, got {type(table).__name__}")
+    return table
 
 
 def parse_toml(text: str) -> dict[str, Any]:

@@ -11,17 +11,15 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from prill.errors import UsageError
+from prill.errors import InputError, UsageError
 from prill.files.lines import folder_of, read_lines
+from prill.models.images import file_hash, open_checked
 from prill.registry import OptionError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image as Picture
 
 _MOST_NAMED = 5
 
@@ -118,24 +116,14 @@ def check_pictures(rows: Rows, say: Callable[[int], object] = lambda done: None)
     first = {image: sample.line for sample in reversed(rows.samples) for image in sample.images}
     for done, image in enumerate(rows.seen, 1):
         try:
-            data = Path(image).read_bytes()
-            sizes[image] = open_picture(image).size
-            digest.update(hashlib.sha256(data).digest())
-        except (OSError, SyntaxError, ValueError) as error:
-            why = "no such file" if isinstance(error, FileNotFoundError) else str(error) or type(error).__name__
-            problems.append(f"{rows.path}:{first[image]}: {image}: {why}")
+            sizes[image] = open_checked(image).size
+            digest.update(bytes.fromhex(file_hash(image)))
+        except InputError as error:
+            problems.append(f"{rows.path}:{first[image]}: {error}")
         say(done)
     if problems:
         raise UsageError(_several(problems, "pictures cannot be read"))
     return sizes, digest.hexdigest()
-
-
-def open_picture(path: str) -> Picture:
-    """The picture in RGB, read wholly."""
-    from PIL import Image
-
-    with Image.open(path) as picture:
-        return picture.convert("RGB")
 
 
 def split(samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[Sample]]:
@@ -144,8 +132,8 @@ def split(samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[S
     Raises OptionError where there are too few tasks for that.
     """
     groups = sorted({sample.group for sample in samples}, key=lambda group: hashlib.sha256(group.encode()).digest())
-    count = max(1, round(share * len(groups))) if share else 0
-    if count and count == len(groups):
+    count = min(max(1, round(share * len(groups))), len(groups) - 1) if share else 0
+    if share and not count:
         raise OptionError(
             f"held_out: all rows are of one task ({groups[0]}), so none can be kept apart; set it to 0", "held_out"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import UsageError
+from prill.files.toml import read_toml
 from prill.registry import nearest, read_options
 
 Trained = Literal["policy", "captioner"]
@@ -128,7 +128,7 @@ def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax:
     preset = preset or DEFAULT_PRESETS[trains]
     place = ""
     if preset.endswith(".toml"):
-        place, settings = f"{preset}: ", _of_file(preset)
+        place, settings = f"{preset}: ", read_toml(preset)
         preset = settings.pop("preset", DEFAULT_PRESETS[trains])
         read_options(TrainSpec, {"model": "?", **settings}, "training", place=place)
     else:
@@ -140,12 +140,3 @@ def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax:
         )
     given = {**presets()[preset].settings, "trains": trains, **settings, **options}
     return TrainSpec(**read_options(TrainSpec, given, "training", lax=lax))
-
-
-def _of_file(path: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}", parameters=("preset",)) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: not a TOML file: {error}", parameters=("preset",)) from None

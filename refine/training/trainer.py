@@ -18,9 +18,10 @@ from typing import Any
 
 from prill.errors import UsageError
 from prill.files.outputs import write_output
+from prill.models.images import open_checked
 from prill.models.replies import excerpt
 from prill.refine.training.preflight import Plan
-from prill.refine.training.samples import Sample, encode, ended, open_picture, turns
+from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
 
@@ -189,7 +190,7 @@ def _collator(plan: Plan) -> Any:
 
 def _pictured(sample: Sample) -> dict[str, Any]:
     prompt, completion = turns(sample, sees=True)
-    return {"images": [open_picture(image) for image in sample.images], "prompt": prompt, "completion": completion}
+    return {"images": [open_checked(image) for image in sample.images], "prompt": prompt, "completion": completion}
 
 
 def _callback(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, trainer: Any) -> Any:
@@ -252,7 +253,7 @@ def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dic
     """The messages with the pictures in their places."""
     left = iter(images)
     return [
-        {**turn, "content": [{**p, "image": open_picture(next(left))} if p["type"] == "image" else p for p in turn["content"]]}
+        {**turn, "content": [{**p, "image": open_checked(next(left))} if p["type"] == "image" else p for p in turn["content"]]}
         for turn in prompt
     ]
 

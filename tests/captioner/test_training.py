@@ -121,7 +121,7 @@ async def test_each_thing_left_out_says_why(tmp_path: Path) -> None:
 async def test_decisions_of_people_are_honoured(tmp_path: Path) -> None:
     names = [draw(tmp_path / f"{name}.png", i) for i, name in enumerate(("fine", "wrong", "mended", "short"))]
     write(tmp_path, [(name, ENGLISH) for name in names])
-    eyes = captioner({"short.png": "A page."})
+    eyes = captioner({"short.png": "```\nA page.\n```"})
     assert (await make(tmp_path, eyes)).rows == 3
 
     def decided(name: str, choice: Any, text: str | None) -> Caption:
@@ -130,7 +130,7 @@ async def test_decisions_of_people_are_honoured(tmp_path: Path) -> None:
     with CaptionLog(tmp_path / "data" / DECISIONS, "anna") as log:
         log.append(decided("wrong.png", "rejected", None))
         log.append(decided("mended.png", "mended", "what is really there"))
-        log.append(decided("short.png", "accepted", "A page."))
+        log.append(decided("short.png", "accepted", "```\nA page.\n```"))
     tally = await make(tmp_path, eyes)
     assert [row["completion"][0]["content"][0]["text"] for row in rows_of(tmp_path)] == [
         LONG.strip(),

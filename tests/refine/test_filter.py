@@ -74,6 +74,17 @@ def test_rewards_decide_for_step_judges() -> None:
     assert len(filter_steps(runs, [step_verdict("a", "towards", "away", "reached", "towards")], everything).steps) == 4
 
 
+@pytest.mark.parametrize("threshold", [-1.0, 0.5])
+def test_steps_without_a_label_teach_nothing(threshold: float) -> None:
+    judged = step_verdict("a", "towards", "not_sure", "reached")
+    assert judged.steps is not None
+    first, unread, last = judged.steps
+    judged = replace(judged, steps=(first, replace(unread, flagged=True), last))
+    filtered = filter_steps([attempt("a", *THREE)], [judged], FilterSpec(threshold=threshold))
+    assert (places(filtered), filtered.rejected) == ([("a", 0), ("a", 2)], ())
+    assert why(filtered)["a", 1] == "not judged"
+
+
 @pytest.mark.parametrize("threshold", [-1.0, 0.0, 0.5, 0.7, 1.0])
 def test_rule_is_that_of_the_judge_steps(threshold: float) -> None:
     judged = step_verdict("a", "not_sure", "towards", "reached", "away")

@@ -14,6 +14,8 @@ from prill.protocols import Image, Message
 from prill.refine.demonstration import PlainTeacher, action_line
 from prill.refine.filter import Filtered, KeptStep, filter_steps
 from prill.refine.rows import dpo_rows, kto_rows, sft_rows
+from prill.refine.training.samples import read_rows, split
+from prill.store import encode
 from prill.types import Action, Observation, Step, Trajectory
 
 from .builders import Parrot, attempt, click, picture, step_verdict, verdict
@@ -33,7 +35,7 @@ def shots(tmp_path: Path, *names: str) -> Filtered:
 
 def test_text_rows_are_question_and_answer() -> None:
     first, last = sft_rows(two_attempts())
-    assert set(first) == {"prompt", "completion", "trajectory", "step"}
+    assert set(first) == {"prompt", "completion", "task", "trajectory", "step"}
     assert (first["trajectory"], first["step"], last["step"]) == ("good", 0, 1)
     assert first["completion"] == [{"role": "assistant", "content": "click [7] link 'Cart'"}]
     assert [turn["role"] for turn in first["prompt"]] == ["system", "user"]
@@ -58,6 +60,15 @@ def test_equal_inputs_give_equal_rows() -> None:
     codes = [row["prompt"][1]["content"].split("[state ")[1].split("]")[0] for row in rows]
     assert len(set(codes)) == 2 and all(len(code) == 8 for code in codes), "a code for each question"
     assert "\ue000" not in str(rows)
+
+
+def test_attempts_at_a_task_are_held_out_together(tmp_path: Path) -> None:
+    names = {f"{task}-{number}": task for task in "abcd" for number in range(3)}
+    runs = [attempt(name, click(7), task=task) for name, task in names.items()]
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(b"".join(map(encode, sft_rows(filter_steps(runs, map(verdict, names))))))
+    learnt, held_out = ({names[sample.origin.split(",")[0]] for sample in some} for some in split(read_rows(file).samples, 0.5))
+    assert (len(learnt), len(held_out), learnt & held_out) == (2, 2, set())
 
 
 def test_kto_labels_are_the_verdicts() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,11 @@ def test_no_task_is_on_both_sides(tmp_path: Path) -> None:
     assert {sample.group for sample in split(samples[:20], 0.3)[1]} == of_held_out
 
 
+def test_one_task_at_least_is_learnt_from(tmp_path: Path) -> None:
+    samples = read_rows(write(tmp_path, text_row(task="one"), text_row(task="other"))).samples
+    assert [len(some) for some in split(samples, 0.9)] == [1, 1]
+
+
 def test_one_task_cannot_be_split(tmp_path: Path) -> None:
     samples = read_rows(write(tmp_path, text_row(task="only"), text_row(task="only"))).samples
     with pytest.raises(OptionError, match="all rows are of one task"):
@@ -143,8 +150,13 @@ def test_one_task_cannot_be_split(tmp_path: Path) -> None:
 def test_pictures_are_opened_beforehand(tmp_path: Path, picture: str, tiny_model: Callable[[str], Path]) -> None:
     whole = (tmp_path / picture).read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
-    rows = [{"prompt": ASKED, "completion": SAID, "images": [name]} for name in (picture, "cut.png", "gone.png")]
-    with pytest.raises(UsageError, match=r"2 pictures cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png: no such file"):
+    header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    huge = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    (tmp_path / "huge.png").write_bytes(huge)
+    names = (picture, "cut.png", "gone.png", "huge.png")
+    rows = [{"prompt": ASKED, "completion": SAID, "images": [name]} for name in names]
+    broken = r"3 pictures cannot be read:\n.*:2: .*cut.png.*\n.*:3: .*gone.png is missing\n.*:4: .*huge.png"
+    with pytest.raises(UsageError, match=broken):
         check_training(TrainSpec(model=str(tiny_model("qwen2_5_vl"))), write(tmp_path, *rows), tmp_path / "out")
 
 

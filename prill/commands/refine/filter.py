@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -24,6 +22,7 @@ from prill.commands.options import (
     settings_of,
 )
 from prill.errors import UsageError
+from prill.files.toml import read_table
 from prill.labels.truth import gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, make_policy
 from prill.protocols import Demonstrator, Form, Message, Reply
@@ -147,14 +146,8 @@ def _from_file(path: str | None) -> dict[str, Any]:
     """The options of a file, or of its table `filter`."""
     if path is None:
         return {}
-    try:
-        data = Path(path).read_bytes()
-        table = json.loads(data) if path.endswith(".json") else tomllib.loads(data.decode())
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except ValueError as error:  # of JSON, TOML or UTF-8
-        raise UsageError(f"{path}: {error}") from None
-    options = table.get("filter", table) if isinstance(table, dict) else None
+    table = read_table(path)
+    options = table.get("filter", table)
     if not isinstance(options, dict):
         raise UsageError(f"{path}: expected a table of the filter's options")
     filter_spec(options)  # here numbers are numbers: a file may not say "0.5"

@@ -6,9 +6,11 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -19,8 +21,8 @@ from prill.errors import UsageError
 from prill.files.outputs import expect_place, write_output
 from prill.policies.registry import POLICIES, make_policy
 from prill.protocols import Demonstrator
-from prill.refine.filtered_bc import Audience, Study, Table, read_study, run_study
-from prill.refine.results import Results, results_of, results_text
+from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
+from prill.refine.results import BASE, Results, Score, results_of, results_text
 from prill.registry import options_of
 from prill.report.lines import Line, Point, line_chart
 
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
-    elif not (out / "base" / "evaluation").is_dir():
+    elif not ((out / STUDY).is_file() and (out / BASE / "evaluation").is_dir()):
         raise UsageError(f"{out}: holds no study yet")
     results = results_of(out)
     figures = msgspec.to_builtins(results)
@@ -188,17 +190,13 @@ def _shown() -> Iterator[Audience]:
 
 def by_round(results: Results) -> str:
     """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
-    counts: dict[tuple[str, int], list[int]] = {}
-    for score in results.scores:
-        arms = {s.arm for s in results.scores} - {"base"} if score.arm == "base" else {score.arm}
-        for arm in arms or {"base"}:
-            total = counts.setdefault((arm, score.round), [0, 0])
-            total[0] += score.successes
-            total[1] += score.n
-    lines = [
-        Line(name, [_point(number, *counts[arm, number]) for arm, number in sorted(counts) if arm == name])
-        for name in dict.fromkeys(arm for arm, _ in counts)
-    ]
+    lines = []
+    for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
+        rounds: dict[int, list[Score]] = defaultdict(list)
+        for score in results.scores:
+            if score.arm in (arm, BASE):
+                rounds[score.round].append(score)
+        lines.append(Line(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
     return line_chart("Success on the episodes held out", "round", lines, whole=True)
 
 
@@ -211,16 +209,17 @@ def by_precision(results: Results) -> str:
             j["judge"]["precision"] for j in results.judges if j["arm"] == arm and j["judge"]["precision"] is not None
         ]
         scores = [score for score in results.scores if (score.arm, score.round) == (arm, last)]
-        if scores:
-            n = sum(score.n for score in scores)
-            x = sum(precisions) / len(precisions)
-            lines.append(Line(arm, [_point(x, sum(score.successes for score in scores), n)]))
+        if scores and precisions:
+            lines.append(Line(arm, [_point(fmean(precisions), scores)]))
     return line_chart("Success after training, by how right the judge was", "precision of the judge", lines)
 
 
-def _point(x: float, successes: int, n: int) -> Point:
+def _point(x: float, scores: Sequence[Score]) -> Point:
+    """The share of all training seeds together. They play the same episodes, so the interval is that of one seed's count."""
     from prill.evaluators.metrics import wilson
 
+    successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
+    episodes = round(n / len(scores))
     share = successes / n if n else 0.0
-    low, high = wilson(share, n) if n else (0.0, 1.0)
+    low, high = wilson(share, episodes) if episodes else (0.0, 1.0)
     return Point(x, share, low, high, f"{successes} of {n}")

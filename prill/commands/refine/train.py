@@ -42,12 +42,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Trains a policy or a captioner on rows of prompt and completion. The same command goes on where a run broke off.\n"
         "  prill train policy rows.jsonl -o adapter --preset small-text\n"
-        "  prill train captioner captions.jsonl -o captioner --method lora --dry-run\n"
+        "  prill train captioner data/rows.jsonl -o captioner --method lora --dry-run\n"
         "  accelerate launch --num_processes 8 -m prill train policy rows.jsonl -o adapter"
     )
     parser.epilog = "Exit codes: 0 trained, 2 it cannot be, 130 stopped by Ctrl-C with a checkpoint."
     parser.add_argument("trains", choices=get_args(Trained), metavar="policy|captioner", help="what the rows teach")
-    parser.add_argument("rows", metavar="ROWS", help="rows of `prill filter` or of `prill caption`, .jsonl")
+    parser.add_argument("rows", metavar="ROWS", help="rows of `prill filter` or `prill caption --for-training`, .jsonl")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the adapter, its card and checkpoints")
     names = ", ".join(presets())
     defaults = ", ".join(f"{preset} for a {trains}" for trains, preset in DEFAULT_PRESETS.items())

@@ -6,7 +6,7 @@ import pytest
 
 from prill.errors import UsageError
 from prill.evaluators.meta.agreement import Pairing, pair
-from prill.evaluators.meta.comparison import compare, mcnemar
+from prill.evaluators.meta.comparison import compare, exact_mcnemar, mcnemar
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 
@@ -26,6 +26,11 @@ def test_few_discordant_pairs_are_exact() -> None:
     # 1 against 7: twice the chance of at most one head in eight throws, 2 * (1 + 8) / 256.
     assert mcnemar(1, 7) == (pytest.approx(18 / 256), "exact binomial")
     assert mcnemar(7, 1) == mcnemar(1, 7)
+
+
+@pytest.mark.parametrize(("gained", "lost", "p"), [(0, 0, 1.0), (1, 0, 1.0), (8, 1, 0.0390625), (29, 4, 1.0e-5), (5, 5, 1.0)])
+def test_exact_mcnemar_of_known_counts(gained: int, lost: int, p: float) -> None:
+    assert exact_mcnemar(gained, lost) == exact_mcnemar(lost, gained) == pytest.approx(p, rel=0.1)
 
 
 def test_balanced_pairs_are_no_evidence() -> None:
