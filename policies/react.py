@@ -325,7 +325,7 @@ def _filled(spec: ReactSpec, platform: Platform, turn: Turn, lessons: Sequence[s
     state = {
         "observation": _unticked(quoted("page", cut(turn.observation, spec.observation_tokens))),
         "goal": turn.goal,
-        "memory": f"MEMORY:\n{clean(chr(10).join(lessons))}\n" if lessons else "",
+        "memory": f"MEMORY:\n{_unticked(quoted('memory', chr(10).join(lessons)))}\n" if lessons else "",
         "previous": clean(turn.advice) or (_unticked(quoted("previous", turn.done)) if turn.done else "None"),
     }
     if platform == "web":

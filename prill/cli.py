@@ -28,6 +28,7 @@ _COMMANDS = {
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
+    "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "rollout": "record trajectories: a policy in an environment",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
@@ -41,6 +42,7 @@ _MODULES = {
     "convert": "files.convert",
     "filter": "refine.filter",
     "refine": "refine.refine",
+    "reflexion": "refine.reflexion",
     "table": "files.table",
     "train": "refine.train",
 }

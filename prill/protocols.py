@@ -240,6 +240,18 @@ class Demonstrator(Policy, Protocol):
         ...
 
 
+@runtime_checkable
+class Learner(Policy, Protocol):
+    """An agent that can tell what it learned from an attempt. What it learned before, it was made with."""
+
+    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
+        """A lesson in words for the next attempt at the same task; `verdict.reason` is what the judge said of this one.
+
+        Raises an `Unscored` error when there is none.
+        """
+        ...
+
+
 class Environment(Protocol):
     """A browser, phone or simulator."""
 

@@ -11,16 +11,26 @@ if TYPE_CHECKING:
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
     from prill.refine.filtered_bc import Study, read_study, run_study, study_of
+    from prill.refine.outcomes import read_results, table_of
+    from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
+    from prill.refine.reflexion import Challenge, Play, play_again
     from prill.refine.results import results_of, results_text
+    from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
     from prill.refine.training.preflight import check_training
     from prill.refine.training.spec import TrainSpec, training_spec
     from prill.refine.training.train import train
 
 __all__ = [
+    "Challenge",
     "ExportSpec",
     "FilterSpec",
     "PlainTeacher",
+    "Play",
+    "Reflective",
+    "Reflector",
+    "ReflectorSpec",
+    "RetrySpec",
     "Study",
     "TrainSpec",
     "check_training",
@@ -28,19 +38,29 @@ __all__ = [
     "export_rows",
     "filter_steps",
     "kto_rows",
+    "play_again",
+    "read_results",
     "read_study",
     "results_of",
     "results_text",
     "run_study",
     "sft_rows",
     "study_of",
+    "table_of",
     "train",
     "training_spec",
+    "with_second_opinion",
 ]
 _HOMES = {
+    "Challenge": "reflexion",
     "ExportSpec": "export",
     "FilterSpec": "filter",
     "PlainTeacher": "demonstration",
+    "Play": "reflexion",
+    "Reflective": "reflector",
+    "Reflector": "reflector",
+    "ReflectorSpec": "reflector",
+    "RetrySpec": "retries",
     "Study": "filtered_bc",
     "TrainSpec": "training.spec",
     "check_training": "training.preflight",
@@ -48,13 +68,17 @@ _HOMES = {
     "export_rows": "export",
     "filter_steps": "filter",
     "kto_rows": "rows",
+    "play_again": "reflexion",
+    "read_results": "outcomes",
     "read_study": "filtered_bc",
     "results_of": "results",
     "results_text": "results",
     "run_study": "filtered_bc",
     "sft_rows": "rows",
     "study_of": "filtered_bc",
+    "table_of": "outcomes",
     "train": "training.train",
     "training_spec": "training.spec",
+    "with_second_opinion": "retries",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

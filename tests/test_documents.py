@@ -32,7 +32,10 @@ RUN = (
     README,
     *sorted((ROOT / "docs/tutorials").glob("*.md")),
     GUIDE,
-    *(ROOT / f"docs/{name}.md" for name in ("filtered-bc", "training", "redteam", "python", "batches", "captions")),
+    *(
+        ROOT / f"docs/{name}.md"
+        for name in ("filtered-bc", "reflexion", "training", "redteam", "python", "batches", "captions")
+    ),
 )
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
 # What users import from.

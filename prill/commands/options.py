@@ -89,7 +89,7 @@ def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, 
     add_model_options(parser)
 
 
-def add_label_options(parser: argparse.ArgumentParser) -> None:
+def add_label_options(parser: argparse._ActionsContainer) -> None:
     """The options that say which labels count where several people, or people and oracles, labelled the same."""
     parser.add_argument("--source", metavar="S", help="labels to use where there are several sources, such as human or oracle")
     parser.add_argument(
@@ -129,6 +129,11 @@ def add_options_of(group: argparse._ArgumentGroup, maker: Maker, *, leave_out: t
 def options_given(args: argparse.Namespace, maker: Maker) -> dict[str, Any]:
     """The options of a maker that the words of the command line give."""
     return _options_set(args, options_of(maker))
+
+
+def model_options_given(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of models that the words of the command line give, without the model's name."""
+    return _options_set(args, [name for _, names in _OF_MODELS for name in names])
 
 
 def settings_of(words: Iterable[str]) -> dict[str, Any]:

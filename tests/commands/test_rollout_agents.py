@@ -260,7 +260,7 @@ def test_set_reaches_policy_and_phone(prill: Prill, tmp_path: Path, fake_adb: Fa
         assert (refused.returncode, "tree: Expected `bool`" in refused.stderr) == (2, True)
         done = prill("rollout", "android", *words, *options[:-2], "-o", "out")
     assert done.returncode == 0, done.stderr
-    assert "MEMORY:\nuse the search" in endpoint.turns[0]
+    assert re.search(r"MEMORY:\n\[memory \w+\]\nuse the search\n", endpoint.turns[0])
     (kept,) = recorded(tmp_path / "out").values()
     assert [step.action.kind for step in kept.steps] == ["stop"], "the second attempt of the same turn"
 

@@ -198,7 +198,8 @@ async def test_options_change_prompt_and_hash() -> None:
     taught, with_lessons = await system("use the search", "be quick")
     assert "MEMORY" in taught
     assert with_lessons.count("MEMORY:") == 2, "in the second example and in the present turn"
-    assert with_lessons.rpartition("MEMORY:")[2].startswith("\nuse the search\nbe quick\nPREVIOUS ACTION")
+    memory = with_lessons.rpartition("MEMORY:")[2].partition("PREVIOUS ACTION")[0]
+    assert memory == f"\n[memory {NONCE}]\nuse the search\nbe quick\n[/memory {NONCE}]\n", "a quotation: lessons quote pages"
     hashes = {prompt_hash(spec, "web") for spec in (ReactSpec(), ReactSpec(reasoning=False), ReactSpec(may_give_up=False))}
     assert len(hashes | {prompt_hash(ReactSpec(), "ios")}) == 4
 
@@ -209,7 +210,7 @@ async def test_lessons_may_come_later() -> None:
     policy.lessons.append("look at the reports")
     policy.reset(Task(goal="g", platform="web"))
     await policy.act(Observation(text=SHOP))
-    assert "MEMORY:\nlook at the reports\n" in shown(model)
+    assert f"MEMORY:\n[memory {NONCE}]\nlook at the reports\n" in shown(model)
 
 
 def test_pages_are_cut_at_a_line_end() -> None:

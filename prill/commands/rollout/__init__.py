@@ -7,8 +7,9 @@ import asyncio
 import json
 import math
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -55,23 +56,45 @@ class _Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: some for every environment, some for one."""
     parser.epilog = "Example: prill rollout miniwob --tasks click-link,enter-text --seeds 0-4 -o runs/a"
-    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=True, action=_Environments)
+    add_environments(parser, _own_options)
+
+
+def add_environments(
+    parser: argparse.ArgumentParser,
+    options: Callable[[argparse.ArgumentParser], None],
+    *,
+    required: bool = True,
+    example: str = "",
+) -> None:
+    """A parser for each environment, with its own options and those of the command; `example` instead of `prill rollout`'s."""
+    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=required, action=_Environments)
     purposes = {name: entry.what for name, entry in ENVIRONMENTS.entries.items()} | {_OWN: "an environment of your own"}
     for name, purpose in purposes.items():
-        sub = kinds.add_parser(name, help=purpose, description=purpose, epilog=KINDS.get(name, OWN).example)
-        _common(sub)
+        sub = kinds.add_parser(name, help=purpose, description=purpose, epilog=example or KINDS.get(name, OWN).example)
+        options(sub)
         KINDS.get(name, OWN).configure(sub.add_argument_group(name))
     kinds.choices = None  # type: ignore[assignment]  # any other name is looked up when the run begins
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def _own_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
+    what, who = add_episode_options(parser)
+    what.add_argument(
+        "--attempts", dest="plays", type=positive, default=1, metavar="N", help="times to play each task and seed (default 1)"
+    )
+    who.add_argument("--plan", metavar="TOML", help="scripted: file that lists the episodes, instead of --tasks and --seeds")
+    who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
+    who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
+
+
+def add_episode_options(parser: argparse.ArgumentParser) -> tuple[argparse._ArgumentGroup, argparse._ArgumentGroup]:
+    """Which episodes are played, and by whom; the groups of both. `session` makes them of the arguments."""
+    parser.set_defaults(plays=1, plan=None, behaviour=None, replay=None)
     what = parser.add_argument_group("episodes")
     what.add_argument("--tasks", metavar="A,B", help="which tasks; see below")
     what.add_argument("--seeds", default="0", metavar="0-4,7", help="seeds of each task, where it has any (default 0)")
-    what.add_argument("--attempts", type=positive, default=1, metavar="N", help="times to play each task and seed (default 1)")
     what.add_argument("--limit", type=positive, metavar="N", help="the first N episodes only")
     what.add_argument("--workers", type=positive, metavar="N", help="episodes at a time (default 1, or one a device)")
     what.add_argument("--max-steps", type=positive, metavar="N", help="actions of an episode (default: the paper's for it)")
@@ -84,10 +107,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     who = parser.add_argument_group("policy")
     purposes = "; ".join(f"{name}: {entry.what}" for name, entry in POLICIES.entries.items())
-    who.add_argument("--policy", metavar="NAME|module:Object|file.py:Object", help=f"{purposes}; or one of your own")
-    who.add_argument("--plan", metavar="TOML", help="scripted: file that lists the episodes, instead of --tasks and --seeds")
-    who.add_argument("--behaviour", metavar="A,B", help=f"scripted: default solve; any of {', '.join(BEHAVIOURS)}")
-    who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
+    who.add_argument("--policy", "--actor", metavar="NAME|module:Object|file.py:Object", help=f"{purposes}; or one of your own")
     who.add_argument("--direct", action="store_true", default=None, help="react: ask for the action without reasoning")
     who.add_argument(
         "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
@@ -101,6 +121,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
         help="any other option of the policy or the environment, as often as needed (policy.KEY, environment.KEY)",
     )
     add_model_options(parser)
+    return what, who
 
 
 def run(args: argparse.Namespace) -> int:
@@ -155,6 +176,45 @@ def play(args: argparse.Namespace) -> Recorded:
 async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
     from tqdm import tqdm
 
+    async with session(args) as made:
+        with tqdm(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+            counts = await record(
+                made.pool,
+                _episodes(made),
+                Path(args.output),
+                oracle=made.setting.oracle,
+                max_steps=args.max_steps,
+                timeout=args.episode_timeout,
+                early_stop=made.early_stop,
+                retry_broken=args.retry_broken,
+                progress=partial(_show, bar),
+            )
+        return counts, made.setting.oracle is not None
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the arguments ask to be played: where, by whom, and which episodes.
+
+    `run` is what tells this run from others in the same folder: its episodes have ids of their own.
+    """
+
+    environment: str
+    setting: Setting[Any]
+    pool: Pool[Any]
+    plan: PolicyPlan
+    rows: Sequence[Case]
+    early_stop: EarlyStop | None
+    run: Sequence[object]
+
+    def id(self, row: Case) -> str:
+        """Names the episode."""
+        return row.id(self.environment, fingerprint([*self.run, self.setting.contents.get(row.task)]))
+
+
+@asynccontextmanager
+async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
+    """Makes everything that the arguments ask for, and closes it in the end. Raises UsageError."""
     kind, out = KINDS.get(args.environment, OWN), Path(args.output)
     args.policy = args.policy or kind.policy
     args.max_steps = args.max_steps or kind.max_steps
@@ -172,19 +232,7 @@ async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
     try:
         rows = (listed if listed is not None else _cases_of_options(args, plan, setting.tasks))[: args.limit]
         run = [args.environment, setting.fingerprint, args.policy, plan.agent, plan.fingerprint, args.max_steps, early_stop]
-        with tqdm(total=len(rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
-            counts = await record(
-                pool,
-                _episodes(args.environment, setting, plan, rows, run),
-                out,
-                oracle=setting.oracle,
-                max_steps=args.max_steps,
-                timeout=args.episode_timeout,
-                early_stop=early_stop,
-                retry_broken=args.retry_broken,
-                progress=partial(_show, bar),
-            )
-        return counts, setting.oracle is not None
+        yield Session(args.environment, setting, pool, plan, rows, early_stop, run)
     finally:
         try:
             await pool.close()
@@ -192,21 +240,18 @@ async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
             await setting.close()
 
 
-def _episodes(
-    environment: str, setting: Setting[Any], plan: PolicyPlan, rows: Sequence[Case], run: Sequence[object]
-) -> list[Episode[Any]]:
-    """`run` is what tells this run from others in the same folder: its episodes have ids of their own."""
+def _episodes(made: Session) -> list[Episode[Any]]:
     return [
         Episode(
-            id=row.id(environment, fingerprint([*run, setting.contents.get(row.task)])),
-            task=partial(setting.task, name=row.task, seed=row.seed),
-            policy=partial(plan.make, row),
-            agent=plan.agent,
+            id=made.id(row),
+            task=partial(made.setting.task, name=row.task, seed=row.seed),
+            policy=partial(made.plan.make, row),
+            agent=made.plan.agent,
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
             metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt},
         )
-        for row in rows
+        for row in made.rows
     ]
 
 
@@ -258,4 +303,4 @@ def _cases_of_options(args: argparse.Namespace, plan: PolicyPlan, tasks: Sequenc
     if len(able) < len(tasks) and args.tasks != "all":
         missing = ", ".join(task for task in tasks if task not in able)
         raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(plan.plays or ()))}")
-    return cases(able, numbers(args.seeds, "--seeds"), args.attempts, behaviours)
+    return cases(able, numbers(args.seeds, "--seeds"), args.plays, behaviours)

@@ -27,7 +27,8 @@ class Setting(Generic[E]):
 
     `oracle` labels an episode in the state its environment is in; `fingerprint` is what tells this setting from others, and
     `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
-    is taken for broken: in a browser it may well be the site that is down, so that is many.
+    is taken for broken: in a browser it may well be the site that is down, so that is many. `leftovers` says why an episode may
+    find what an earlier one changed; None: each begins in a fresh state.
     """
 
     environments: Sequence[E]
@@ -38,6 +39,7 @@ class Setting(Generic[E]):
     close: Callable[[], Awaitable[None]] = nothing
     contents: Mapping[str, object] = field(default_factory=dict)
     patience: int = 30
+    leftovers: str | None = None
 
 
 class MakeSetting(Protocol):
@@ -68,13 +70,14 @@ def task_setting(
     oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None,
     close: Callable[[], Awaitable[None]] = nothing,
     patience: int = 30,
+    leftovers: str | None = None,
 ) -> Setting[E]:
     """A setting whose tasks are known beforehand, by id; seeds make no difference to them."""
 
     async def task(environment: E, name: str, seed: int) -> Task:
         return tasks[name]
 
-    return Setting(environments, list(tasks), task, oracle, fingerprint, close, task_contents(tasks), patience)
+    return Setting(environments, list(tasks), task, oracle, fingerprint, close, task_contents(tasks), patience, leftovers)
 
 
 def _own_options(group: argparse._ArgumentGroup) -> None:
@@ -91,7 +94,9 @@ def _own_setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, 
     if platform not in get_args(Platform):
         raise UsageError(f"{args.environment} has the platform {platform!r}; there are {', '.join(get_args(Platform))}")
     tasks = read_tasks(args, platform)
-    return task_setting(environments, tasks, assigned, oracle=_grade if hasattr(environments[0], "grade") else None, patience=3)
+    oracle = _grade if hasattr(environments[0], "grade") else None
+    leftovers = getattr(environments[0], "leftovers", None)
+    return task_setting(environments, tasks, assigned, oracle=oracle, patience=3, leftovers=leftovers)
 
 
 async def _grade(environment: Any, trajectory: Trajectory) -> LabelRecord:

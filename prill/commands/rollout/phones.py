@@ -43,7 +43,8 @@ def _android(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         make_environment("android", images=images, lax=True, **{**options, "device": device, **assigned}) for device in devices
     ]
     fingerprint = {"avd": args.avd, "snapshot": args.snapshot, "backend": args.backend, **assigned}
-    return task_setting(environments, read_tasks(args, "android"), fingerprint, patience=3)
+    leftovers = None if args.avd else "the device keeps what an earlier attempt changed; with a virtual device it would not"
+    return task_setting(environments, read_tasks(args, "android"), fingerprint, patience=3, leftovers=leftovers)
 
 
 def _ios_options(group: argparse._ArgumentGroup) -> None:
@@ -73,7 +74,8 @@ def _ios(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) ->
     ]
     # A clone is of what somebody prepared; erased, one simulator is as good as another.
     fingerprint = {"simulator": args.simulator if options["restore"] == "clone" else None, **options}
-    return task_setting(environments, read_tasks(args, "ios"), fingerprint, patience=3)
+    leftovers = "the simulator keeps what an earlier attempt changed" if options["restore"] == "none" else None
+    return task_setting(environments, read_tasks(args, "ios"), fingerprint, patience=3, leftovers=leftovers)
 
 
 def _one_a_worker(args: argparse.Namespace, named: str | None, option: str, assigned: Mapping[str, Any]) -> list[str | None]:

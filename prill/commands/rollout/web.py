@@ -60,7 +60,8 @@ def _web(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) ->
         make_environment("web", images=images, browser=browser, lax=True, **{"traces": traces(args, images), **options})
         for _ in range(args.workers or 1)
     ]
-    return task_setting(environments, tasks, options, close=browser.close)
+    leftovers = "the sites keep what an earlier attempt changed there"
+    return task_setting(environments, tasks, options, close=browser.close, leftovers=leftovers)
 
 
 def _browsergym_options(group: argparse._ArgumentGroup) -> None:
@@ -79,7 +80,9 @@ def _browsergym(args: argparse.Namespace, images: Path, assigned: Mapping[str, A
         make_environment("browsergym", images=images, lax=True, **options) for _ in range(args.workers or 1)
     ]
     names = [name.strip().removeprefix("browsergym/") for name in args.tasks.split(",")]
-    return Setting(environments, names, BrowserGym.task, BrowserGym.grade, options)
+    lasting = [name for name in names if not name.startswith("miniwob.")]
+    leftovers = f"the sites of {lasting[0]} and others keep what an earlier attempt changed there" if lasting else None
+    return Setting(environments, names, BrowserGym.task, BrowserGym.grade, options, leftovers=leftovers)
 
 
 WEB = {

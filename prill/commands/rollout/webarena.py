@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from prill.commands.options import make_model
 from prill.commands.rollout.environments import EnvironmentKind, Setting
 from prill.commands.rollout.pages import add_page_options, page_options, task_names, traces
-from prill.errors import UsageError
+from prill.errors import EnvironmentFailure, UsageError
 from prill.registry import read_options
-from prill.types import LabelRecord, Task, Trajectory
+from prill.types import Action, LabelRecord, Step, Task, Trajectory
 
 if TYPE_CHECKING:
     from prill.emulators.browser.chromium import Chromium
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
 _SHOP_ALONE = "--shop has its own tasks and resets itself, which ends every login: leave out --configs, --reset and --cookies"
 _NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out --shop, or choose another --oracle"
+_LEFTOVERS = "the sites keep what an earlier attempt changed there, since no way to reset them was given"
 _ONE_WORKER = "--reset would disturb the episodes of other workers on the same sites: leave out --workers"
 
 
@@ -124,7 +125,100 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         },
         close,
         {name: config.intent for name, config in workers[0].configs.items()},
+        leftovers=None if args.shop or args.reset or assigned.get("reset") else _LEFTOVERS,
     )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that real sites need, and what is wrong with it; None: nothing."""
+
+    what: str
+    problem: str | None = None
+
+
+async def check_sites(args: argparse.Namespace, folder: Path) -> AsyncIterator[Finding]:
+    """Tries what a run needs, one thing after the other: each address, each login, a reset, a task and its oracle.
+
+    `folder` is for cookies and screenshots.
+    """
+    from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.webarena.login import Logins
+    from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
+
+    with ExitStack() as shops:
+        environ = _environ(args, shops)
+        sites, browser = Sites.from_environment(environ), Chromium()
+        logins = Logins(sites, browser, folder, reuse=False)
+        ready: set[str] = set()
+        try:
+            for name in PUBLIC:
+                if name not in sites.addresses:
+                    yield Finding(f"address of {name.lower()}", f"is not set: export {name}=http://…")
+                elif name in sites.accounts:
+                    problem = await _problem_of(logins.cookies((name,)))
+                    yield Finding(f"login at {name.lower()}", problem)
+                    ready |= set() if problem else {name}
+                else:
+                    ready.add(name)
+        finally:
+            await browser.close()
+        command = environ["PRILL_SHOP_RESET"] if args.shop else args.reset
+        if command:
+            passwords = tuple(account.password for account in sites.accounts.values())
+            yield Finding("reset", await _problem_of(reset_sites(command, 600.0, passwords)))
+        else:
+            yield Finding("reset", f"{_LEFTOVERS}: give one with --reset")
+        names = _decidable(args, _configs(args, environ), ready)
+    if not names:
+        yield Finding("oracle", "no task is on sites that are ready")
+        return
+    yield Finding(f"oracle of task {names[0]}", await _problem_of(_try_oracle(args, names[0], folder)))
+
+
+def _decidable(args: argparse.Namespace, configs: Sequence[TaskConfig], ready: set[str]) -> list[str]:
+    """The tasks on these sites; first those whose oracle looks at a page and asks no model."""
+    from prill.emulators.webarena.environment import setups_of
+    from prill.emulators.webarena.tasks import task_of
+
+    numbers = {str(config.task_id): config for config in configs}
+    wanted = task_names(args.tasks or "all", list(numbers), ranges=True)
+    setups = setups_of(configs)
+
+    def needs(name: str) -> set[str]:
+        setup = setups[task_of(numbers[name]).id]
+        return {site.upper() for site in setup.sites} | set(setup.logins)
+
+    able = [name for name in wanted if needs(name) <= ready]
+    return sorted(able, key=lambda name: "string_match" in numbers[name].eval.eval_types)
+
+
+async def _try_oracle(args: argparse.Namespace, name: str, folder: Path) -> str | None:
+    """Begins a task, stops at once, and has that graded; what the oracle said when it did not decide."""
+    alone = {"tasks": name, "workers": 1, "traces": False}
+    setting = _setting(argparse.Namespace(**{**vars(args), **alone}), folder / "images", {})
+    environment = setting.environments[0]
+    try:
+        task = await setting.task(environment, name, 0)
+        state = await environment.reset(task)
+        step = Step(state, Action("stop", "stop []", value=""))
+        stopped = Trajectory(id="check", task=task, steps=(step,), final=state, answer="")
+        if setting.oracle is None:
+            return "nobody grades: choose another --oracle"
+        label = await setting.oracle(environment, stopped)
+        return None if label.success is not None else f"did not decide: {label.note}"
+    finally:
+        await environment.close()
+        await setting.close()
+
+
+async def _problem_of(work: Awaitable[object]) -> str | None:
+    """What it said when it failed, or gave as a text."""
+    try:
+        given = await work
+    except (EnvironmentFailure, UsageError) as failure:
+        return str(failure)
+    return given if isinstance(given, str) else None
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

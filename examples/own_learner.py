@@ -1,0 +1,25 @@
+"""An agent of your own that learns from its attempts: a policy with a list `lessons`, and a method `reflect`.
+
+Run: prill reflexion examples/own_environment.py:Counter --goal "Count to 3" --policy examples/own_learner.py:Patient \
+         --evaluator oracle -o out
+A policy without `reflect` that asks a model, such as react, needs the list only: prill asks the model for the lessons.
+"""
+
+from prill import Action, Observation, Step, Task, Trajectory, Verdict
+
+
+class Patient:
+    """Counts to one, and one further for each lesson."""
+
+    def __init__(self) -> None:
+        self.lessons: list[str] = []
+
+    def reset(self, task: Task) -> None:
+        self.left = 1 + len(self.lessons)
+
+    async def act(self, observation: Observation) -> Step:
+        self.left -= 1
+        return Step(observation, Action("press", "press +", value="+") if self.left >= 0 else Action("stop", "stop"))
+
+    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
+        return f"{len(trajectory.steps) - 1} was not enough ({verdict.reason}): count one further"

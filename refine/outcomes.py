@@ -1,0 +1,196 @@
+"""What came of the retries: the results file, and success after each attempt beside what wrong verdicts lost and what it cost.
+
+The truth comes in here, after everything was decided: it is reported and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.evaluators.metrics import wilson
+from prill.refine.retries import ENDS, End, answer_among
+from prill.types import EvaluatorInfo, UnscoredReason, Usage
+
+FORMAT = "prill reflexion 1"
+RESULTS = "results.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptResult:
+    """One attempt: what the judge said of it, what was learned, and whether it truly succeeded (None: undecided).
+
+    `reused`: taken from another run. `problem`: why it broke off, or why there is no lesson.
+    """
+
+    id: str
+    status: Literal["success", "failure", "unscored", "broken"]
+    answer: str | None = None
+    score: float | None = None
+    unscored: UnscoredReason | None = None
+    reason: str = ""
+    lesson: str | None = None
+    problem: str | None = None
+    truth: bool | None = None
+    reused: bool = False
+    actor: Usage = field(default_factory=Usage)
+    judge: Usage = field(default_factory=Usage)
+    reflector: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """The attempts at one task, why there are no more, and which of them is the answer, from 0."""
+
+    name: str
+    goal: str = ""
+    attempts: tuple[AttemptResult, ...]
+    ended: End
+    answer: int | None = None
+
+    def answer_after(self, retries: int, *, keep_best: bool) -> int | None:
+        """The attempt that would be the answer had there been at most so many retries."""
+        so_far = self.attempts[: retries + 1]
+        whole = [attempt.status != "broken" for attempt in so_far]
+        return answer_among(whole, [attempt.score for attempt in so_far], keep_best=keep_best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Success after so many retries: of the tasks whose truth is known, with the 95 % interval (Wilson)."""
+
+    retries: int
+    solved: int
+    decided: int
+    success: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The figures of a run. Tokens are those of requests and replies together; `usd` is None where a price is unknown.
+
+    `lost_to_false_negatives`: tasks of which some attempt truly succeeded, and the answer is another.
+    `kept_by_false_positives`: the judge ended the retries with an attempt that had failed. `gained`: solved, and not by the
+    first attempt.
+    """
+
+    rows: tuple[Row, ...]
+    tasks: int
+    undecided: int
+    gained: int
+    lost_to_false_negatives: int
+    kept_by_false_positives: int
+    played: int
+    reused: int
+    ended: dict[str, int]
+    actor: Usage
+    judge: Usage
+    reflector: Usage
+    calls_per_solved: float | None
+    tokens_per_solved: float | None
+    usd_per_solved: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """The results file of a run."""
+
+    format: str = FORMAT
+    evaluator: EvaluatorInfo
+    settings: dict[str, Any] = field(default_factory=dict)
+    attempts: int
+    keep_best: bool = False
+    warnings: tuple[str, ...] = ()
+    tasks: tuple[TaskResult, ...] = ()
+    table: Table | None = None
+
+
+def read_results(path: str | os.PathLike[str]) -> Results:
+    """The file, or that of a run's folder. Raises UsageError when it is none."""
+    place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
+    try:
+        results = msgspec.json.decode(place.read_bytes(), type=Results)
+    except OSError as error:
+        raise UsageError(f"{place}: {error.strerror}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{place}: no results of retries ({error})") from None
+    if results.format != FORMAT:
+        raise UsageError(f"{place}: results of another version ({results.format}); run the retries anew")
+    return results
+
+
+def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> Table:
+    """The figures of these tasks, with a row for each number of retries below `attempts`."""
+    rows = tuple(_row(tasks, retries, keep_best) for retries in range(attempts))
+    every = [attempt for task in tasks for attempt in task.attempts]
+    truths = [_truth(task, attempts, keep_best) for task in tasks]
+    actor = sum((attempt.actor for attempt in every), start=Usage())
+    judge = sum((attempt.judge for attempt in every), start=Usage())
+    reflector = sum((attempt.reflector for attempt in every), start=Usage())
+    total, solved = actor + judge + reflector, truths.count(True)
+    ended = Counter(task.ended for task in tasks)
+    return Table(
+        rows=rows,
+        tasks=len(tasks),
+        undecided=truths.count(None),
+        gained=sum(truth is True and task.attempts[0].truth is False for task, truth in zip(tasks, truths, strict=True)),
+        lost_to_false_negatives=sum(
+            truth is False and any(attempt.truth for attempt in task.attempts)
+            for task, truth in zip(tasks, truths, strict=True)
+        ),
+        kept_by_false_positives=sum(task.ended == "accepted" and task.attempts[-1].truth is False for task in tasks),
+        played=sum(not attempt.reused for attempt in every),
+        reused=sum(attempt.reused for attempt in every),
+        ended={end: ended[end] for end in ENDS if ended[end]},
+        actor=actor,
+        judge=judge,
+        reflector=reflector,
+        calls_per_solved=total.calls / solved if solved else None,
+        tokens_per_solved=(total.prompt_tokens + total.completion_tokens) / solved if solved else None,
+        usd_per_solved=None if total.usd is None or not solved else total.usd / solved,
+    )
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """The table as Markdown, and what there is to say beside it."""
+    yield "| retries | solved | of | success | 95 % interval |"
+    yield "| ---: | ---: | ---: | ---: | :--- |"
+    for row in table.rows:
+        share = "" if row.success is None else f"{row.success:.1%}"
+        interval = "" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
+        yield f"| {row.retries} | {row.solved} | {row.decided} | {share} | {interval} |"
+    yield ""
+    yield f"{table.played} attempts played, {table.reused} taken from another run, at {table.tasks} tasks"
+    yield f"solved by a retry: {table.gained}; lost to false negatives: {table.lost_to_false_negatives}; " + (
+        f"failures that the judge accepted: {table.kept_by_false_positives}; truth unknown: {table.undecided}"
+    )
+    yield "ended: " + ", ".join(f"{end.replace('_', ' ')} {count}" for end, count in table.ended.items())
+    for role, usage in (("actor", table.actor), ("judge", table.judge), ("reflector", table.reflector)):
+        cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+        yield f"{role}: {usage.calls} calls, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+    if table.calls_per_solved is not None:
+        cost = "cost unknown" if table.usd_per_solved is None else f"${table.usd_per_solved:.4f}"
+        yield f"a solved task: {table.calls_per_solved:.1f} calls, {table.tokens_per_solved:.0f} tokens, {cost}"
+
+
+def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> Row:
+    truths = [truth for task in tasks if (truth := _truth(task, retries + 1, keep_best)) is not None]
+    solved, decided = sum(truths), len(truths)
+    if not decided:
+        return Row(retries=retries, solved=0, decided=0)
+    low, high = wilson(solved / decided, decided)
+    return Row(retries=retries, solved=solved, decided=decided, success=solved / decided, low=low, high=high)
+
+
+def _truth(task: TaskResult, attempts: int, keep_best: bool) -> bool | None:
+    answer = task.answer_after(attempts - 1, keep_best=keep_best)
+    return None if answer is None else task.attempts[answer].truth

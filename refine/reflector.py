@@ -1,0 +1,163 @@
+"""Asks a model what to do otherwise next time: the reflection of arXiv 2404.06474, section 5, in our own words.
+
+The model is told what the judge said of the attempt, never whether it truly succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Protocol
+
+from msgspec import Meta
+
+from prill.errors import Unparsable
+from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
+from prill.protocols import Adaptive, LanguageModel, Message, Policy
+from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
+
+LEFT_OUT = "(left out)"
+_DEVICES: dict[Platform, str] = {
+    "web": "a web browser",
+    "android": "an Android phone",
+    "ios": "an iPhone",
+    "desktop": "a computer",
+    "other": "a device",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReflectorSpec:
+    """How the model is asked. A token is taken as four characters.
+
+    The paper sets no total; 30 steps of 1920 tokens are 57,600, and the default fits the windows of small models too.
+    """
+
+    observation_tokens: Annotated[int, Meta(ge=1, description="more of one state is cut off (the paper: 1920)")] = 1920
+    reflection_tokens: Annotated[
+        int, Meta(ge=1000, description="of the whole request: states from the middle are left out first, actions never")
+    ] = 24000
+    lesson_tokens: Annotated[int, Meta(ge=1, description="of the lesson")] = 384
+    lesson_tries: Annotated[int, Meta(ge=1, description="how often a lesson is asked for while the reply is empty")] = 1
+
+
+class Reflector:
+    """Draws a lesson from an attempt and what a judge said of it."""
+
+    def __init__(self, model: LanguageModel, spec: ReflectorSpec = ReflectorSpec()) -> None:
+        self.model = model
+        self.spec = spec
+
+    @property
+    def prompt(self) -> str:
+        """The hash of the prompt."""
+        return load_prompt("prill.refine", "reflection").hash
+
+    async def __call__(self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str]) -> str:
+        """The lesson. Raises the model's `Unscored` errors, Unparsable when it says nothing."""
+        messages = self.messages(trajectory, verdict, lessons, await self._room())
+        for _ in range(self.spec.lesson_tries):
+            reply = await self.model.complete(messages, max_tokens=self.spec.lesson_tokens, prompt=self.prompt)
+            if text := clean(reply.text.rpartition("</think>")[2]).strip():
+                return text
+        raise Unparsable("the model gave an empty lesson")
+
+    def messages(
+        self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], tokens: int | None = None
+    ) -> tuple[Message, Message]:
+        """The request, of at most so many tokens unless actions, status and earlier lessons alone take more."""
+        shown = [_shown(step.observation, self.spec.observation_tokens) for step in trajectory.steps]
+        budget = self.spec.reflection_tokens if tokens is None else tokens
+        texts: list[str | None] = [None] * len(shown)
+        spare = budget - _size(self._filled(trajectory, verdict, lessons, texts))
+        for i in _from_the_ends(len(shown)):
+            # What stands in its place is counted already.
+            cost = estimate_tokens(shown[i]) - estimate_tokens(LEFT_OUT)
+            if cost > spare:
+                # What is nearer to the middle goes first: nothing beyond this one is shown. Of the last state, what fits is.
+                if i == len(shown) - 1 and spare > 0:
+                    texts[i] = shown[i][: 4 * spare]
+                break
+            texts[i] = shown[i]
+            spare -= cost
+        return self._filled(trajectory, verdict, lessons, texts)
+
+    def _filled(
+        self, trajectory: Trajectory, verdict: Verdict, lessons: Sequence[str], texts: Sequence[str | None]
+    ) -> tuple[Message, Message]:
+        earlier = "\n".join(f"TRIAL {i}: {lesson}" for i, lesson in enumerate(lessons))
+        values = {
+            "code": NONCE,
+            "device": _DEVICES[trajectory.task.platform],
+            "goal": clean(trajectory.task.goal),
+            "history": quoted("history", _history(trajectory.steps, texts)),
+            "status": quoted("status", verdict.reason),
+            "lessons": quoted("lessons", earlier) if lessons else "none",
+        }
+        filled = load_prompt("prill.refine", "reflection").fill(values)
+        return Message("system", (filled["system"],)), Message("user", (filled["user"],))
+
+    async def _room(self) -> int:
+        """The tokens of a request: those of the settings, or what the model's window leaves beside the lesson."""
+        limits = await self.model.limits() if isinstance(self.model, Adaptive) else None
+        if limits is None or limits.window is None:
+            return self.spec.reflection_tokens
+        # A fifth is left for the difference between four characters and a real token.
+        left = (limits.window - self.spec.lesson_tokens - limits.thinking) * 4 // 5
+        return min(self.spec.reflection_tokens, max(1000, left))
+
+
+class Taught(Policy, Protocol):
+    """A policy that shows its model lessons from earlier attempts, such as `React`."""
+
+    lessons: list[str]
+
+
+class Reflective:
+    """A policy with lessons, and a reflector that draws them: together a `Learner`."""
+
+    def __init__(self, policy: Taught, reflector: Reflector) -> None:
+        self.policy, self.reflector = policy, reflector
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode of the policy."""
+        self.policy.reset(task)
+
+    async def act(self, observation: Observation) -> Step:
+        """The policy's next step."""
+        return await self.policy.act(observation)
+
+    async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
+        """The lesson; the policy's lessons are those of the attempts before."""
+        return await self.reflector(trajectory, verdict, self.policy.lessons)
+
+
+def _history(steps: Sequence[Step], texts: Sequence[str | None]) -> str:
+    blocks = []
+    for i, (step, text) in enumerate(zip(steps, texts, strict=True)):
+        url = f"URL: {clean(step.observation.url)}\n" if step.observation.url else ""
+        blocks.append(f"OBSERVATION {i}:\n{url}{LEFT_OUT if text is None else text}\nACTION {i}: {_words(step)}")
+    return "\n".join(blocks) or "(nothing was done)"
+
+
+def _words(step: Step) -> str:
+    action = step.action
+    return clean(action.text) or " ".join(part for part in (action.kind, action.target, action.value) if part)
+
+
+def _shown(observation: Observation, tokens: int) -> str:
+    """The text of a state within the limit, in whole lines where there are several."""
+    text = clean(observation.text or observation.caption or "(a screenshot, without text)").strip()
+    if estimate_tokens(text) <= tokens:
+        return text
+    head = text[: 4 * tokens]
+    return head.rpartition("\n")[0] or head
+
+
+def _from_the_ends(count: int) -> list[int]:
+    """The places of a list, those of the middle last: the last, the first, the last but one, and so on."""
+    return sorted(range(count), key=lambda i: (min(i, count - 1 - i), i < count - 1 - i))
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(estimate_tokens(part) for message in messages for part in message.parts if isinstance(part, str))

@@ -1,0 +1,487 @@
+"""Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson.
+
+All tasks that go on are played, then judged, then reflected on, and so again: each attempt through the one loop (`prill.loop`)
+and the one recorder (`prill.record`). Everything is kept as soon as it is there, by task and attempt, so that a run that was
+killed goes on. An oracle's labels go from the recorder to the labels file, and from there to the results; agent, judge and
+reflector are handed trajectories and verdicts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic
+
+import msgspec
+
+from prill.errors import NoEvidence, Unscored, UsageError
+from prill.evaluators.judgement import Judgement, verdict_of
+from prill.files.kinds import TRAJECTORIES
+from prill.files.outputs import append_whole, failures, write_output
+from prill.models.calls import together
+from prill.models.ledger import metered
+from prill.protocols import E, Evaluator, Learner, Lender
+from prill.record import Episode, Recorded, record
+from prill.refine.outcomes import RESULTS, AttemptResult, Results, TaskResult, table_of
+from prill.refine.retries import (
+    Attempt,
+    End,
+    Lesson,
+    Move,
+    RetrySpec,
+    answer_among,
+    decided,
+    lessons_of,
+    next_move,
+    score_of,
+    threshold_of,
+    told,
+)
+from prill.run_folder import LABELS, RunFolder
+from prill.scoring import score_stream
+from prill.store import copy_image, encode, read_labels, read_lines, read_trajectories, read_verdicts
+from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
+from prill.verdict_log import VerdictLog
+
+VERDICTS, LESSONS, SETTINGS = "verdicts.jsonl", "lessons.jsonl", "reflexion.json"
+_AT_ONCE = 16  # lessons
+
+
+@dataclass(frozen=True, kw_only=True)
+class Challenge(Generic[E]):
+    """One task to try several times. `id` names its attempts, counted from 0: the same settings give the same names.
+
+    `learner` makes the agent of an attempt, with the lessons of those before it.
+    """
+
+    name: str
+    id: Callable[[int], str]
+    task: Callable[[E], Awaitable[Task]]
+    learner: Callable[[Sequence[str], int], Learner]
+    agent: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play(Generic[E]):
+    """How episodes are played; as in `prill.record.record`.
+
+    `leftovers` says why a later attempt may find what an earlier one changed; None: every attempt begins in a fresh state.
+    """
+
+    oracle: Callable[[E, Trajectory], Awaitable[LabelRecord]] | None = None
+    max_steps: int = 30
+    timeout: float | None = 600.0
+    early_stop: Callable[[Sequence[Step]], str | None] | None = None
+    patience: float = 300.0
+    leftovers: str | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a run is doing: `move` for attempt number `attempt` (from 0), `done` of `total` tasks."""
+
+    move: Move
+    attempt: int
+    done: int
+    total: int
+
+
+async def play_again(
+    pool: Lender[E],
+    challenges: Sequence[Challenge[E]],
+    judge: Evaluator | None,
+    out: Path,
+    spec: RetrySpec | None = None,
+    *,
+    play: Play[E] | None = None,
+    baseline: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    retry_broken: bool = False,
+    retry_unscored: bool = False,
+    progress: Callable[[Stage], None] = lambda stage: None,
+) -> Results:
+    """Tries every task until the judge is content or nothing more is to be gained, and writes `results.json` into `out`.
+
+    `judge` None: the oracle's labels decide, the upper bound. `baseline` is the folder of another run (of these retries, or a
+    recording of first attempts): what was played there under the same name is taken from there, and a lesson where it was drawn
+    from the same words; so several judges share what they agree on. `settings` is what else tells this run from others.
+    Raises UsageError for a folder that holds a run with other settings, or without an oracle where the labels are to decide;
+    otherwise what `record` and the judge raise. The same call goes on where a run ended.
+    """
+    run = _Run(pool, challenges, judge, out, spec or RetrySpec(), play or Play(), baseline, progress)
+    return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)
+
+
+class LabelJudge:
+    """The labels of a run as verdicts, read anew for each stage: the upper bound for whatever judges."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._labels: dict[str, bool | None] = {}
+        self.info = EvaluatorInfo("oracle", "1", params={"labels": "of this run"})
+
+    def read(self) -> None:
+        """Takes note of the labels so far."""
+        self._labels = _truths(self._path)
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """None are looked at."""
+        return ()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict; unscored with `no_evidence` where the oracle did not decide."""
+
+        async def judge() -> Judgement:
+            success = self._labels.get(trajectory.id)
+            if success is None:
+                raise NoEvidence("the oracle did not decide")
+            return Judgement(success, float(success), "the label says so")
+
+        return await verdict_of(self, trajectory, judge)
+
+
+@dataclass(frozen=True)
+class _Played:
+    """What is kept in memory of an attempt that was played."""
+
+    goal: str
+    answer: str | None
+    error: str | None
+    usage: Usage
+    reused: bool
+
+
+class _Metered:
+    """Lets an agent act, and writes what its calls cost into the record of the episode."""
+
+    def __init__(self, policy: Learner, metadata: dict[str, Any]) -> None:
+        self._policy, self._metadata, self._usage = policy, metadata, Usage()
+
+    def reset(self, task: Task) -> None:
+        """Begin a new episode."""
+        self._policy.reset(task)
+
+    async def act(self, observation: Observation) -> Step:
+        """The agent's next step."""
+        with metered() as meter:
+            try:
+                return await self._policy.act(observation)
+            finally:
+                self._usage += meter.usage
+                self._metadata["usage"] = asdict(self._usage)
+
+
+class _Run(Generic[E]):
+    """The state of a run: what is known of each attempt, and the files where it is kept."""
+
+    def __init__(
+        self,
+        pool: Lender[E],
+        challenges: Sequence[Challenge[E]],
+        judge: Evaluator | None,
+        out: Path,
+        spec: RetrySpec,
+        play: Play[E],
+        baseline: Path | None,
+        progress: Callable[[Stage], None],
+    ) -> None:
+        if judge is None and play.oracle is None:
+            raise UsageError("there is no oracle here whose labels could decide; name a judge", parameters=("evaluator",))
+        if baseline is not None and baseline.resolve() == out.resolve():
+            raise UsageError(f"{baseline}: the other run is this one", parameters=("baseline",))
+        self._pool, self._challenges, self._out, self._spec, self._play = pool, tuple(challenges), out, spec, play
+        self._judge: Evaluator = judge or LabelJudge(out / LABELS)
+        self._threshold = threshold_of(spec, self._judge)
+        self._baseline = baseline
+        self._progress = progress
+        self._played: dict[str, _Played] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._lessons: dict[str, Lesson] = {}
+        self._not_begun: set[str] = set()
+        self._old_lessons: dict[str, Lesson] = {}
+
+    async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
+        """Goes from move to move until every task has ended."""
+        self._hold({**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": asdict(self._spec)})
+        with VerdictLog(self._out / VERDICTS, self._judge.info) as log:
+            self._take_up(retry_unscored)
+            again = {id for id, played in self._played.items() if played.error is not None} if retry_broken else set()
+            for id in again:
+                del self._played[id]
+            if self._baseline is not None:
+                self._old_lessons = _read_lessons(self._baseline / LESSONS)
+            while going := self._going():
+                move = min(going, key=("play", "judge", "reflect").index)
+                await getattr(self, f"_{move}_all")(going[move], log, again)
+        return self._write(settings)
+
+    def _hold(self, settings: Mapping[str, Any]) -> None:
+        """Keeps the settings of the folder. Raises UsageError when they are others."""
+        path, data = self._out / SETTINGS, msgspec.json.encode(settings, order="deterministic") + b"\n"
+        try:
+            there = path.read_bytes()
+        except OSError:
+            with failures(path):
+                self._out.mkdir(parents=True, exist_ok=True)
+            write_output(path, data)
+            return
+        if there != data:
+            old, new = msgspec.json.decode(there), msgspec.json.decode(data)
+            differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            raise UsageError(
+                f"{self._out}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "
+                "as the baseline",
+                parameters=("output", "baseline"),
+            )
+
+    def _take_up(self, retry_unscored: bool) -> None:
+        """Reads what earlier runs left."""
+        RunFolder(self._out).close()  # mends what a crash left incomplete
+        self._look(None)
+        verdicts = read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
+        for verdict in verdicts:
+            if verdict.success is not None or not retry_unscored:
+                self._verdicts[verdict.id] = decided(verdict, self._threshold)
+        self._lessons = _read_lessons(self._out / LESSONS, mend=True)
+        if retry_unscored:
+            self._lessons = {id: lesson for id, lesson in self._lessons.items() if lesson.text is not None}
+
+    def _attempts(self, challenge: Challenge[E]) -> list[Attempt]:
+        attempts: list[Attempt] = []
+        for number in range(self._spec.attempts):
+            id = challenge.id(number)
+            played = self._played.get(id)
+            if played is None:
+                break
+            attempts.append(Attempt(id, self._verdicts.get(id), self._lessons.get(id), played.error))
+        return attempts
+
+    def _next(self, challenge: Challenge[E]) -> Move | End:
+        move = next_move(self._attempts(challenge), self._spec)
+        return "not_begun" if move == "play" and challenge.name in self._not_begun else move
+
+    def _going(self) -> dict[str, list[Challenge[E]]]:
+        """The tasks that go on, by what is to be done."""
+        going: dict[str, list[Challenge[E]]] = {}
+        for challenge in self._challenges:
+            if (move := self._next(challenge)) in ("play", "judge", "reflect"):
+                going.setdefault(move, []).append(challenge)
+        return going
+
+    async def _play_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
+        """Plays the next attempt at each of these tasks, or takes it from the other run."""
+        number = min(len(self._attempts(challenge)) for challenge in going)
+        wanted = {
+            challenge.id(len(self._attempts(challenge))): challenge
+            for challenge in going
+            if len(self._attempts(challenge)) == number
+        }
+        self._reuse(wanted, again)
+        missing = {id: challenge for id, challenge in wanted.items() if id not in self._played}
+        episodes = [self._episode(challenge, id, number) for id, challenge in missing.items()]
+
+        def show(counts: Recorded) -> None:
+            self._progress(Stage("play", number, counts.total + len(wanted) - len(missing), len(wanted)))
+
+        if episodes:
+            await record(
+                self._pool,
+                episodes,
+                self._out,
+                oracle=self._play.oracle,
+                max_steps=self._play.max_steps,
+                timeout=self._play.timeout,
+                early_stop=self._play.early_stop,
+                retry_broken=bool(again & missing.keys()),
+                patience=self._play.patience,
+                progress=show,
+            )
+        self._look(missing)
+        self._not_begun |= {challenge.name for id, challenge in missing.items() if id not in self._played}
+
+    def _episode(self, challenge: Challenge[E], id: str, number: int) -> Episode[E]:
+        lessons = lessons_of(self._attempts(challenge))
+        metadata: dict[str, Any] = {**challenge.metadata, "attempt": number}
+        if number:
+            metadata["lessons"] = lessons
+            if self._play.leftovers:
+                metadata["state"] = self._play.leftovers
+        return Episode(
+            id=id,
+            task=challenge.task,
+            policy=lambda: _Metered(challenge.learner(lessons, number), metadata),
+            agent=challenge.agent,
+            metadata=metadata,
+        )
+
+    def _reuse(self, wanted: Mapping[str, Challenge[E]], again: set[str]) -> None:
+        """Copies what the other run has of these attempts, with their labels."""
+        if self._baseline is None:
+            return
+        labels = _label_records(self._baseline / LABELS)
+        with RunFolder(self._out) as folder:
+            for trajectory in _recorded(self._baseline, wanted):
+                if trajectory.error is None and trajectory.id not in folder and trajectory.id not in again:
+                    ours = _with_images_in(trajectory, self._out / "images")
+                    folder.keep(replace(ours, metadata={**ours.metadata, "reused": True}), labels.get(trajectory.id))
+        self._look(wanted)
+
+    def _look(self, ids: Collection[str] | None) -> None:
+        """Notes what was recorded of these attempts; None: of all."""
+        for trajectory in _recorded(self._out, ids):
+            usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
+            reused = trajectory.metadata.get("reused") is True
+            self._played[trajectory.id] = _Played(
+                trajectory.task.goal, trajectory.answer, trajectory.error, Usage() if reused else usage, reused
+            )
+
+    async def _judge_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
+        """Judges the last attempt at each of these tasks."""
+        attempts = [self._attempts(challenge) for challenge in going]
+        ids = {made[-1].id for made in attempts}
+        if isinstance(self._judge, LabelJudge):
+            self._judge.read()
+        count = 0
+        async for verdict in score_stream(_recorded(self._out, ids), self._judge):
+            log.append(verdict)
+            self._verdicts[verdict.id] = decided(verdict, self._threshold)
+            count += 1
+            self._progress(Stage("judge", max(map(len, attempts)) - 1, count, len(ids)))
+        if lacking := ids - self._verdicts.keys():
+            raise UsageError(f"{self._out / TRAJECTORIES}: the attempt {min(lacking)} has gone from it")
+
+    async def _reflect_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
+        """Draws a lesson from the last attempt at each of these tasks."""
+        by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
+        trajectories = _recorded(self._out, by_id)
+        count = 0
+        while batch := list(islice(trajectories, _AT_ONCE)):
+            await together([self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch])
+            count += len(batch)
+            number = len(self._attempts(by_id[batch[-1].id])) - 1
+            self._progress(Stage("reflect", number, count, len(by_id)))
+
+    async def _reflect(self, challenge: Challenge[E], trajectory: Trajectory) -> None:
+        verdict = told(self._verdicts[trajectory.id], self._spec.status)
+        old = self._old_lessons.get(trajectory.id)
+        if old is not None and old.text is not None and old.status == verdict.reason and self._played[trajectory.id].reused:
+            self._keep(replace(old, usage=Usage()))
+            return
+        attempts = self._attempts(challenge)
+        learner = challenge.learner(lessons_of(attempts), len(attempts) - 1)
+        text = problem = None
+        with metered() as meter:
+            try:
+                text = await learner.reflect(trajectory, verdict)
+            except Unscored as failure:
+                problem = f"{failure.code}: {failure}"
+        self._keep(Lesson(id=trajectory.id, text=text, status=verdict.reason, problem=problem, usage=meter.usage))
+
+    def _keep(self, lesson: Lesson) -> None:
+        path = self._out / LESSONS
+        with failures(path), path.open("ab", buffering=0) as file:
+            append_whole(file.fileno(), encode(lesson))
+        self._lessons[lesson.id] = lesson
+
+    def _write(self, settings: Mapping[str, Any]) -> Results:
+        truths = _truths(self._out / LABELS)
+        tasks = tuple(self._result(challenge, truths) for challenge in self._challenges)
+        warnings = (self._play.leftovers,) if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks) else ()
+        results = Results(
+            evaluator=self._judge.info,
+            settings={**settings, "retries": asdict(self._spec), "threshold": self._threshold},
+            attempts=self._spec.attempts,
+            keep_best=self._spec.keep_best,
+            warnings=warnings,
+            tasks=tasks,
+            table=table_of(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
+        )
+        write_output(self._out / RESULTS, msgspec.json.format(encode(results), indent=1).rstrip() + b"\n")
+        return results
+
+    def _result(self, challenge: Challenge[E], truths: Mapping[str, bool | None]) -> TaskResult:
+        attempts = self._attempts(challenge)
+        whole = [attempt.broken is None for attempt in attempts]
+        scores = [score_of(attempt.verdict) for attempt in attempts]
+        move = self._next(challenge)
+        assert move != "play" and move != "judge" and move != "reflect"
+        return TaskResult(
+            name=challenge.name,
+            goal=self._played[attempts[0].id].goal if attempts else "",
+            attempts=tuple(self._attempt_result(attempt, truths.get(attempt.id)) for attempt in attempts),
+            ended=move,
+            answer=answer_among(whole, scores, keep_best=self._spec.keep_best),
+        )
+
+    def _attempt_result(self, attempt: Attempt, truth: bool | None) -> AttemptResult:
+        played, verdict, lesson = self._played[attempt.id], attempt.verdict, attempt.lesson
+        status = "broken" if verdict is None else "unscored" if verdict.success is None else _WORDS[verdict.success]
+        return AttemptResult(
+            id=attempt.id,
+            status=status,  # type: ignore[arg-type]
+            answer=played.answer,
+            score=score_of(verdict),
+            unscored=verdict.unscored if verdict else None,
+            reason=verdict.reason if verdict else "",
+            lesson=lesson.text if lesson else None,
+            problem=attempt.broken or (lesson.problem if lesson else None),
+            truth=truth,
+            reused=played.reused,
+            actor=played.usage,
+            judge=verdict.usage if verdict else Usage(),
+            reflector=lesson.usage if lesson else Usage(),
+        )
+
+
+_WORDS = {True: "success", False: "failure"}
+
+
+def _recorded(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:
+    """The attempts of a folder with these ids; None: all. They are read one by one."""
+    path = folder / TRAJECTORIES
+    if path.exists() and path.stat().st_size:
+        for item in read_trajectories(path):
+            if isinstance(item, Trajectory) and (ids is None or item.id in ids):
+                yield item
+
+
+def _label_records(path: Path) -> dict[str, LabelRecord]:
+    records = read_labels(path) if path.exists() and path.stat().st_size else ()
+    return {record.id: record for record in records}
+
+
+def _truths(path: Path) -> dict[str, bool | None]:
+    return {id: record.success for id, record in _label_records(path).items()}
+
+
+def _read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
+    """The lessons by attempt, the newest of each. `mend` takes a last line that a crash cut out of the file."""
+    lessons: dict[str, Lesson] = {}
+    lines = list(read_lines(path)) if path.exists() else []
+    whole: list[bytes] = []
+    for line in lines:
+        try:
+            lesson = msgspec.json.decode(line.data, type=Lesson)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if not line.complete:
+                break
+            raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None
+        lessons[lesson.id] = lesson
+        whole.append(line.data + b"\n")
+    if mend and lines and not lines[-1].complete:
+        write_output(path, b"".join(whole))
+    return lessons
+
+
+def _with_images_in(trajectory: Trajectory, folder: Path) -> Trajectory:
+    def place(observation: Observation) -> Observation:
+        if observation.screenshot is None:
+            return observation
+        return replace(observation, screenshot=str(copy_image(observation.screenshot, folder)))
+
+    final = None if trajectory.final is None else place(trajectory.final)
+    steps = tuple(replace(step, observation=place(step.observation)) for step in trajectory.steps)
+    return replace(trajectory, steps=steps, final=final)

@@ -1,0 +1,180 @@
+"""Trying a task again while a judge says failure: what to do next, when to stop, and which attempt is the answer.
+
+A judge is wrong at times. A right attempt that it calls a failure is done again, and often broken (arXiv 2404.06474 found
+this to hurt more than the opposite); `keep_best`, a lower threshold and a second judge each guard against that. Nothing here
+knows whether an attempt truly succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.evaluators.combine import Cascade
+from prill.evaluators.fitted.calibration import Calibrated
+from prill.evaluators.meta.calibrate import threshold_for_costs
+from prill.protocols import Evaluator, every_judge
+from prill.types import Usage, Verdict
+
+# What is to be done next for a task, and why nothing is.
+Move = Literal["play", "judge", "reflect"]
+End = Literal[
+    "accepted",  # the judge called the last attempt a success
+    "attempts",  # there are no attempts left
+    "repeated_lesson",  # the lesson was there before, so another attempt would go the same way
+    "unscored",  # the judge could not judge: no failure, and nothing to learn from
+    "no_lesson",  # the model gave none
+    "broken",  # the environment or the agent's model failed in the middle
+    "not_begun",  # the environment could not begin
+]
+ENDS: tuple[End, ...] = ("accepted", "attempts", "repeated_lesson", "unscored", "no_lesson", "broken", "not_begun")
+PASSED, FAILED = "PASSED", "FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySpec:
+    """How a task is tried again."""
+
+    attempts: Annotated[int, Meta(ge=1, description="attempts at a task, the first included (the paper: 4)")] = 4
+    status: Annotated[
+        Literal["language", "bit"], Meta(description="what the agent is told: the judge's reason, or FAILED alone")
+    ] = "language"
+    keep_best: Annotated[
+        bool, Meta(description="the answer is the attempt with the highest score, the earliest of equals; else the last")
+    ] = False
+    threshold: Annotated[
+        float | None, Meta(ge=0, le=1, description="the score that ends the retries (default: the judge's own word)")
+    ] = None
+    false_negative_cost: Annotated[
+        float | None,
+        Meta(gt=0, description="choose the threshold: so many times worse is redoing a right attempt than keeping a wrong one"),
+    ] = None
+    stop_on_repeat: Annotated[bool, Meta(description="stop when a lesson repeats an earlier one")] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """What was concluded from an attempt. `text` is None where the model gave none, for the reason in `problem`.
+
+    `status` is what the agent was told of the attempt.
+    """
+
+    id: str
+    text: str | None
+    status: str
+    problem: str | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt, as far as it has come: first it is played, then judged, then a lesson is drawn from it."""
+
+    id: str
+    verdict: Verdict | None = None
+    lesson: Lesson | None = None
+    broken: str | None = None
+
+
+def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
+    """What to do next after these attempts at one task, or why it is over."""
+    if not attempts:
+        return "play"
+    last = attempts[-1]
+    if last.broken is not None:
+        return "broken"
+    if last.verdict is None:
+        return "judge"
+    if last.verdict.success is None:
+        return "unscored"
+    if last.verdict.success:
+        return "accepted"
+    if len(attempts) >= spec.attempts:
+        return "attempts"
+    if last.lesson is None:
+        return "reflect"
+    if last.lesson.text is None:
+        return "no_lesson"
+    if spec.stop_on_repeat and _words(last.lesson.text) in {_words(text) for text in lessons_of(attempts[:-1])}:
+        return "repeated_lesson"
+    return "play"
+
+
+def lessons_of(attempts: Sequence[Attempt]) -> list[str]:
+    """The memory: all lessons drawn so far, oldest first."""
+    return [a.lesson.text for a in attempts if a.lesson is not None and a.lesson.text is not None]
+
+
+def answer_among(whole: Sequence[bool], scores: Sequence[float | None], *, keep_best: bool) -> int | None:
+    """The place of the attempt that counts as the answer; None where no attempt is whole.
+
+    `whole` says of each attempt whether it ended as it should, `scores` what the judge gave it. Without `keep_best` the answer
+    is the last whole attempt. With it, that of the highest score, the earliest of equals; the last where none has a score.
+    """
+    places = [i for i, is_whole in enumerate(whole) if is_whole]
+    scored = [(score, -i) for i in places if (score := scores[i]) is not None]
+    if keep_best and scored:
+        return -max(scored)[1]
+    return places[-1] if places else None
+
+
+def score_of(verdict: Verdict | None) -> float | None:
+    """The score; of a judge that gives none 1 or 0, by its success. None for an unscored verdict."""
+    if verdict is None or verdict.success is None:
+        return None
+    return float(verdict.success) if verdict.score is None else verdict.score
+
+
+def decided(verdict: Verdict, threshold: float | None) -> Verdict:
+    """The verdict with success by the threshold; unscored ones stay so."""
+    score = score_of(verdict)
+    return verdict if threshold is None or score is None else replace(verdict, success=score >= threshold)
+
+
+def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
+    """What the agent is told of its attempt: `reason` is the judge's, or PASSED or FAILED and nothing else.
+
+    The word of an oracle has no reason, so of it only the bit is told.
+    """
+    if status == "language" and verdict.reason and verdict.evaluator.name != "oracle":
+        return verdict
+    bit, info = PASSED if verdict.success else FAILED, verdict.evaluator
+    return Verdict(id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=bit, evaluator=info)
+
+
+def threshold_of(spec: RetrySpec, judge: Evaluator) -> float | None:
+    """The score from which an attempt is kept; None: the judge's own word counts.
+
+    By costs, it is the probability from which keeping costs less on average than redoing, so scores have to be probabilities.
+    Raises UsageError where they are not calibrated.
+    """
+    if spec.false_negative_cost is None:
+        return spec.threshold
+    if spec.threshold is not None:
+        both = ("threshold", "false_negative_cost")
+        raise UsageError("give a threshold or the cost that chooses one, not both", parameters=both)
+    if not any(isinstance(part, Calibrated) for part in every_judge(judge)):
+        raise UsageError(
+            "choosing a threshold by costs needs scores that are probabilities: give the judge a calibration",
+            parameters=("false_negative_cost",),
+        )
+    return threshold_for_costs(1.0, spec.false_negative_cost)
+
+
+def with_second_opinion(judge: Evaluator, second: Evaluator, threshold: float | None = None) -> Evaluator:
+    """A judge whose failures a second judge looks at before the attempt is thrown away; the second one's word then counts.
+
+    What the second one leaves unscored stays so: it is no failure.
+    """
+    if threshold is None:
+        threshold = judge.calibration.threshold if isinstance(judge, Calibrated) else 0.5
+    # Both ends of a band belong to it, and a score that reaches the threshold is none that the second judge looks at.
+    return Cascade(judge, second, band=(0.0, max(0.0, threshold - 1e-9)), first_may_accept=True)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.lower().split())

@@ -1,0 +1,219 @@
+"""How good a judge must be for retries to help: attempts and verdicts drawn at random, for each way of retrying.
+
+Attempts at a task are drawn independently, by a success rate or from what was recorded; a verdict hangs on the attempt's truth
+and on nothing else. Real lessons make later attempts better, and real verdicts on one task err alike, so this is a guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import fmean
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import Calibration
+from prill.refine.retries import answer_among
+from prill.report.lines import Line, Point, line_chart
+from prill.types import Verdict
+
+WAYS = {
+    "plain": "until the judge is content",
+    "keep best": "the same, and the answer is the attempt with the best score",
+    "second opinion": "a second judge of the same quality looks before an attempt is thrown away",
+    "second opinion, keep best": "both",
+    "perfect judge": "until an attempt truly succeeds",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationSpec:
+    """What is drawn. `runs` is how often a run of `tasks` tasks is played; the bands hold 95 % of such runs."""
+
+    success: Annotated[float, Meta(ge=0, le=1, description="share of attempts that succeed, where none are recorded")] = 0.15
+    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")] = 0.1
+    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")] = 0.2
+    unscored: Annotated[float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")] = 0.0
+    attempts: Annotated[int, Meta(ge=1, description="attempts at a task, the first included (the paper: 4)")] = 4
+    tasks: Annotated[int, Meta(ge=1, description="tasks of a run, where none are recorded")] = 100
+    runs: Annotated[int, Meta(ge=40, description="runs that are drawn")] = 400
+    seed: Annotated[int, Meta(description="of the random numbers")] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeModel:
+    """How a judge scores: the scores it gives to true successes and to true failures, one of which is drawn; None: unscored.
+
+    A score of at least `threshold` is a success.
+    """
+
+    successes: Sequence[float | None]
+    failures: Sequence[float | None]
+    threshold: float = 0.5
+
+    def draw(self, truth: bool, random: Random) -> float | None:
+        """A score for an attempt."""
+        return random.choice(self.successes if truth else self.failures)
+
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """The shares of false positives among failures, of false negatives among successes, and of all that is unscored."""
+        fp = [score >= self.threshold for score in self.failures if score is not None]
+        fn = [score < self.threshold for score in self.successes if score is not None]
+        every = [*self.failures, *self.successes]
+        return fmean(fp) if fp else 0.0, fmean(fn) if fn else 0.0, every.count(None) / len(every)
+
+
+class Outcome(NamedTuple):
+    """Success after so many retries: the mean over runs, and the band that holds 95 % of them."""
+
+    retries: int
+    success: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The truths of a task's recorded attempts. `in_order`: the first is played first, and what was not recorded is drawn."""
+
+    truths: Sequence[bool]
+    in_order: bool = False
+
+    def draw(self, count: int, random: Random) -> list[bool]:
+        """The truths of so many attempts."""
+        known = list(self.truths[:count]) if self.in_order else []
+        return known + [random.choice(self.truths) for _ in range(count - len(known))]
+
+
+def judge_of_rates(spec: SimulationSpec) -> JudgeModel:
+    """A judge that says yes or no and is wrong in these shares; shares are kept to a thousandth."""
+
+    def scores(yes: float) -> list[float | None]:
+        unscored = round(1000 * spec.unscored)
+        right = round((1000 - unscored) * yes)
+        return [None] * unscored + [1.0] * right + [0.0] * (1000 - unscored - right)
+
+    return JudgeModel(scores(1 - spec.false_negatives), scores(spec.false_positives))
+
+
+def judge_of_verdicts(
+    verdicts: Sequence[Verdict], truth: Mapping[str, bool | None], calibration: Calibration | None = None
+) -> JudgeModel:
+    """The judge that gave these verdicts, by the labels; through its calibration, and with its threshold, where there is one.
+
+    Raises UsageError when no success, or no failure, was labelled.
+    """
+    sides: dict[bool, list[float | None]] = {True: [], False: []}
+    for verdict in verdicts:
+        label = truth.get(verdict.id)
+        if label is None:
+            continue
+        if verdict.success is None:
+            sides[label].append(None)
+        elif calibration is None:
+            sides[label].append(float(verdict.success) if verdict.score is None else verdict.score)
+        else:
+            sides[label].append(calibration(float(verdict.success) if verdict.score is None else verdict.score))
+    for label, scores in sides.items():
+        if not any(score is not None for score in scores):
+            raise UsageError(f"no verdict is on a labelled {'success' if label else 'failure'}: the judge's errors are unknown")
+    return JudgeModel(sides[True], sides[False], 0.5 if calibration is None else calibration.threshold)
+
+
+def simulate(
+    spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[Recorded] = ()
+) -> dict[str, list[Outcome]]:
+    """Success after each number of retries, for each way of retrying. The same seed draws the same."""
+    judge = judge_of_rates(spec) if judge is None else judge
+    random = Random(spec.seed)
+    count = len(recorded) or spec.tasks
+    shares: dict[str, list[list[float]]] = {way: [[] for _ in range(spec.attempts)] for way in WAYS}
+    for _ in range(spec.runs):
+        solved = {way: [0] * spec.attempts for way in WAYS}
+        for task in range(count):
+            if recorded:
+                truths = recorded[task].draw(spec.attempts, random)
+            else:
+                truths = [random.random() < spec.success for _ in range(spec.attempts)]
+            for way, scores in _scores(judge, truths, random):
+                threshold = 0.5 if way == "perfect judge" else judge.threshold
+                for retries in range(spec.attempts):
+                    answer = _answer(scores[: retries + 1], threshold, keep_best="keep best" in way)
+                    solved[way][retries] += truths[answer]
+        for way, counts in solved.items():
+            for retries, number in enumerate(counts):
+                shares[way][retries].append(number / count)
+    return {way: [_outcome(retries, drawn) for retries, drawn in enumerate(rows)] for way, rows in shares.items()}
+
+
+def closed_form(success: float, false_positives: float, false_negatives: float, retries: int, way: str) -> float:
+    """The expected success of a way of retrying, for independent attempts and a judge that says yes or no.
+
+    An attempt is kept with chance a = p (1 - fn) + (1 - p) fp, and right and kept with chance p (1 - fn). After k retries the
+    answer is the first that was kept, or, where none was, the last one; with `keep best` the first, since all scores are equal.
+    """
+    p, fp, fn = success, false_positives, false_negatives
+    if way == "perfect judge":
+        fp = fn = 0.0
+    elif way.startswith("second opinion"):
+        fp, fn = 1 - (1 - fp) ** 2, fn**2
+    right_and_kept, thrown = p * (1 - fn), 1 - p * (1 - fn) - (1 - p) * fp
+    if "keep best" in way:
+        return sum(thrown**t * right_and_kept for t in range(retries + 1)) + thrown**retries * p * fn
+    return sum(thrown**t * right_and_kept for t in range(retries)) + thrown**retries * p
+
+
+def simulation_lines(outcomes: Mapping[str, Sequence[Outcome]], rates: tuple[float, float, float]) -> Iterator[str]:
+    """The figures as a Markdown table, and whether retries help."""
+    ways = list(outcomes)
+    yield f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored {rates[2]:.1%}"
+    yield ""
+    yield "| retries | " + " | ".join(ways) + " |"
+    yield "| ---: |" + " ---: |" * len(ways)
+    for retries in range(len(outcomes[ways[0]])):
+        cells = (outcomes[way][retries] for way in ways)
+        yield f"| {retries} | " + " | ".join(f"{o.success:.1%} ({o.low:.1%} to {o.high:.1%})" for o in cells) + " |"
+    yield ""
+    for way in ways[:-1]:
+        first, last = outcomes[way][0], outcomes[way][-1]
+        word = "helps" if last.low > first.success else "hurts" if last.high < first.success else "may help or hurt"
+        yield f"{way}: {word} ({first.success:.1%} without retries, {last.success:.1%} with {last.retries})"
+    yield "With independent attempts, plain retries help as long as the two error rates together are below 100 %."
+
+
+def simulation_chart(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+    """The same as an SVG file: success against retries, with bands."""
+    lines = [
+        Line(way, [Point(float(o.retries), o.success, o.low, o.high, f"{o.retries} retries: {o.success:.1%}") for o in rows])
+        for way, rows in outcomes.items()
+    ]
+    return line_chart("Success against retries", "retries", lines, whole=True)
+
+
+def _scores(judge: JudgeModel, truths: Sequence[bool], random: Random) -> Iterator[tuple[str, list[float | None]]]:
+    """For each way, the score that each attempt gets."""
+    first = [judge.draw(truth, random) for truth in truths]
+    second = [judge.draw(truth, random) for truth in truths]
+    # As the cascade does it: a first judge that could not judge asks the second one, too.
+    either = [one if one is not None and one >= judge.threshold else other for one, other in zip(first, second, strict=True)]
+    yield from (("plain", first), ("keep best", first), ("second opinion", either), ("second opinion, keep best", either))
+    yield "perfect judge", [float(truth) for truth in truths]
+
+
+def _answer(scores: Sequence[float | None], threshold: float, *, keep_best: bool) -> int:
+    """The place of the answer among these attempts: they end with the first that is kept, or that could not be judged."""
+    ends = (i for i, score in enumerate(scores) if score is None or score >= threshold)
+    played = scores[: next(ends, len(scores) - 1) + 1]
+    answer = answer_among([True] * len(played), played, keep_best=keep_best)
+    assert answer is not None
+    return answer
+
+
+def _outcome(retries: int, shares: Sequence[float]) -> Outcome:
+    ranked = sorted(shares)
+    cut = len(ranked) // 40  # 2.5 % at each side
+    return Outcome(retries, fmean(ranked), ranked[cut], ranked[-1 - cut])

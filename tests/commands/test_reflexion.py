@@ -1,0 +1,235 @@
+"""`prill reflexion` on MiniWoB++ and the local shop in the real Chromium: tables that can be worked out by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.emulators.browser.chromium import chromium_path
+from prill.errors import UsageError
+from prill.refine.outcomes import Results, Table, read_results
+from prill.testing.shop import Shop, shop_configs
+
+from .conftest import Prill
+
+ACTORS = Path(__file__).with_name("reflexion_actors.py")
+ROOT = Path(__file__).parents[2]
+COUNTER = '''
+from prill.types import Action, LabelRecord, Observation
+
+
+class Counter:
+    """Shows a number that every action raises; the task is to stop at the number of the goal."""
+
+    async def reset(self, task):
+        self.wanted, self.number = task.goal.split()[-1], 0
+        return Observation(text="[1] button 'more'")
+
+    async def step(self, action):
+        return Observation(text="[1] button 'more'"), False
+
+    async def grade(self, trajectory):
+        return LabelRecord(id=trajectory.id, success=trajectory.answer == self.wanted, source="oracle")
+
+    async def close(self):
+        pass
+
+
+class Mute:
+    def reset(self, task):
+        pass
+
+    async def act(self, observation):
+        raise NotImplementedError
+'''
+GUESSER = """
+import os
+from pathlib import Path
+
+from prill.policies.react import React
+from prill.testing import ScriptedModel
+
+
+def say(messages):
+    system, user = str(messages[0].parts[0]), str(messages[-1].parts[0])
+    with Path("calls").open("a") as file:
+        file.write(".")
+    if os.environ.get("DIES_AT") == str(len(Path("calls").read_text())):
+        os.kill(os.getpid(), 9)
+    if "do better at its next attempt" in system:
+        return f"Try {user.count('TRIAL') + 1}, not less."
+    return f"```stop [{user.partition('MEMORY')[2].count('Try')}]```"
+
+
+class Guesser(React):
+    def __init__(self):
+        super().__init__(ScriptedModel(say))
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium() -> None:
+    for module in ("playwright", "miniwob"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
+
+
+def play(prill: Prill, out: str, kind: str, *words: object, code: int = 0) -> Results:
+    judge = ("--evaluator", "oracle") if kind == "oracle" else ("--evaluator", f"{ACTORS}:Judge", "--judge", f"kind={kind}")
+    done = prill("reflexion", *words, "--policy", f"{ACTORS}:Actor", *judge, "--attempts", 3, "-o", out)
+    assert done.returncode == code, done.stderr
+    return read_results(out)
+
+
+def table(results: Results) -> Table:
+    assert results.table is not None
+    return results.table
+
+
+def solved(results: Results) -> list[int]:
+    return [row.solved for row in table(results).rows]
+
+
+@pytest.mark.usefixtures("chromium")
+def test_tables_on_miniwob_are_as_by_hand(prill: Prill) -> None:
+    words = ("miniwob", "--tasks", "click-button,click-link", "--seeds", "0-1")
+    perfect = play(prill, "perfect", "perfect", *words)
+    assert (solved(perfect), table(perfect).played, table(perfect).gained) == ([0, 4, 4], 8, 4)
+    assert table(perfect).ended == {"accepted": 4}
+    # The third attempts are all that the others have to play.
+    losing = play(prill, "losing", "false-negative", *words, "--baseline", "perfect")
+    assert (solved(losing), table(losing).played, table(losing).reused) == ([0, 4, 0], 4, 8)
+    assert (table(losing).lost_to_false_negatives, table(losing).ended) == (4, {"attempts": 4})
+    best = play(prill, "best", "false-negative", *words, "--baseline", "losing", "--keep-best")
+    assert (solved(best), table(best).played, table(best).lost_to_false_negatives) == ([0, 4, 4], 0, 0)
+    oracle = play(prill, "oracle", "oracle", *words, "--baseline", "losing")
+    assert (solved(oracle), table(oracle).played, table(oracle).ended) == ([0, 4, 4], 0, {"accepted": 4})
+    content = play(prill, "content", "false-positive", *words, "--baseline", "losing")
+    assert (solved(content), table(content).kept_by_false_positives, table(content).reused) == ([0, 0, 0], 4, 4)
+    unscored = play(prill, "unscored", "unscored", *words, "--baseline", "losing", code=3)
+    assert (solved(unscored), table(unscored).ended) == ([0, 2, 2], {"accepted": 2, "unscored": 2})
+
+
+@pytest.mark.usefixtures("chromium")
+def test_tables_on_the_shop_are_as_by_hand(prill: Prill) -> None:
+    words = ("webarena", "--shop", "--tasks", "1001,1002,1005")
+    oracle = play(prill, "oracle", "oracle", *words)
+    assert (solved(oracle), table(oracle).played, table(oracle).ended) == ([0, 3, 3], 6, {"accepted": 3})
+    assert oracle.warnings == (), "the shop is reset before each attempt"
+    content = play(prill, "content", "false-positive", *words, "--baseline", "oracle")
+    assert (solved(content), table(content).played) == ([0, 0, 0], 0)
+
+
+def guessing(folder: Path) -> list[str]:
+    (folder / "counter.py").write_text(COUNTER)
+    (folder / "guesser.py").write_text(GUESSER)
+    tasks = [{"id": f"n{i}", "goal": f"Answer with {i}"} for i in range(3)]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    policy = ["--policy", "guesser.py:Guesser", "--evaluator", "oracle", "--attempts", "3", "-o", "out"]
+    return ["reflexion", "counter.py:Counter", "--tasks", "tasks.jsonl", *policy]
+
+
+@pytest.mark.parametrize("dies_at", [2, 5, 8])
+def test_kill_changes_no_byte_of_the_results(prill: Prill, tmp_path: Path, dies_at: int) -> None:
+    words = guessing(tmp_path)
+    environment = {**os.environ, "DIES_AT": str(dies_at), "PYTHONPATH": str(ROOT)}
+    killed = subprocess.run(
+        [sys.executable, "-m", "prill", *words], cwd=tmp_path, env=environment, check=False, capture_output=True
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert prill(*words).returncode == 0
+    resumed = (tmp_path / "out" / "results.json").read_bytes()
+    ids = [json.loads(line)["id"] for line in (tmp_path / "out" / "trajectories.jsonl").read_text().splitlines()]
+    assert len(ids) == len(set(ids)) == 6
+    done = prill(*words[:-1], "undisturbed")
+    assert "| 2 | 3 | 3 | 100.0% |" in done.stdout
+    assert (tmp_path / "undisturbed" / "results.json").read_bytes() == resumed
+
+
+def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None:
+    words = guessing(tmp_path)
+    assert prill("rollout", *words[1:4], "--policy", "guesser.py:Guesser", "-o", "first").returncode == 0
+    results = json.loads(prill(*words, "--baseline", "first", "--json").stdout)
+    assert (results["reused"], results["played"]) == (3, 3)
+    other = json.loads(prill(*words[:-1], "other", "--baseline", "first", "--max-steps", 7, "--json").stdout)
+    assert other["reused"] == 0, "attempts under other settings are other attempts"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--policy", "counter.py:Mute", "--evaluator", "oracle"), "the policy Mute takes no lessons"),
+        (("--evaluator", "oracle", "--second", "vlm"), "nobody needs a second opinion"),
+        (("--evaluator", "self-report", "--threshold", "2"), "threshold: Expected `float` <= 1"),
+        (("--evaluator", "self-report", "--false-negative-cost", "3"), "give the judge a calibration"),
+        (("--evaluator", "oracle", "--baseline", "out"), "the other run is this one"),
+    ],
+)
+def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple[Any, ...], problem: str) -> None:
+    common = guessing(tmp_path)
+    done = prill(*common[:4], "-o", "out", *(() if "--policy" in words else common[4:6]), *words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert problem in done.stderr
+
+
+# Real sites
+
+
+@pytest.mark.usefixtures("chromium")
+def test_check_tries_what_sites_need(prill: Prill, tmp_path: Path) -> None:
+    (tmp_path / "tasks.json").write_bytes(shop_configs())
+    command = ("reflexion", "webarena", "--check", "--configs", "tasks.json")
+    with Shop() as shop:
+        whole = prill(*command, "--reset", shop.reset_url, **shop.environ)
+        assert whole.returncode == 3, "the shop has no map"
+        said = {line[8:].partition(":")[0]: line[:8].strip() for line in whole.stdout.splitlines()}
+        logins = {f"login at {name.lower()}": "ok" for name in shop.environ}
+        none = {f"address of {name}": "missing" for name in ("map", "wikipedia", "homepage")}
+        assert said == {**logins, **none, "reset": "ok", "oracle of task 1005": "ok"}
+        wrong = prill(*command, **{**shop.environ, "REDDIT_PASSWORD": "S3CRET", "GITLAB": "http://127.0.0.1:9"})
+    assert "missing login at reddit: " in wrong.stdout and "does not accept the account" in wrong.stdout
+    assert "missing login at gitlab: " in wrong.stdout
+    assert "give one with --reset" in wrong.stdout and "S3CRET" not in wrong.stdout + wrong.stderr
+
+
+# Simulated
+
+
+def test_simulation_is_written_and_told(prill: Prill, tmp_path: Path) -> None:
+    words = ("--false-negatives", "0.9", "--false-positives", "0", "--success", "0.9", "--runs", 40)
+    done = prill("reflexion", "--simulate", *words, "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert "judge: false positives 0.0%, false negatives 90.0%, unscored 0.0%" in done.stdout
+    assert (tmp_path / "out" / "simulation.md").read_text() == done.stdout
+    assert (tmp_path / "out" / "simulation.svg").read_text().startswith("<svg")
+    figures = json.loads((tmp_path / "out" / "simulation.json").read_text())
+    assert figures["outcomes"]["keep best"][3]["success"] == pytest.approx(0.9, abs=0.05)
+
+
+def test_simulation_takes_judge_and_runs(prill: Prill, tmp_path: Path) -> None:
+    assert prill(*guessing(tmp_path)).returncode == 0
+    rows = [{"id": f"v{i}", "success": i % 2 == 0, "evaluator": {"name": "j", "version": "1"}} for i in range(8)]
+    (tmp_path / "verdicts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    labels = [{"id": f"v{i}", "success": i % 2 == 0 or i == 7} for i in range(8)]
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labels))
+    judge = ("--verdicts", "verdicts.jsonl", "--labels", "labels.jsonl")
+    done = prill("reflexion", "--simulate", *judge, "--recorded", "out", "--runs", 40, "-o", "sim")
+    assert done.returncode == 0, done.stderr
+    assert "judge: false positives 0.0%, false negatives 20.0%" in done.stdout
+    # The three tasks were solved by the first, second and third attempt.
+    figures = json.loads((tmp_path / "sim" / "simulation.json").read_text())["outcomes"]["perfect judge"]
+    assert [row["success"] for row in figures[:3]] == pytest.approx([1 / 3, 2 / 3, 1.0])
+    alone = prill("reflexion", "--simulate", "--verdicts", "verdicts.jsonl", "-o", "sim")
+    assert (alone.returncode, alone.stderr.count("\n")) == (2, 1) and "go together" in alone.stderr
