@@ -199,7 +199,7 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
         return None
     try:
         return msgspec.convert(value, hint, strict=not lax)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # JSON can hold half a character
         raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
         return value

@@ -315,3 +315,9 @@ def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.Monkey
     assert prill.judge("../mine.py:Short").info.name == "short"
     with pytest.raises(UsageError, match=r"there is no module '\.\.mine'"):
         prill.judge("..mine:Short")
+
+
+def test_half_a_character_is_an_option_error(tmp_path: Path) -> None:
+    (tmp_path / "j.json").write_text(r'{"judge": "ensemble", "judges": ["always-fail"], "weights": "\ud800"}')
+    with pytest.raises(OptionError, match="weights"):
+        prill.judge(tmp_path / "j.json")
