@@ -318,6 +318,8 @@ def test_own_file_by_a_path_with_dots(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_half_a_character_is_an_option_error(tmp_path: Path) -> None:
-    (tmp_path / "j.json").write_text(r'{"evaluator": "ensemble", "judges": [{"evaluator": "always-fail"}], "weights": "\ud800"}')
+    (tmp_path / "j.json").write_text(
+        r'{"evaluator": "ensemble", "judges": [{"evaluator": "always-fail"}], "weights": "\ud800"}'
+    )
     with pytest.raises(OptionError, match="weights"):
         prill.judge(tmp_path / "j.json")
