@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
 from typing import TYPE_CHECKING, BinaryIO
@@ -97,11 +98,15 @@ def image_size(path: str) -> tuple[int, int]:
 
 def file_hash(path: str) -> str:
     """sha256 of an image file, which is read once as long as it stays as it is. Raises InputError when it cannot be read."""
+    with suppress(OSError, ValueError):  # opening it says what is wrong
+        if known := _hashes.get(_version(path, os.stat(path))):
+            return known
     with open_image_file(path) as file:
-        status = os.fstat(file.fileno())
-        version = (path, status.st_mtime_ns, status.st_size)
-        known = _hashes.get(version)
-        return known or _remembered(version, hashlib.file_digest(file, "sha256").hexdigest())
+        return _remembered(_version(path, os.fstat(file.fileno())), hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _version(path: str, status: os.stat_result) -> _Version:
+    return path, status.st_mtime_ns, status.st_size
 
 
 def _remembered(version: _Version, digest: str) -> str:
@@ -149,11 +154,10 @@ class ImageEncoder:
     def __call__(self, path: str) -> EncodedImage:
         """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
         try:
-            stat = os.stat(path)
+            key = _version(path, os.stat(path))
         except OSError:
             read_image(path)
             raise
-        key = (path, stat.st_mtime_ns, stat.st_size)
         with self._lock:
             if (entry := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
