@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
+from prill.emulators.browser.chromium import chromium_path
+from prill.errors import UsageError
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -43,6 +46,18 @@ def prill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         return subprocess.CompletedProcess(command, code, out, err)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def chromium() -> None:
+    """Skips where MiniWoB++ cannot be played in a browser."""
+    for module in ("playwright", "miniwob"):
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+    try:
+        chromium_path()
+    except UsageError as error:
+        pytest.skip(str(error))
 
 
 def write_trajectories(path: Path, count: int, **final: str) -> Path:

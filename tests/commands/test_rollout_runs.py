@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -13,24 +12,11 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.android.adb import AdbPhone
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
 from prill.testing.android import FakeAdb
 from prill.types import Trajectory
 
 Prill = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def chromium() -> None:
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
 
 
 def recorded(out: Path) -> list[Trajectory]:
