@@ -11,7 +11,7 @@ from prill.report.markup import Markup, el, joined, share, table
 from prill.report.page import plain_page
 
 _MOST_TASKS, _MOST_LINES = 40, 200
-_LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 34
+_LINE, _LEFT, _WIDTH, _NAME = 20, 260, 420, 31
 
 
 def page(filtered: Filtered, rows: Mapping[str, int], truth: Mapping[str, bool | None] | None = None) -> str:
