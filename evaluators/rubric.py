@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from prill.errors import InputError, Unparsable, UsageError
+from prill.errors import InputError, NoEvidence, Unparsable, UsageError
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.files.toml import read_toml
@@ -181,7 +181,8 @@ ASSESSMENT = RecordFormat(
 
 
 def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], threshold: float) -> Judgement:
-    """The judgement by an assessment whose model was shown these states. Raises Unparsable when it leaves a criterion out.
+    """The judgement by an assessment whose model was shown these states. Raises Unparsable when it leaves a criterion out,
+    NoEvidence when none of them can be told from what was shown: that is no failure.
 
     A claim counts with a state that shows it. Success: `threshold` or more of the weight is met, and nothing made the task
     impossible. Score: half the share of the weight, and half a point more for success, so that 0.5 divides and order is kept;
@@ -194,6 +195,8 @@ def judgement_of(rubric: Rubric, assessment: Assessment, states: Set[int], thres
     process = _share(criteria)
     why = assessment.obstacle_reason.strip()
     obstacle = None if assessment.obstacle == "none" else f"{assessment.obstacle}: {why}" if why else assessment.obstacle
+    if obstacle is None and all(criterion.met == "insufficient_evidence" for criterion in criteria):
+        raise NoEvidence(f"no state shows any criterion met or not met; {_summary(criteria, obstacle)}")
     success = process >= round(threshold, 6) and obstacle is None
     findings = Findings(
         criteria=criteria,
@@ -255,13 +258,13 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     rubrics, a goal that has none is an `input` failure, unless `make_missing`.
 
     `met` counts only with the number of a state that was shown; without one the criterion is insufficient_evidence, and so is
-    one whose state does not exist or was not shown. Insufficient evidence is not a pass. `findings.process` is the share of
-    the weight that is met; success needs `threshold` of it, and besides that nothing made the task impossible (for the
+    one whose state does not exist or was not shown. Insufficient evidence is not a pass, and where there is nothing else the
+    verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of it, and besides that nothing made the task impossible (for the
     score: `judgement_of`). A reply that leaves out a criterion is no verdict: unscored, `parse`.
     """
 
     name: ClassVar[str] = "rubric"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     spec: ClassVar[type] = RubricSpec
     prompt_names: ClassVar[tuple[str, ...]] = ("rubric_criteria", "rubric_frame", "rubric_verdict")
     main_prompts: ClassVar[tuple[str, ...]] = ("rubric_verdict",)
