@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -91,6 +92,14 @@ class BrowserGym:
         self._untouched = None
         self._last = await self._ask(Request(call=call_of(action, *self._last.size)))
         return self._observation(), action.is_final or self._last.done
+
+    async def locate(self, action: Action) -> Action:
+        """The action with its element's line, and the middle of what the picture shows of the element."""
+        bid = _bid(action.target)
+        if bid is None or action.point is not None:
+            return action
+        line = next((line.strip() for line in self._last.text.splitlines() if line.lstrip().startswith(f"[{bid}]")), None)
+        return replace(action, target=line or action.target, point=_middle(self._last.boxes.get(bid), *self._last.size))
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
         """Success is a reward above 0, as BrowserGym's users count it. The agent's last words are said first: some tasks
@@ -221,6 +230,17 @@ def call_of(action: Action, width: int, height: int) -> str:
 def _bid(target: str | None) -> str | None:
     number = _BID.fullmatch(target or "")
     return None if number is None else number[1] or number[2]
+
+
+def _middle(box: tuple[float, float, float, float] | None, width: int, height: int) -> Point | None:
+    """The middle of the part of a box, in pixels, that is on the picture, as a share of the picture; None: nothing of it is."""
+    if box is None:
+        return None
+    left, top = max(0.0, box[0]), max(0.0, box[1])
+    right, bottom = min(float(width), box[0] + box[2]), min(float(height), box[1] + box[3])
+    if right <= left or bottom <= top:
+        return None
+    return round((left + right) / 2 / width, 4), round((top + bottom) / 2 / height, 4)
 
 
 def _pixels(point: Point | None, width: int, height: int) -> tuple[int, int] | None:

@@ -36,13 +36,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The state by then; or `error`, when the request cannot be carried out as asked. `size` is that of the picture."""
+    """The state by then; or `error`, when the request cannot be carried out as asked. `size` is that of the picture, and
+    `boxes` are the places of elements on it, by number: left, top, width and height in its pixels.
+    """
 
     error: str | None = None
     tasks: tuple[str, ...] = ()
     goal: str = ""
     screenshot: str = ""
     size: tuple[int, int] = (1, 1)
+    boxes: dict[str, tuple[float, float, float, float]] = {}
     text: str = ""
     url: str = ""
     reward: float = 0.0
@@ -133,6 +136,7 @@ class Host:
             goal=str(state["goal"]),
             screenshot=shot,
             size=picture.size,
+            boxes={bid: tuple(of["bbox"]) for bid, of in state["extra_element_properties"].items() if of["bbox"]},
             text=text,
             url=str(state["url"]),
             reward=reward,

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from prill.emulators.browser.chromium import chromium_path
-from prill.emulators.browsergym.environment import NOTHING, BrowserGym, call_of
+from prill.emulators.browsergym.environment import NOTHING, BrowserGym, _middle, call_of
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -125,6 +125,15 @@ class EnterText:
         return Step(observation, Action("type" if role == "textbox" else "click", target=line, value=self.word))
 
 
+@pytest.mark.parametrize(
+    ("box", "middle"),
+    [((10, 20, 20, 40), (0.2, 0.2)), ((90, 190, 40, 40), (0.95, 0.975)), ((120, 0, 5, 5), None), ((10, 10, 0, 5), None)],
+)
+def test_middle_is_of_what_is_seen(box: tuple[float, float, float, float], middle: tuple[float, float] | None) -> None:
+    assert _middle(box, 100, 200) == middle
+    assert _middle(None, 100, 200) is None
+
+
 @real
 async def test_episode_is_graded_by_browsergym(tmp_path: Path) -> None:
     environment = BrowserGym(tmp_path / "images", slow_mo=0, pause=0.1)
@@ -139,6 +148,10 @@ async def test_episode_is_graded_by_browsergym(tmp_path: Path) -> None:
         with Image.open(str(seen.screenshot)) as picture:
             assert picture.size == (498, 321)  # a window of 332 x 214, enlarged by half
         assert "[" in (seen.text or "")
+    field, button = (step.action for step in trajectory.steps[:2])
+    assert field.point is not None and button.point is not None
+    assert field.point[1] < button.point[1] < 0.7  # the field stands above the button, both in the upper part
+    assert "textbox" in str(field.target) and "button 'Submit'" in str(button.target)
     again = await environment.task("miniwob.enter-text", 3)
     assert again.goal == task.goal
     assert (await environment.reset(again)).text == trajectory.observations[0].text
@@ -196,7 +209,7 @@ async def test_hanging_call_ends_in_its_bound(tmp_path: Path) -> None:
 
 def host() -> int:
     """The one host that this process has started."""
-    (pid,) = (pid for pid in below(os.getpid()) if b"browsergym_host" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    (pid,) = (pid for pid in below(os.getpid()) if b"browsergym.host" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return pid
 
 
