@@ -259,8 +259,9 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
 
     `met` counts only with the number of a state that was shown; without one the criterion is insufficient_evidence, and so is
     one whose state does not exist or was not shown. Insufficient evidence is not a pass, and where there is nothing else the
-    verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of it, and besides that nothing made the task impossible (for the
-    score: `judgement_of`). A reply that leaves out a criterion is no verdict: unscored, `parse`.
+    verdict is unscored, `no_evidence`. `findings.process` is the share of the weight that is met; success needs `threshold` of
+    it, and besides that nothing made the task impossible (for the score: `judgement_of`). A reply that leaves out a criterion
+    is no verdict: unscored, `parse`.
     """
 
     name: ClassVar[str] = "rubric"

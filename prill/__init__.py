@@ -12,12 +12,14 @@ if TYPE_CHECKING:
     from prill.captioner.registry import make_captioner as captioner
     from prill.emulators.registry import make_environment as environment
     from prill.evaluators.registry import make_judge as judge
+    from prill.files.shards import Shard
     from prill.loop import rollout
     from prill.models.registry import make_model as model
     from prill.policies.registry import make_policy as policy
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
+    from prill.verdict_log import merge_verdicts
 
 __version__ = "0.1.0"
 
@@ -31,6 +33,7 @@ __all__ = [
     "NoEvidence",
     "Observation",
     "PrillError",
+    "Shard",
     "Step",
     "Task",
     "Trajectory",
@@ -41,6 +44,7 @@ __all__ = [
     "captioner",
     "environment",
     "judge",
+    "merge_verdicts",
     "model",
     "policy",
     "read_labels",
@@ -56,9 +60,11 @@ __all__ = [
 ]
 # What needs a decoder, a database or an event loop is loaded when it is first used: `import prill` stays instant.
 _HOMES = {
+    "Shard": "files.shards",
     "captioner": "captioner.registry:make_captioner",
     "environment": "emulators.registry:make_environment",
     "judge": "evaluators.registry:make_judge",
+    "merge_verdicts": "verdict_log",
     "model": "models.registry:make_model",
     "policy": "policies.registry:make_policy",
     "read_labels": "store",

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from prill.errors import AnswerPending, InputError
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout
+from prill.files.shards import Shard
 from prill.models.images import file_hash
 from prill.protocols import Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
@@ -157,6 +158,7 @@ async def score_files(
     *,
     concurrency: int | None = None,
     limit: int | None = None,
+    shard: Shard | None = None,
     resume: bool = True,
     retry_unscored: bool = False,
     transcripts: str | os.PathLike[str] | None = None,
@@ -166,7 +168,8 @@ async def score_files(
     """Judges trajectory files into a verdict file, skipping what it already holds.
 
     The files may be folders of them; `-` is standard input and standard output, where nothing can be skipped.
-    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only. `transcripts` is a
+    Broken lines become verdicts unscored with `input`. `limit` looks at the first so many inputs only; of these, `shard` takes
+    its share (`prill.verdict_log.merge_verdicts` puts shards together). `transcripts` is a
     folder for what models were asked and answered, by default none; what it cannot take costs no verdict. After `stop` is set
     no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
     prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read,
@@ -175,10 +178,10 @@ async def score_files(
     stop = stop or asyncio.Event()
     concurrency = concurrency or _concurrency(judge)
     tally, start = Tally(), time.monotonic()
-    with closing(Intake(paths, limit)) as intake:
+    with closing(Intake(paths, limit, shard)) as intake:
         check_output(output, "verdicts", intake.paths, continued=resume)
         items = iter(intake)
-        first = next(items)  # before the output is touched: raises when there is nothing to judge
+        first = list(islice(items, 1))  # before the output is touched: raises when there is nothing to judge
         with (
             open_log(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log,
             _log(transcripts, resume=resume) as calls,
@@ -206,7 +209,7 @@ async def score_files(
                 progress(tally)
 
             try:
-                source = chain([first], items)
+                source = chain(first, items)
                 await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done, calls, later)
             finally:
                 tally.untranscribed = calls.lost if calls else 0
@@ -328,10 +331,11 @@ def plan_files(
     paths: Sequence[str | os.PathLike[str]],
     limit: int | None = None,
     keys: Mapping[str, str] | None = None,
+    shard: Shard | None = None,
 ) -> Plan:
-    """The plan for some trajectory files. `keys` maps ids to keys of verdicts that need not be made again."""
+    """The plan for some trajectory files, or a shard. `keys` maps ids to keys of verdicts that need not be made again."""
     count, done, problems, usage = 0, 0, [], Usage()
-    with closing(Intake(paths, limit)) as intake:
+    with closing(Intake(paths, limit, shard)) as intake:
         for place, item in intake:
             try:
                 if isinstance(item, BadLine):

@@ -25,6 +25,7 @@ from prill.files.lines import folder_of, name_of
 from prill.files.lines import open_lines as open_lines  # here, too: other rooms read their lines from this module
 from prill.files.lines import read_lines as read_lines
 from prill.files.outputs import Writer, check_output, content_of_line, part_of, writing
+from prill.files.shards import Shard
 from prill.models.images import open_image_file
 from prill.temporary.images import in_memory
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
@@ -367,12 +368,14 @@ Item = Trajectory | BadLine
 class Intake:
     """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
 
-    `unknown` counts the keys that no record has, as far as the files were read.
+    `limit` looks at the first so many lines; of these, `shard` gives its share, by id. `read` counts what was given, `unknown`
+    the keys that no record has, as far as the files were read.
     """
 
-    def __init__(self, paths: Sequence[str | os.PathLike[str]], limit: int | None = None) -> None:
+    def __init__(self, paths: Sequence[str | os.PathLike[str]], limit: int | None = None, shard: Shard | None = None) -> None:
         self.paths = trajectory_files(paths)
         self.limit = limit
+        self.shard = shard
         self.read = 0
         self.unknown: Counter[str] = Counter()
         self._ids = scratch_database()
@@ -381,22 +384,26 @@ class Intake:
     def __iter__(self) -> Iterator[tuple[str, Item]]:
         """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory, before any item."""
         self._look_for_one()
-        yield from self._items()
+        for place, item in self._items():
+            if self.shard is None or self.shard.takes(item.id):
+                self.read += 1
+                yield place, item
 
     def close(self) -> None:
         """Drops the temporary database."""
         self._ids.close()
 
     def _items(self) -> Iterator[tuple[str, Item]]:
+        lines = 0
         for path in self.paths:
             try:
                 for place, item in numbered_trajectories(path, self._note):
-                    if self.limit is not None and self.read >= self.limit:
+                    if self.limit is not None and lines >= self.limit:
                         return
-                    self.read += 1
+                    lines += 1
                     yield place, self._unique(place, item)
             except InputError as error:  # a damaged archive: what came before it counts
-                self.read += 1
+                lines += 1
                 name = name_of(path)
                 yield name, BadLine(name, name, str(error).encode("utf-8", "backslashreplace").decode(), b"")
 

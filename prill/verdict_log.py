@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import sys
-from contextlib import ExitStack
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,8 +20,8 @@ from prill.cache import scratch_database
 from prill.errors import UsageError
 from prill.files.kinds import object_of
 from prill.files.lines import MOST_LINE, is_stream, read_lines
-from prill.files.outputs import append_whole, failures, is_stdout, is_there, locked, make_folder, part_of
-from prill.store import encode
+from prill.files.outputs import append_whole, check_output, failures, is_stdout, is_there, locked, make_folder, part_of, writing
+from prill.store import encode, read_verdicts
 from prill.types import EvaluatorInfo, UnscoredReason, Verdict
 
 _BEGINNING = b'{"id":"'
@@ -179,11 +181,7 @@ class VerdictLog:
             os.write(self._file, b"\n")
 
     def _refuse(self, other: EvaluatorInfo | str) -> None:
-        pairs = [
-            (name, getattr(other, name, other), getattr(self.evaluator, name, self.evaluator))
-            for name in (("name", "version", "model", "prompt", "params") if isinstance(other, EvaluatorInfo) else ("name",))
-        ]
-        differences = "; ".join(f"{name} {theirs} there, {ours} now" for name, theirs, ours in pairs if theirs != ours)
+        differences = _differences(other, self.evaluator, ("there", "now"))
         raise UsageError(
             f"{self.path} holds {self.what}s of another {self.maker} ({differences}); choose another file, or begin anew",
             parameters=("output", "resume"),
@@ -213,6 +211,65 @@ class VerdictLog:
             os.fchmod(file.fileno(), os.fstat(self._file).st_mode & 0o777)
             part.replace(self._target)
             on_failure.pop_all()
+
+
+def _differences(other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]) -> str:
+    names = ("name", "version", "model", "prompt", "params") if isinstance(other, EvaluatorInfo) else ("name",)
+    pairs = ((name, getattr(other, name, other), getattr(own, name, own)) for name in names)
+    return "; ".join(f"{name} {theirs} {places[0]}, {ours} {places[1]}" for name, theirs, ours in pairs if theirs != ours)
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a better one was there."""
+
+    verdicts: int
+    unscored: int
+    left_out: int
+
+
+def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
+    """Writes the verdicts of several files, of the shards of one run say, into one file, each id once.
+
+    A file that is there already counts as one of them, so nothing in it is lost. Of several lines of an id, the newest of a
+    file counts, and of several files' the first that is scored. Raises UsageError, and leaves the output as it was, when two
+    files have verdicts of different evaluators, or of different content under one id.
+    """
+    check_output(output, "verdicts", paths)
+    if not (is_stdout(output) or is_stream(output)) and os.path.exists(output) and os.path.getsize(output):
+        paths = [output, *paths]
+    with closing(scratch_database()) as database:
+        database.execute("CREATE TABLE best (id TEXT PRIMARY KEY, file INT, line INT, key TEXT, scored INT) WITHOUT ROWID")
+        read = _choose(database, paths)
+        database.execute("CREATE UNIQUE INDEX by_line ON best (file, line)")
+        with writing(output) as out:
+            for number, path in enumerate(paths):
+                for place, line in enumerate(read_lines(path)):
+                    if database.execute("SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)).fetchone():
+                        out.write(line.data + b"\n")
+        count, scored = database.execute("SELECT COUNT(*), TOTAL(scored) FROM best").fetchone()
+    return Merged(count, count - int(scored), read - count)
+
+
+def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]]) -> int:
+    """Notes the line that counts for each id; gives how many verdicts were read."""
+    read, first = 0, None
+    for number, path in enumerate(paths):
+        for place, verdict in enumerate(read_verdicts(path)):
+            read, first = read + 1, first or verdict.evaluator
+            if verdict.evaluator != first:
+                differences = _differences(verdict.evaluator, first, ("there", f"in {paths[0]}"))
+                raise UsageError(f"{path}: verdicts of another evaluator than in {paths[0]} ({differences}); merge each apart")
+            row = database.execute("SELECT file, key, scored FROM best WHERE id = ?", (verdict.id,)).fetchone()
+            scored = verdict.unscored is None
+            if row is not None and row[0] != number:
+                if row[1] != verdict.key:
+                    raise UsageError(f"{path}: {verdict.id!r} has other content than in {paths[row[0]]}; keep one of the files")
+                if row[2] or not scored:
+                    continue
+            entry = (verdict.id, number, place, verdict.key, scored)
+            database.execute("INSERT OR REPLACE INTO best VALUES (?, ?, ?, ?, ?)", entry)
+    return read
 
 
 class VerdictStream:

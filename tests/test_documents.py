@@ -34,7 +34,7 @@ RUN = (
     GUIDE,
     *(
         ROOT / f"docs/{name}.md"
-        for name in ("filtered-bc", "reflexion", "training", "redteam", "python", "batches", "captions")
+        for name in ("filtered-bc", "reflexion", "training", "redteam", "python", "batches", "captions", "scale")
     ),
 )
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))

@@ -51,7 +51,7 @@ _METAVARS = {
     "source": "S",
 }
 # Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them.
-_UNLISTED = frozenset({"form", "image_detail", "patience", "probability", "reasoning_effort"})
+_UNLISTED = frozenset({"away", "form", "image_detail", "patience", "probability", "reasoning_effort", "towards"})
 _OF_MODELS = (
     (
         "prill.models.client:OpenAIModel",

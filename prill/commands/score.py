@@ -23,6 +23,7 @@ from prill.errors import UsageError
 from prill.evaluators.combine import Cascade, cascade_inside, savings
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
+from prill.files.shards import Shard
 from prill.models.ledger import Price, price_of
 from prill.protocols import Estimator, Evaluator, every_judge
 from prill.scoring import Tally, lasting_keys, plan_files, score_files
@@ -62,6 +63,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
+    parser.add_argument(
+        "--shard", type=Shard.read, metavar="I/N", help="this machine's share of the trajectories; see prill merge"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
@@ -108,6 +112,7 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             args.output,
             concurrency=args.concurrency,
             limit=args.limit,
+            shard=args.shard,
             resume=not args.no_resume,
             retry_unscored=args.retry_unscored,
             transcripts=_transcripts(args),
@@ -128,6 +133,8 @@ def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
     from tqdm import tqdm
 
     total = expected(args.trajectories, args.limit)
+    if args.shard is not None:
+        total = round(total / args.shard.count)  # about: ids decide
     # The rate and the remaining time count what this run does, not what it skips.
     with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
@@ -145,7 +152,7 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     if not isinstance(evaluator, Estimator):
         raise UsageError(f"evaluator {args.evaluator} cannot say beforehand what it needs")
     keys = {} if args.no_resume else lasting_keys(args.output, retry_unscored=args.retry_unscored)
-    plan = plan_files(evaluator, args.trajectories, args.limit, keys)
+    plan = plan_files(evaluator, args.trajectories, args.limit, keys, args.shard)
     usage = plan.usage
     price = _price(args, evaluator)
     usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0

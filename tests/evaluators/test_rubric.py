@@ -109,7 +109,9 @@ async def test_criterion_without_proof_fails(found: tuple[tuple[str, int], ...],
     assert "1 of 2 criteria met" in verdict.reason
 
 
-@pytest.mark.parametrize("found", [(("insufficient_evidence", -1), ("insufficient_evidence", -1)), (("met", -1), ("not_met", 9))])
+@pytest.mark.parametrize(
+    "found", [(("insufficient_evidence", -1), ("insufficient_evidence", -1)), (("met", -1), ("not_met", 9))]
+)
 async def test_evidence_of_nothing_is_unscored(found: tuple[tuple[str, int], ...]) -> None:
     verdict = await judged(Model(assessed(*found)))
     assert (verdict.success, verdict.unscored) == (None, "no_evidence")
