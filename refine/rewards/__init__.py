@@ -1,0 +1,40 @@
+"""Judges as rewards for trainers. `prill.reward("vlm", model=…)` makes one by name; docs/rewards.md has every framework."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.refine.rewards.loops import run_blocking
+    from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
+    from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
+
+__all__ = [
+    "Recorded",
+    "Reward",
+    "RewardResult",
+    "RewardSpec",
+    "column_of",
+    "item_of",
+    "make_reward",
+    "pack",
+    "refer",
+    "run_blocking",
+    "single_step",
+]
+_HOMES = {
+    "Recorded": "travel",
+    "Reward": "reward",
+    "RewardResult": "reward",
+    "RewardSpec": "reward",
+    "column_of": "travel",
+    "item_of": "travel",
+    "make_reward": "reward",
+    "pack": "travel",
+    "refer": "travel",
+    "run_blocking": "loops",
+    "single_step": "travel",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)
