@@ -10,12 +10,14 @@ if TYPE_CHECKING:
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
     from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
+    from prill.refine.rewards.trl import TRLReward
 
 __all__ = [
     "Recorded",
     "Reward",
     "RewardResult",
     "RewardSpec",
+    "TRLReward",
     "column_of",
     "item_of",
     "make_reward",
@@ -29,6 +31,7 @@ _HOMES = {
     "Reward": "reward",
     "RewardResult": "reward",
     "RewardSpec": "reward",
+    "TRLReward": "trl",
     "column_of": "travel",
     "item_of": "travel",
     "make_reward": "reward",
