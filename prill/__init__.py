@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from prill.loop import rollout
     from prill.models.registry import make_model as model
     from prill.policies.registry import make_policy as policy
+    from prill.refine.rewards.reward import make_reward as reward
     from prill.scoring import score, score_files, score_stream
     from prill.store import read_labels, read_trajectories, read_verdicts, write_labels, write_trajectories
     from prill.tables import table
@@ -50,6 +51,7 @@ __all__ = [
     "read_labels",
     "read_trajectories",
     "read_verdicts",
+    "reward",
     "rollout",
     "score",
     "score_files",
@@ -70,6 +72,7 @@ _HOMES = {
     "read_labels": "store",
     "read_trajectories": "store",
     "read_verdicts": "store",
+    "reward": "refine.rewards.reward:make_reward",
     "rollout": "loop",
     "score": "scoring",
     "score_files": "scoring",

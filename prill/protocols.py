@@ -216,6 +216,14 @@ def concurrency_of(judge: Evaluator) -> int | None:
     return max(limits, default=None)
 
 
+class RewardFunction(Protocol):
+    """What a scored verdict is worth to whoever trains an agent."""
+
+    def __call__(self, trajectory: Trajectory, verdict: Verdict, /) -> float | None:
+        """The number; None where this trajectory shall have no reward."""
+        ...
+
+
 class Policy(Protocol):
     """An agent: decides the next action."""
 

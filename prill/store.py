@@ -103,7 +103,7 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
     if not trajectory.id:
         raise InputError("id is empty - at `$.id`")
     metadata = {**extras, **trajectory.metadata} if extras else trajectory.metadata
-    return replace(_with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata), extras
+    return replace(with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata), extras
 
 
 def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
@@ -114,7 +114,7 @@ def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
         screenshots.append((path, at))
         return path
 
-    _with_screenshots(trajectory, note)
+    with_screenshots(trajectory, note)
     return screenshots
 
 
@@ -128,7 +128,7 @@ def encode_trajectory(trajectory: Trajectory, root: Path) -> bytes:
 
     Raises InputError when a screenshot lies elsewhere: the file could not be read back.
     """
-    return encode(_plain(_with_screenshots(trajectory, lambda path, at: _relative(path, root, at))))
+    return encode(_plain(with_screenshots(trajectory, lambda path, at: _relative(path, root, at))))
 
 
 def read_verdicts(path: str | os.PathLike[str]) -> Iterator[Verdict]:
@@ -197,7 +197,9 @@ def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> 
         _move_extras(record.get("action"), Action, f"{at}action.", extras)
 
 
-def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
+def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], at: str = "$") -> Trajectory:
+    """The trajectory with every screenshot path, those of earlier turns included, put through `change(path, its place)`."""
+
     def moved(observation: Observation, where: str) -> Observation:
         if not observation.screenshot:
             return observation
@@ -212,7 +214,7 @@ def _with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str],
     )
     task = trajectory.task
     if task.earlier:
-        turns = (_with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
+        turns = (with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
         task = replace(task, earlier=tuple(turns))
     final = trajectory.final and moved(trajectory.final, f"{at}.final")
     return replace(trajectory, task=task, steps=steps, final=final)
@@ -267,7 +269,7 @@ def write_trajectories(path: str | os.PathLike[str], trajectories: Iterable[Traj
             raise InputError(f"a broken line cannot be written: {trajectory.message}")
         if not trajectory.id:
             raise InputError("a trajectory without an id cannot be written")
-        return encode_trajectory(_with_screenshots(trajectory, copies.place), root)
+        return encode_trajectory(with_screenshots(trajectory, copies.place), root)
 
     with ExitStack() as on_failure:
         on_failure.callback(copies.remove)

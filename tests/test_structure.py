@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "refine": {"core", "captioner", "evaluators", "refine", "report"},  # the pages of a filter have the look of the report
     "report": {"core", "evaluators", "report"},
     "annotate": {"core", "captioner", "evaluators", "annotate"},
-    "door": {"core", "captioner", "evaluators", "policies", "emulators"},
+    "door": {"core", "captioner", "evaluators", "policies", "emulators", "refine"},
     "commands": {"core", "commands", "door", "report", "annotate", *LINKED},
 }
 MOST_LINES, MOST_MODULES = 500, 15

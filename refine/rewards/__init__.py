@@ -1,0 +1,46 @@
+"""Judges as rewards for trainers. `prill.reward("vlm", model=…)` makes one by name; docs/rewards.md has every framework."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.refine.rewards.gymnasium import judge_episodes
+    from prill.refine.rewards.loops import run_blocking
+    from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
+    from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
+    from prill.refine.rewards.trl import TRLReward
+
+__all__ = [
+    "Recorded",
+    "Reward",
+    "RewardResult",
+    "RewardSpec",
+    "TRLReward",
+    "column_of",
+    "item_of",
+    "judge_episodes",
+    "make_reward",
+    "pack",
+    "refer",
+    "run_blocking",
+    "single_step",
+]
+_HOMES = {
+    "Recorded": "travel",
+    "Reward": "reward",
+    "RewardResult": "reward",
+    "RewardSpec": "reward",
+    "TRLReward": "trl",
+    "column_of": "travel",
+    "item_of": "travel",
+    "judge_episodes": "gymnasium",
+    "make_reward": "reward",
+    "pack": "travel",
+    "refer": "travel",
+    "run_blocking": "loops",
+    "single_step": "travel",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -1,0 +1,75 @@
+"""Async work from code that waits: one event loop of prill's own, in a thread, for frameworks that call without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from prill.errors import UsageError
+
+_T = TypeVar("_T")
+
+
+def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of the work, from any thread, whether or not a loop runs there; connections stay open from call to call.
+
+    A loop that runs in the calling thread stands still meanwhile: async code awaits instead. An interrupt ends the work.
+    Raises UsageError inside the loop of this function, which would wait for itself.
+    """
+    own = _thread()
+    if threading.current_thread() is own.thread:
+        work.close()
+        raise UsageError("blocking work inside blocking work: await it instead")
+    future = asyncio.run_coroutine_threadsafe(work, own.loop)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # after an interrupt nobody waits for it any more; what is done stays done
+
+
+class _LoopThread:
+    """An event loop that runs in a thread until the process ends; then its connections are closed."""
+
+    def __init__(self) -> None:
+        ready = threading.Event()
+
+        def run() -> None:
+            with asyncio.Runner() as runner:  # its end cancels what still runs, and closes async generators
+                self.loop = runner.get_loop()
+                ready.set()
+                self.loop.run_forever()
+
+        self.thread = threading.Thread(target=run, name="prill-rewards", daemon=True)
+        self.thread.start()
+        ready.wait()
+        atexit.register(self._stop, os.getpid())
+
+    def _stop(self, owner: int) -> None:
+        if os.getpid() == owner and self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self.thread.join(10)
+
+
+_lock = threading.Lock()
+_running: _LoopThread | None = None
+
+
+def _thread() -> _LoopThread:
+    global _running
+    with _lock:
+        if _running is None:
+            _running = _LoopThread()
+        return _running
+
+
+def _begin_anew() -> None:
+    """In a forked child: the thread is the parent's."""
+    global _lock, _running
+    _lock, _running = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_begin_anew)

@@ -1,0 +1,277 @@
+"""A reward of any judge: what a verdict is worth, what is taken off, and what is said where there is no verdict.
+
+    reward = prill.reward("vlm", model="gpt-4o", kind="score", length_penalty=0.01)
+    await reward(trajectory)          # 0.87, or None: no verdict, so no reward
+    await reward.result(trajectory)   # the same with the verdict, and the parts of the number
+
+The adapters for trainers stand on this; what each of them sees in which case: docs/rewards.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from numbers import Real
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
+
+from prill.errors import MissingExtra, NoEvidence, Unscored, UsageError
+from prill.evaluators.registry import make_judge
+from prill.files.toml import read_table
+from prill.protocols import Evaluator, RewardFunction
+from prill.registry import OptionError, load_object, nearest, options_of, read_options
+from prill.store import BadLine, Item
+from prill.types import Trajectory, UnscoredReason, Verdict
+
+_T = TypeVar("_T")
+COST = "cost_usd"  # the key of metadata that says what the agent's own calls cost
+_ERRORS: dict[str, type[Unscored]] = {kind.code: kind for kind in Unscored.__subclasses__()}
+
+
+def success(trajectory: Trajectory, verdict: Verdict) -> float:
+    """1 for success, 0 for failure."""
+    return float(bool(verdict.success))
+
+
+def score(trajectory: Trajectory, verdict: Verdict) -> float:
+    """The probability of success. Raises UsageError for the verdict of a judge that gives none."""
+    if verdict.score is None:
+        raise UsageError(f"the judge {verdict.evaluator.name} gives no score: choose the reward `success`, or another judge")
+    return verdict.score
+
+
+KINDS: dict[str, str] = {
+    "success": "1 for success, 0 for failure",
+    "score": "the judge's probability of success",
+    "steps": "the rewards of the steps, each times `discount` for every step before it, added up",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardSpec:
+    """What a verdict is worth. The same options in Python, and beside the judge's own in a table of TOML or JSON.
+
+    Penalties are taken off whatever the verdict was. What an agent cost is `cost_usd` in the trajectory's metadata; what it
+    changed unasked is told by the judge `rubric`.
+    """
+
+    kind: Annotated[
+        str | RewardFunction,
+        Meta(description=f"{', '.join(KINDS)}, or module:function of your own: (trajectory, verdict) to number or None"),
+    ] = "success"
+    discount: Annotated[float, Meta(gt=0, le=1, description="of the kind steps: a later step's reward counts for less")] = 1.0
+    length_penalty: Annotated[float, Meta(ge=0, description="taken off for every step")] = 0.0
+    cost_penalty: Annotated[float, Meta(ge=0, description="taken off for every US dollar that the agent cost")] = 0.0
+    side_effect_penalty: Annotated[float, Meta(ge=0, description="taken off for every change that nobody asked for")] = 0.0
+    on_unscored: Annotated[
+        Literal["abstain", "raise", "value"],
+        Meta(description="where there is no verdict: no reward, an error, or the number `value`"),
+    ] = "abstain"
+    value: Annotated[float | None, Meta(description="the reward where there is no verdict, for on_unscored value")] = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.kind, str) or callable(self.kind)):
+            raise UsageError(f"kind is {self.kind!r}: give {', '.join(KINDS)}, module:function, or a function")
+        if isinstance(self.kind, str) and self.kind not in KINDS and ":" not in self.kind:
+            near = nearest(self.kind, KINDS)
+            raise UsageError(f"unknown kind of reward {self.kind!r}{near}; there are: {', '.join(KINDS)}, or module:function")
+        if (self.value is None) == (self.on_unscored == "value"):
+            raise UsageError("give a value with on_unscored value, and only then")
+        numbers = (self.discount, self.length_penalty, self.cost_penalty, self.side_effect_penalty, self.value or 0.0)
+        if not all(math.isfinite(number) for number in numbers):
+            raise UsageError("the numbers of a reward must be finite")
+
+
+@dataclass(frozen=True, slots=True)
+class RewardResult:
+    """One reward with its verdict. `reward` is None where there is none; `problem` then says why, and also under a policy
+    that puts a number in its place.
+
+    `parts` has the same keys always: `judge` is what the verdict is worth, and what the penalties took off stands beside it
+    as numbers of 0 or less. Without a reward all are 0.
+    """
+
+    reward: float | None
+    verdict: Verdict
+    parts: Mapping[str, float]
+    problem: str = ""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """All that can be said in numbers, with the same keys always, for a trainer's logs; `unscored` is 1 where there is
+        no verdict, and the rest then means nothing."""
+        verdict = self.verdict
+        known = {"success": float(verdict.success or False), "judge_score": verdict.score or 0.0}
+        return {**self.parts, **known, "unscored": float(bool(self.problem))}
+
+
+_NO_PARTS = {"judge": 0.0, "length_penalty": 0.0, "cost_penalty": 0.0, "side_effect_penalty": 0.0}
+
+
+class Reward:
+    """A reward function: a trajectory in, a number or None out.
+
+    Usable from any number of event loops, one after another or at once: connections belong to the loop that runs. It can be
+    pickled before and after it was called, if its judge can; judges made by name can.
+    """
+
+    def __init__(self, judge: Evaluator, spec: RewardSpec | None = None) -> None:
+        self.judge, self.spec = judge, spec or RewardSpec()
+        _ = self._worth  # a function that is not there is told now, not after the first verdict
+
+    def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec]]:
+        return type(self), (self.judge, self.spec)
+
+    async def __call__(self, trajectory: Item) -> float | None:
+        """The reward; None where there is none. Raises as `result` does."""
+        return (await self.result(trajectory)).reward
+
+    async def result(self, trajectory: Item) -> RewardResult:
+        """The reward with its verdict and its parts; a broken line is unscored with `input`.
+
+        Raises UsageError and EndpointError, which concern the whole run, and under the policy `raise` the error of the reason
+        why there is no verdict (`CallTimeout`, `Unparsable`, …).
+        """
+        verdict = await self._verdict(trajectory)
+        if verdict.unscored is not None or isinstance(trajectory, BadLine):
+            return self._without(verdict, verdict.unscored or "input", verdict.reason)
+        try:
+            parts = self._parts(trajectory, verdict)
+        except NoEvidence as nothing:
+            return self._without(verdict, nothing.code, str(nothing))
+        reward = math.fsum(parts.values())
+        if not math.isfinite(reward):
+            raise UsageError(f"the reward of {trajectory.id!r} is {reward}: its penalties are too large")
+        return RewardResult(reward, verdict, parts)
+
+    async def results(self, trajectories: Sequence[Item]) -> list[RewardResult]:
+        """Those of a batch, in order, all under way at once; the judge's model bounds how many calls are.
+
+        The first error ends the rest and is raised.
+        """
+        return await at_once([self.result(trajectory) for trajectory in trajectories])
+
+    async def _verdict(self, trajectory: Item) -> Verdict:
+        if isinstance(trajectory, BadLine):
+            message = trajectory.message
+            return Verdict(id=trajectory.id, unscored="input", reason=message, evaluator=self.judge.info)
+        return await self.judge(trajectory)
+
+    def _parts(self, trajectory: Trajectory, verdict: Verdict) -> dict[str, float]:
+        """Raises NoEvidence where this trajectory has no reward."""
+        spec = self.spec
+        worth: Any = self._worth(trajectory, verdict)  # a user's function may give anything
+        if worth is None:
+            raise NoEvidence(f"the reward function gives none for {trajectory.id!r}")
+        if not isinstance(worth, Real) or not math.isfinite(float(worth)):
+            raise UsageError(f"the reward function gave {worth!r} for {trajectory.id!r}: it is to give a finite number or None")
+        cost = _agent_cost(trajectory) if spec.cost_penalty else 0.0
+        effects = _side_effects(verdict) if spec.side_effect_penalty else 0
+        return {
+            "judge": float(worth),
+            "length_penalty": 0.0 - spec.length_penalty * len(trajectory.steps),
+            "cost_penalty": 0.0 - spec.cost_penalty * cost,
+            "side_effect_penalty": 0.0 - spec.side_effect_penalty * effects,
+        }
+
+    def _without(self, verdict: Verdict, reason: UnscoredReason, problem: str) -> RewardResult:
+        problem = f"{reason}: {problem}"
+        if self.spec.on_unscored == "raise":
+            raise _ERRORS.get(reason, Unscored)(f"{verdict.id}: no reward, {problem}")
+        return RewardResult(self.spec.value, verdict, dict(_NO_PARTS), problem)
+
+    @cached_property
+    def _worth(self) -> RewardFunction:
+        kind = self.spec.kind
+        if not isinstance(kind, str):
+            return kind
+        if kind in KINDS:
+            known: dict[str, RewardFunction] = {"success": success, "score": score, "steps": self._discounted}
+            return known[kind]
+        made = load_object(kind)
+        made = made() if inspect.isclass(made) else made
+        if not callable(made):
+            raise UsageError(
+                f"{kind}: a {type(made).__name__} is no reward function: (trajectory, verdict) to a number or None"
+            )
+        function: RewardFunction = made
+        return function
+
+    def _discounted(self, trajectory: Trajectory, verdict: Verdict) -> float:
+        if verdict.rewards is None:
+            name = verdict.evaluator.name
+            raise UsageError(f"the judge {name} gives no rewards for steps: choose the judge `steps`, or the reward `success`")
+        return math.fsum(reward * self.spec.discount**i for i, reward in enumerate(verdict.rewards))
+
+
+def _agent_cost(trajectory: Trajectory) -> float:
+    cost = trajectory.metadata.get(COST)
+    if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost) or cost < 0:
+        raise NoEvidence(f"metadata of {trajectory.id!r} does not say what the agent cost: put US dollars into `{COST}`")
+    return float(cost)
+
+
+def _side_effects(verdict: Verdict) -> int:
+    # Only what goes through criteria looks for side effects: other findings are silent about them.
+    if verdict.findings is None or not verdict.findings.criteria:
+        name = verdict.evaluator.name
+        raise UsageError(f"the judge {name} does not look for side effects: choose the judge `rubric`, or no penalty for them")
+    return len(verdict.findings.side_effects)
+
+
+async def at_once(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """The results in order. The first failure ends the rest and is raised; what ends a whole run goes before the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failures:
+        raise min(failures.exceptions, key=lambda error: isinstance(error, Unscored)) from None
+    return [task.result() for task in tasks]
+
+
+SPEC = tuple(part.name for part in fields(RewardSpec))
+
+
+def make_reward(
+    judge: str | os.PathLike[str] | Mapping[str, Any] | Evaluator,
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    lax: bool = False,
+    choose_captioner: Callable[[], str] | None = None,
+    **options: Any,
+) -> Reward:
+    """The reward of a judge's name, description, or file (.toml, .json), with the options of the reward beside the judge's own.
+
+    A file with a judge is one with a reward: `kind`, `on_unscored` and the rest of `RewardSpec` may stand in it or not.
+    `defaults`, `lax` and `choose_captioner` as in `prill.judge`. Raises OptionError for an option that neither the reward nor
+    the judge has, UsageError otherwise.
+    """
+    place = ""
+    if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
+        judge, place = read_table(path), f"{path}: "
+    if isinstance(judge, Mapping):
+        table = {str(key).replace("-", "_"): value for key, value in judge.items()}
+        options = {**{name: table.pop(name) for name in SPEC if name in table}, **options}
+        judge = table
+    own = {name: options.pop(name) for name in SPEC if name in options}
+    try:
+        spec = RewardSpec(**read_options(RewardSpec, own, "a reward", lax=lax))
+        return Reward(make_judge(judge, defaults=defaults, lax=lax, choose_captioner=choose_captioner, **options), spec)
+    except MissingExtra:
+        raise
+    except OptionError as error:
+        raise OptionError(f"{place}{error}", error.option) from None
+    except UsageError as error:
+        raise UsageError(f"{place}{error}", parameters=error.parameters) from None
+
+
+def reward_options() -> dict[str, str]:
+    """The options of a reward, each with a phrase for listings."""
+    return {name: option.description for name, option in options_of(RewardSpec).items()}

@@ -1,0 +1,314 @@
+"""How a trajectory travels in a trainer's row: in a column, a label or a key of extra_info, whichever the framework has.
+
+It goes as JSON text (`pack`, with its images inside or below a folder), as the place of a recorded one (`refer`,
+`runs/a.jsonl#tea-1`), or it is made of the prompt and the completion (`single_step`). `item_of` reads all of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.files.lines import Line, folder_of, read_lines
+from prill.models.images import read_image
+from prill.registry import nearest
+from prill.store import BadLine, Item, decode_trajectory, encode, encode_trajectory, with_screenshots
+from prill.temporary.images import image_name
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    Picture = str | os.PathLike[str] | bytes | Image.Image
+
+COLUMN = "trajectory"
+_MIME = {".png": "image/png", ".jpg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".bmp": "image/bmp"}
+_DATA_URL = "data:image/"
+_SHOWN = 40  # characters of a value in messages
+
+
+def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) -> str:
+    """The trajectory as JSON on one line, to be read back by `item_of`.
+
+    Without `root` its images go along inside, as data URLs. With one they stay where they are, below that folder, and
+    whoever reads it is to know the folder. Raises InputError for an image that is missing, or not below `root`.
+    """
+    if root is not None:
+        return encode_trajectory(trajectory, Path(root).resolve()).decode().rstrip("\n")
+    return encode(with_screenshots(trajectory, lambda path, at: _data_url(path))).decode().rstrip("\n")
+
+
+def refer(path: str | os.PathLike[str], id: str) -> str:
+    """The place of a trajectory in a recorded file: `path#id`."""
+    return f"{os.fspath(path)}#{id}"
+
+
+def item_of(value: object, *, root: str | os.PathLike[str] | None = None, place: str = "row") -> Item:
+    """The trajectory that a row's value stands for; a BadLine that says what is wrong where there is none.
+
+    A value is a trajectory, its record or the JSON of it, `path#id`, or a table of `path` and `id`. Relative paths of
+    recorded files go by `root`, or by the current folder without one; given a `root`, no path leaves it. Images of a
+    record lie below `root`, or are data URLs; those of a recorded file lie in its folder.
+    """
+    if isinstance(value, Trajectory | BadLine):
+        return value
+    try:
+        return _read(value, None if root is None else Path(root).resolve())
+    except (InputError, UsageError) as error:
+        return BadLine(place, place, str(error), b"")
+
+
+def column_of(columns: Mapping[str, Any], name: str) -> Any:
+    """A column of a trainer's batch. Raises UsageError that names those that are there."""
+    if name in columns:
+        return columns[name]
+    there = ", ".join(sorted(columns)) or "none"
+    raise UsageError(
+        f"the batch has no column {name!r}{nearest(name, columns)}; its columns: {there}. Name the one that holds the "
+        "trajectories, or None to judge the completion alone"
+    )
+
+
+def single_step(
+    prompt: str | Sequence[Mapping[str, Any]],
+    completion: str | Sequence[Mapping[str, Any]],
+    images: Sequence[Picture] = (),
+) -> Trajectory:
+    """A prompt and its completion as a trajectory: the goal is the last text of the user, the completion is the answer.
+
+    The images of the prompt are what the agent saw: the last one when it answered, each other one before. Messages are in the
+    chat form: a content is a text, or parts of which `text` is read and, where `images` is empty, `image` and `image_url`.
+    Raises InputError when no user said anything.
+    """
+    turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := _text(turn))), None)
+    if goal is None:
+        raise InputError("the prompt holds no text of a user, so there is no goal to judge by")
+    if isinstance(completion, str):
+        answer = completion
+    else:
+        answer = "\n".join(filter(None, (_text(turn) for turn in completion if _role(turn) == "assistant")))
+    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in _pictures(turn)]
+    before = [Step(Observation(picture), Action("other", "look at what was shown next")) for picture in shown[:-1]]
+    last = Step(Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer))
+    states = (*(step.observation.screenshot for step in (*before, last)), goal, answer)
+    digest = hashlib.sha256(msgspec.json.encode(states)).hexdigest()[:16]
+    return Trajectory(id=f"completion-{digest}", task=Task(goal=goal), steps=(*before, last), answer=answer)
+
+
+class Recorded:
+    """The trajectories of a recorded file by id: read once for where each of them is, and then only what is asked for.
+
+    The file is as `prill check` likes it: JSON Lines, not packed. What is appended later is found.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).resolve()
+        self._places: dict[str, int] = {}
+        self._version = (-1, -1)
+
+    def __getitem__(self, id: str) -> Trajectory:
+        """The trajectory. Raises InputError when there is none of that id, or it is broken; UsageError for an unusable file."""
+        if id not in self._places and self._version != _version(self.path):
+            self._index()
+        if id not in self._places:
+            near = nearest(id, self._places)
+            raise InputError(f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}")
+        with self.path.open("rb") as file:
+            file.seek(self._places[id])
+            line = file.readline()
+        try:
+            trajectory = decode_trajectory(line, folder_of(self.path))
+        except InputError as error:
+            raise InputError(f"{self.path}: trajectory {id!r}: {error}") from None
+        if trajectory.id != id:
+            raise InputError(f"{self.path}: the file was written anew while it was read; begin again")
+        return trajectory
+
+    def _index(self) -> None:
+        self._version, places, offset = _version(self.path), dict[str, int](), 0
+        forms: set[str] = {line.form for line in _first(self.path)}
+        if not forms <= {"line", "crlf"}:
+            raise UsageError(f"{self.path}: not one JSON object a line; write it anew with prill convert")
+        with self.path.open("rb") as file:
+            for line in file:
+                if (id := _id(line)) is not None:
+                    places.setdefault(id, offset)
+                offset += len(line)
+        self._places = places
+
+
+class _Head(msgspec.Struct):
+    id: str
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def _id(line: bytes) -> str | None:
+    try:
+        return _head.decode(line).id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _first(path: Path) -> list[Line]:
+    """The first line. Raises UsageError for a packed file: in one, no place can be gone to."""
+    with open(path, "rb") as file:
+        if file.read(2) == b"\x1f\x8b":
+            raise UsageError(f"{path}: packed files have no places to go to; unpack it first (gunzip)")
+    for line in read_lines(path):
+        return [line]
+    raise UsageError(f"{path}: the file is empty")
+
+
+def _version(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(64)
+def _recorded(path: Path) -> Recorded:
+    return Recorded(path)
+
+
+def _read(value: object, root: Path | None) -> Trajectory:
+    if isinstance(value, bytes | str):
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        if text.lstrip().startswith("{"):
+            return _record(_json(text), root)
+        path, mark, id = text.partition("#")
+        if not mark or not path or not id:
+            raise InputError(f"{text[:_SHOWN]!r} is neither the JSON of a trajectory nor path#id of a recorded one")
+        return _referred(path, id, root)
+    if isinstance(value, Mapping):
+        return _record(value, root)
+    kind = "nothing" if value is None else f"a {type(value).__name__}"
+    raise InputError(f"{kind} stands where a trajectory should: give its JSON (prill.refine.rewards.pack), or path#id")
+
+
+def _json(text: str) -> Mapping[str, Any]:
+    try:
+        record = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise InputError(f"not valid JSON: {error}") from None
+    assert isinstance(record, dict)  # it began with a brace
+    return record
+
+
+def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
+    path, id = record.get("path"), record.get("id")
+    if "task" not in record and isinstance(path, str) and isinstance(id, str):
+        return _referred(path, id, root)
+    held: list[Observation] = []  # images in memory last as long as an observation that names them
+
+    def place(path: str, at: str) -> str:
+        if path.startswith(_DATA_URL):
+            held.append(Observation(_bytes(path, at)))
+            return held[-1].screenshot or ""
+        if root is None:
+            raise InputError(f"the image {path[:_SHOWN]!r} is a path; say which folder images lie in - at `{at}`")
+        return path
+
+    record, urls = _without_urls(record)
+    folder = root or Path.cwd()
+    trajectory = decode_trajectory(msgspec.json.encode(record), folder)
+    return with_screenshots(trajectory, lambda path, at: place(urls.get(os.path.relpath(path, folder), path), at))
+
+
+def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, str]]:
+    """The record with a name in the place of every data URL, and the URLs by these names: a URL is no path to be checked."""
+    urls: dict[str, str] = {}
+
+    def walk(value: Any, key: str = "") -> Any:
+        if isinstance(value, Mapping):
+            return {name: inner if name == "metadata" else walk(inner, name) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [walk(inner) for inner in value]
+        if key == "screenshot" and isinstance(value, str) and value.startswith(_DATA_URL):
+            urls[name := f"data:{len(urls)}"] = value
+            return name
+        return value
+
+    try:
+        return walk(record), urls
+    except RecursionError:
+        raise InputError("the record is nested too deep") from None
+
+
+def _referred(path: str, id: str, root: Path | None) -> Trajectory:
+    absolute = Path(os.path.realpath(os.path.join(root or Path.cwd(), path)))
+    if root is not None and not absolute.is_relative_to(root):
+        raise InputError(f"the recorded file {path!r} is not below the folder that is allowed")
+    return _recorded(absolute)[id]
+
+
+def _bytes(url: str, at: str) -> bytes:
+    head, _, data = url.partition(",")
+    if not head.endswith(";base64"):
+        raise InputError(f"a data URL of an image is to be base64 - at `{at}`")
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InputError(f"the image inside cannot be read: {error} - at `{at}`") from None
+
+
+def _data_url(path: str) -> str:
+    data = read_image(path)
+    mime = _MIME.get(Path(image_name(data)).suffix)
+    if mime is None:
+        raise InputError(f"{path}: not an image of a kind that is known (PNG, JPEG, WebP, GIF, BMP)")
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+
+
+def _picture(image: Any) -> Picture:
+    """The image of a column; one that the data set did not decode is a table of bytes and path."""
+    if not isinstance(image, Mapping):
+        return image  # type: ignore[no-any-return]
+    picture = image.get("bytes") or image.get("path")
+    if not isinstance(picture, bytes | str):
+        raise InputError("an image of the row holds neither bytes nor a path")
+    return picture
+
+
+def _role(turn: Mapping[str, Any]) -> str:
+    return str(turn.get("role", "user"))
+
+
+def _text(turn: Mapping[str, Any]) -> str:
+    content = turn.get("content")
+    if isinstance(content, str):
+        return content
+    texts = [part.get("text") for part in content or () if isinstance(part, Mapping)]
+    return "\n".join(text for text in texts if isinstance(text, str) and text)
+
+
+def _pictures(turn: Mapping[str, Any]) -> list[Picture]:
+    """The images inside a message's parts; those that the trainer keeps in a column of their own leave an empty part."""
+    content = turn.get("content")
+    found: list[Picture] = []
+    for part in content if isinstance(content, list | tuple) else ():
+        if not isinstance(part, Mapping):
+            continue
+        picture = part.get("image")
+        url = part.get("image_url")
+        url = url.get("url") if isinstance(url, Mapping) else url
+        if isinstance(url, str):
+            if not url.startswith(_DATA_URL):
+                raise InputError("the prompt names an image by a URL, which is not fetched; send it inside, as a data URL")
+            found.append(_bytes(url, "image_url"))
+        elif picture is not None and not isinstance(picture, str | os.PathLike):  # a path in a prompt could name any file
+            found.append(picture)
+    return found
