@@ -3,7 +3,7 @@
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.baselines import Constant, NoisyLabels, SelfReport, oracle
+from prill.evaluators.baselines import Constant, NoiseSpec, NoisyLabels, SelfReport, oracle
 from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -66,7 +66,7 @@ async def test_oracle_abstains_without_label() -> None:
 
 async def test_noisy_labels_err_at_their_rates() -> None:
     labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
-    judge = NoisyLabels(oracle(labels), false_positives=0.15, false_negatives=0.2)
+    judge = NoisyLabels(oracle(labels), NoiseSpec(false_positives=0.15, false_negatives=0.2))
     verdicts = [(await judge(run(id=label.id))).success for label in labels]
     of_failures, of_successes = verdicts[1::2], verdicts[::2]
     assert sum(map(bool, of_failures)) / 1000 == pytest.approx(0.15, abs=0.03)
@@ -75,5 +75,5 @@ async def test_noisy_labels_err_at_their_rates() -> None:
 
 
 async def test_noisy_labels_abstain_without_one() -> None:
-    judge = NoisyLabels(oracle([LabelRecord(id="a", success=None, source="oracle")]), 0.5, 0.5)
+    judge = NoisyLabels(oracle([LabelRecord(id="a", success=None, source="oracle")]), NoiseSpec(false_positives=0.5, false_negatives=0.5))
     assert [(await judge(run(id=id))).unscored for id in ("a", "b")] == ["no_evidence"] * 2
