@@ -126,7 +126,7 @@ class NoisyLabels(_WithoutModel):
     """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses it.
 
     Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids, simple checksums are far from
-    evenly spread). `oracle` is any judge whose word is the truth. With a small `wrong_margin`, errors are close calls: a success
+    evenly spread). `oracle` is any judge whose word is the truth. With a small `wrong_margin` errors are close calls: a success
     that is called a failure still scores above a true failure.
     """
 

@@ -297,9 +297,12 @@ def label_oracle(
         raise UsageError(f"{labels}: {error}") from None
 
 
+_NO_NOISE = NoiseSpec()
+
+
 def noisy(
     labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts, some of them wrong")],
-    spec: NoiseSpec = NoiseSpec(),
+    spec: NoiseSpec = _NO_NOISE,
     source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
     truth: Annotated[str, Meta(description="what counts where annotators differ, as for the oracle")] = "majority",
 ) -> NoisyLabels:

@@ -1,25 +1,30 @@
 """A language model by script that acts and draws lessons: it fails, and does at its next attempt what its last lesson says.
 
 Its course of a task says how each attempt goes, S or F, for the lesson before it says so; where a course ends in a dot, the
-last lesson repeats the one before.
+last lesson repeats the one before. `DIES_AT="play 3"` ends the process by SIGKILL at the third call to play; so do `judge` and
+`reflect`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
 from prill.actions.webarena import parse_action, write_action
+from prill.models.ledger import Ledger, Price
 from prill.policies.miniwob_text import Page
 from prill.policies.react import React
 from prill.policies.scripted.scripts import SCRIPTS, Aim, Play, click
-from prill.protocols import Message
+from prill.protocols import Form, Message, Reply
 from prill.testing import ScriptedModel
 from prill.testing.shop import shop_configs, shop_solutions
 from prill.testing.shop.play import line_of
-from prill.types import Action
+from prill.types import Action, EvaluatorInfo, Trajectory, Verdict
 
 # Most are led astray by their second lesson. Long tasks have short courses.
 COURSES = {
@@ -33,9 +38,9 @@ COURSES = {
     **dict.fromkeys(("1001", "1005", "1013", "1014", "1015", "1016", "1017", "1018", "1019", "1020", "1022"), "FSF"),
     **dict.fromkeys(("1002", "1021", "1009"), "FSS"),
     **dict.fromkeys(("1006", "1012"), "FFS"),
-    **dict.fromkeys(("1007", "1008"), "SFS"),
+    **dict.fromkeys(("1023", "1024"), "SFS"),
     **dict.fromkeys(("1011",), "FFF"),
-    **dict.fromkeys(("1010",), "FF."),
+    **dict.fromkeys(("1025",), "FF."),
 }
 MINIWOB = [name for name in COURSES if not name.isdigit()]
 SHOP = [name for name in COURSES if name.isdigit()]
@@ -51,6 +56,7 @@ def in_sequence(goal: str, page: Page, aim: Aim) -> Play:
 _SCRIPTS = {**SCRIPTS, "click-button-sequence": in_sequence}
 _plays: dict[str, Play] = {}
 _at: dict[str, int] = {}
+_calls: Counter[str] = Counter()
 
 
 @cache
@@ -65,7 +71,9 @@ def say(messages: Sequence[Message]) -> str:
     number = _intents().get(goal)
     name = str(number or re.findall(r"URL: miniwob/([\w-]+)", user)[0])
     course = COURSES[name]
-    if "do better at its next attempt" in system:
+    reflects = "do better at its next attempt" in system
+    note("reflect" if reflects else "play")
+    if reflects:
         attempt = user.count("TRIAL ") + 1
         if course[attempt] == ".":
             return f"Lesson {attempt - 1}. {WRONG}"
@@ -112,7 +120,40 @@ def _on_shop(number: int, user: str, right: bool, fresh: bool) -> str:
 
 
 class Actor(React):
-    """The actor by that script, as `--policy file.py:Actor` makes it."""
+    """The actor by that script, as `--policy file.py:Actor` makes it. A call is 10 tokens and 2 of reply."""
 
     def __init__(self) -> None:
-        super().__init__(ScriptedModel(say))
+        super().__init__(_Metered(say))
+
+
+class _Metered(ScriptedModel):
+    ledger = Ledger(Price(1.0, 1.0))
+
+    async def complete(
+        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
+    ) -> Reply:
+        self.ledger.record(10, 2, 0)
+        return await super().complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
+
+
+class Umpire:
+    """A judge that knows the courses, by the task and the number of the attempt."""
+
+    info = EvaluatorInfo("umpire", "1")
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """None are looked at."""
+        return ()
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict."""
+        note("judge")
+        right = COURSES[str(trajectory.task.site)][trajectory.metadata["attempt"]] == "S"
+        return Verdict(id=trajectory.id, success=right, score=float(right), reason="so it looks", evaluator=self.info)
+
+
+def note(kind: str) -> None:
+    """Counts a call, and dies where that was asked for."""
+    _calls[kind] += 1
+    if os.environ.get("DIES_AT") == f"{kind} {_calls[kind]}":
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Twenty-two tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
+"""Twenty-five tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
 
 from __future__ import annotations
 
