@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import Annotated
+
+from msgspec import Meta
 
 from prill.errors import NoEvidence
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.models.prompts import content_hash
+from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 # An answer that says nothing was found or done, as agents of WebArena and its kin word it.
@@ -104,26 +109,51 @@ def oracle(labels: Sequence[LabelRecord], source: str | None = None, truth: str 
     return LabelOracle(gold, source)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseSpec:
+    """How a judge errs on purpose. The rates are those of the draws; on few trajectories what comes out differs: count it."""
+
+    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of the failures that it calls successes")] = 0.0
+    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of the successes that it calls failures")] = 0.0
+    unscored: Annotated[float, Meta(ge=0, le=1, description="share of all that it leaves unscored")] = 0.0
+    wrong_margin: Annotated[
+        float, Meta(gt=0, le=0.5, description="how far the scores of wrong verdicts are from 0.5 (0.1: 0.4 and 0.6)")
+    ] = 0.5
+    seed: Annotated[int, Meta(description="another seed errs on others")] = 0
+
+
 class NoisyLabels(_WithoutModel):
     """An oracle that errs on purpose: what a judge of known error rates would do to whatever uses it.
 
     Whether it errs on a trajectory follows from its id and the seed, by SHA-256 (of like ids, simple checksums are far from
-    evenly spread). On few trajectories the rates that come out differ from those asked for: count them.
+    evenly spread). `oracle` is any judge whose word is the truth. With a small `wrong_margin` errors are close calls: a success
+    that is called a failure still scores above a true failure.
     """
 
-    def __init__(self, oracle: LabelOracle, false_positives: float, false_negatives: float, seed: int = 0) -> None:
-        self.oracle, self.false_positives, self.false_negatives, self.seed = oracle, false_positives, false_negatives, seed
-        rates = {"false_positives": false_positives, "false_negatives": false_negatives, "seed": seed}
+    def __init__(self, oracle: Evaluator, spec: NoiseSpec = NoiseSpec()) -> None:
+        self.oracle, self.spec = oracle, spec
+        always = ("false_positives", "false_negatives", "seed")
+        usual = asdict(NoiseSpec())
+        # What is as it was before there was an option is left out, so that older verdicts stay those of the same judge.
+        rates = {name: value for name, value in asdict(spec).items() if name in always or value != usual[name]}
         self.info = EvaluatorInfo("noisy", "1", params={**oracle.info.params, **rates})
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` where there is no label, or none that is decided."""
+        """The verdict; unscored with `no_evidence` where the oracle did not decide, or on purpose."""
         return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        truth = self.oracle.labels.get(trajectory.id)
-        if truth is None:
-            raise NoEvidence("there is no decided label for this trajectory")
-        drawn = int.from_bytes(sha256(f"{self.seed} {trajectory.id}".encode()).digest()[:8], "big") / 2**64
-        success = drawn >= self.false_negatives if truth else drawn < self.false_positives
-        return Judgement(success, float(success), "the label with errors on purpose says so")
+        known = await self.oracle(trajectory)
+        if known.success is None:
+            raise NoEvidence(known.reason)
+        if self._drawn(f"unscored {trajectory.id}") < self.spec.unscored:
+            raise NoEvidence("left unscored on purpose")
+        rate = self.spec.false_negatives if known.success else self.spec.false_positives
+        errs = self._drawn(trajectory.id) < rate
+        success = known.success != errs
+        margin = self.spec.wrong_margin if errs else 0.5
+        return Judgement(success, 0.5 + margin if success else 0.5 - margin, "the label with errors on purpose says so")
+
+    def _drawn(self, words: str) -> float:
+        """A number from 0 to 1 that is always the same for these words."""
+        return int.from_bytes(sha256(f"{self.spec.seed} {words}".encode()).digest()[:8], "big") / 2**64

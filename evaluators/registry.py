@@ -29,7 +29,7 @@ from msgspec import Meta
 from prill.cache import DiskCache
 from prill.captioner.registry import make_captioner
 from prill.errors import UsageError
-from prill.evaluators.baselines import Constant, LabelOracle, NoisyLabels, oracle
+from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLabels, oracle
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_table
@@ -297,16 +297,17 @@ def label_oracle(
         raise UsageError(f"{labels}: {error}") from None
 
 
+_NO_NOISE = NoiseSpec()
+
+
 def noisy(
     labels: Annotated[str, Meta(description="label file: the labels that are given as verdicts, some of them wrong")],
-    false_positives: Annotated[float, Meta(ge=0, le=1, description="share of the failures that it calls successes")] = 0.0,
-    false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of the successes that it calls failures")] = 0.0,
-    seed: Annotated[int, Meta(description="another seed errs on others")] = 0,
+    spec: NoiseSpec = _NO_NOISE,
     source: Annotated[str | None, Meta(description="labels to use where there are several sources")] = None,
     truth: Annotated[str, Meta(description="what counts where annotators differ, as for the oracle")] = "majority",
 ) -> NoisyLabels:
     """The labels of a file as verdicts, wrong at given rates."""
-    return NoisyLabels(label_oracle(labels, source, truth), false_positives, false_negatives, seed)
+    return NoisyLabels(label_oracle(labels, source, truth), spec)
 
 
 def always_fail() -> Constant:

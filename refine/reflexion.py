@@ -116,16 +116,13 @@ async def play_again(
 
 
 class LabelJudge:
-    """The labels of a run as verdicts, read anew for each stage: the upper bound for whatever judges."""
+    """The labels of a run that goes on, as verdicts: the upper bound for whatever judges. `path` is the run's label file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._read: tuple[int, int] | None = None
         self._labels: dict[str, bool | None] = {}
         self.info = EvaluatorInfo("oracle", "1", params={"labels": "of this run"})
-
-    def read(self) -> None:
-        """Takes note of the labels so far."""
-        self._labels = _truths(self._path)
 
     def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
         """None are looked at."""
@@ -133,14 +130,21 @@ class LabelJudge:
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The verdict; unscored with `no_evidence` where the oracle did not decide."""
+        return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
 
-        async def judge() -> Judgement:
-            success = self._labels.get(trajectory.id)
-            if success is None:
-                raise NoEvidence("the oracle did not decide")
-            return Judgement(success, float(success), "the label says so")
+    async def _judge(self, trajectory: Trajectory) -> Judgement:
+        success = self._now().get(trajectory.id)
+        if success is None:
+            raise NoEvidence("the oracle did not decide")
+        return Judgement(success, float(success), "the label says so")
 
-        return await verdict_of(self, trajectory, judge)
+    def _now(self) -> dict[str, bool | None]:
+        """The labels so far; they are read anew when there are more."""
+        if self._path.exists():
+            state = self._path.stat()
+            if (found := (state.st_size, state.st_mtime_ns)) != self._read:
+                self._labels, self._read = _truths(self._path), found
+        return self._labels
 
 
 @dataclass(frozen=True)
@@ -342,8 +346,6 @@ class _Run(Generic[E]):
         """Judges the last attempt at each of these tasks."""
         attempts = [self._attempts(challenge) for challenge in going]
         ids = {made[-1].id for made in attempts}
-        if isinstance(self._judge, LabelJudge):
-            self._judge.read()
         count = 0
         async for verdict in score_stream(_recorded(self._out, ids), self._judge):
             log.append(verdict)

@@ -33,6 +33,8 @@ End = Literal[
 ]
 ENDS: tuple[End, ...] = ("accepted", "attempts", "repeated_lesson", "unscored", "no_lesson", "broken", "not_begun")
 PASSED, FAILED = "PASSED", "FAILED"
+# Judges whose word is a label, right or wrong, and no reason.
+_REASONLESS = ("oracle", "noisy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,9 +140,9 @@ def decided(verdict: Verdict, threshold: float | None) -> Verdict:
 def told(verdict: Verdict, status: Literal["language", "bit"]) -> Verdict:
     """What the agent is told of its attempt: `reason` is the judge's, or PASSED or FAILED and nothing else.
 
-    The word of an oracle has no reason, so of it only the bit is told.
+    The word of an oracle has no reason, nor has that of one with errors on purpose, so of it only the bit is told.
     """
-    if status == "language" and verdict.reason and verdict.evaluator.name != "oracle":
+    if status == "language" and verdict.reason and verdict.evaluator.name not in _REASONLESS:
         return verdict
     bit, info = PASSED if verdict.success else FAILED, verdict.evaluator
     return Verdict(id=verdict.id, success=verdict.success, unscored=verdict.unscored, reason=bit, evaluator=info)

@@ -3,7 +3,7 @@
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.baselines import Constant, NoisyLabels, SelfReport, oracle
+from prill.evaluators.baselines import Constant, NoiseSpec, NoisyLabels, SelfReport, oracle
 from prill.evaluators.wrappers.rewritten import EvidenceOnly
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -66,7 +66,7 @@ async def test_oracle_abstains_without_label() -> None:
 
 async def test_noisy_labels_err_at_their_rates() -> None:
     labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
-    judge = NoisyLabels(oracle(labels), false_positives=0.15, false_negatives=0.2)
+    judge = NoisyLabels(oracle(labels), NoiseSpec(false_positives=0.15, false_negatives=0.2))
     verdicts = [(await judge(run(id=label.id))).success for label in labels]
     of_failures, of_successes = verdicts[1::2], verdicts[::2]
     assert sum(map(bool, of_failures)) / 1000 == pytest.approx(0.15, abs=0.03)
@@ -75,5 +75,27 @@ async def test_noisy_labels_err_at_their_rates() -> None:
 
 
 async def test_noisy_labels_abstain_without_one() -> None:
-    judge = NoisyLabels(oracle([LabelRecord(id="a", success=None, source="oracle")]), 0.5, 0.5)
+    judge = NoisyLabels(
+        oracle([LabelRecord(id="a", success=None, source="oracle")]), NoiseSpec(false_positives=0.5, false_negatives=0.5)
+    )
     assert [(await judge(run(id=id))).unscored for id in ("a", "b")] == ["no_evidence"] * 2
+
+
+async def test_noisy_labels_are_unscored_at_a_rate() -> None:
+    labels = [LabelRecord(id=f"task-{i}", success=i % 2 == 0, source="oracle") for i in range(2000)]
+    judge = NoisyLabels(oracle(labels), NoiseSpec(unscored=0.3, false_negatives=0.2))
+    verdicts = [await judge(run(id=label.id)) for label in labels]
+    assert sum(verdict.success is None for verdict in verdicts) / 2000 == pytest.approx(0.3, abs=0.03)
+    known = [verdict.success for verdict in verdicts[::2] if verdict.success is not None]
+    assert known.count(False) / len(known) == pytest.approx(0.2, abs=0.04), "the errors do not hang on what is unscored"
+
+
+async def test_wrong_margin_makes_errors_close_calls() -> None:
+    labels = [LabelRecord(id=str(i), success=i % 2 == 0, source="oracle") for i in range(100)]
+    errs = NoiseSpec(false_positives=0.5, false_negatives=0.5, wrong_margin=0.1)
+    verdicts = [await NoisyLabels(oracle(labels), errs)(run(id=label.id)) for label in labels]
+    assert {verdict.score for verdict in verdicts[::2]} == {1.0, 0.4}
+    assert {verdict.score for verdict in verdicts[1::2]} == {0.0, 0.6}
+    usual = NoisyLabels(oracle(labels), NoiseSpec(false_positives=0.5, false_negatives=0.5))
+    assert {(await usual(run(id=label.id))).score for label in labels} == {0.0, 1.0}
+    assert "wrong_margin" not in usual.info.params, "verdicts from before there was the option stay those of this judge"

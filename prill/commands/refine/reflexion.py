@@ -28,6 +28,7 @@ from prill.commands.rollout import Session, add_environments, add_episode_option
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.webarena import check_sites
 from prill.errors import UsageError
+from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
@@ -36,7 +37,7 @@ from prill.labels.truth import gold_labels
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
-from prill.refine.reflexion import Challenge, Play, Stage, play_again
+from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.refine.simulation import Recorded as RecordedTruths
 from prill.refine.simulation import (
@@ -253,7 +254,13 @@ def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
     defaults = {"concurrency": args.concurrency, **shared}
     if name := args.judge_model or args.model:
         defaults["model"] = name
-    make = partial(make_judge, defaults=defaults, lax=True, choose_captioner=lambda: "text")
+
+    def make(name: str, **options: Any) -> Evaluator:
+        if name == "noisy" and "labels" not in options:  # those of this run, which are not there yet
+            spec = NoiseSpec(**read_options(NoiseSpec, options, "judge 'noisy'", lax=True))
+            return NoisyLabels(LabelJudge(Path(args.output) / LABELS), spec)
+        return make_judge(name, defaults=defaults, lax=True, choose_captioner=lambda: "text", **options)
+
     judge = make(args.evaluator, **options)
     return judge if args.second is None else with_second_opinion(judge, make(args.second), retries.threshold)
 

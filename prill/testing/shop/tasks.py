@@ -1,4 +1,4 @@
-"""Twelve tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
+"""Twenty-five tasks on the shop in WebArena's configuration format, and how to end each of them right and wrong."""
 
 from __future__ import annotations
 
@@ -52,12 +52,13 @@ def _entries() -> tuple[dict[str, Any], ...]:
 
 
 def _config(entry: dict[str, Any]) -> dict[str, Any]:
+    login = entry.get("login", True)
     checks = {"reference_answers": None, "reference_url": "", "program_html": [], "string_note": ""} | entry["eval"]
     return {
         "sites": entry["sites"],
         "task_id": entry["task_id"],
-        "require_login": True,
-        "storage_state": f"./.auth/{'.'.join(sorted(entry['sites']))}_state.json",
+        "require_login": login,
+        "storage_state": f"./.auth/{'.'.join(sorted(entry['sites']))}_state.json" if login else None,
         "start_url": entry.get("start_url", _STARTS[entry["sites"][0]]),
         "geolocation": None,
         "intent_template": entry["intent"],
