@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prill.lazy import lazily
+from prill.protocols import LanguageModel, Message
 
 if TYPE_CHECKING:
     from prill.models.client import OpenAIModel
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EmbeddedModel",
+    "LanguageModel",
     "LocalModel",
+    "Message",
     "OpenAIModel",
     "VLLMModel",
     "make_model",
