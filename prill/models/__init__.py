@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from prill.models.embedded import EmbeddedModel
     from prill.models.local.model import LocalModel
     from prill.models.registry import make_model
+    from prill.models.replies import WordFormat
     from prill.models.vllm import VLLMModel
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Message",
     "OpenAIModel",
     "VLLMModel",
+    "WordFormat",
     "make_model",
 ]
 _HOMES = {
@@ -28,6 +30,7 @@ _HOMES = {
     "LocalModel": "local.model",
     "OpenAIModel": "client",
     "VLLMModel": "vllm",
+    "WordFormat": "replies",
     "make_model": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
