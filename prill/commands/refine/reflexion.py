@@ -36,7 +36,7 @@ from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
-from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
+from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, learner_of
 from prill.refine.reflexion import Challenge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.refine.simulation import Recorded as RecordedTruths
@@ -288,20 +288,7 @@ def _learner(
     made: Session, model: LanguageModel | None, asked: ReflectorSpec, row: Case, lessons: Sequence[str], n: int
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
-    policy: Any = made.plan.make(replace(row, attempt=n))
-    if not isinstance(getattr(policy, "lessons", None), list):
-        raise UsageError(
-            f"the policy {made.plan.agent} takes no lessons: it has no list `lessons`; react has one", parameters=("policy",)
-        )
-    policy.lessons[:] = lessons
-    if isinstance(policy, Learner):
-        return policy
-    reflector = model or getattr(policy, "model", None)
-    if reflector is None:
-        raise UsageError(
-            f"the policy {made.plan.agent} asks no model, so name one that draws lessons", parameters=("reflector_model",)
-        )
-    return Reflective(policy, Reflector(reflector, asked))
+    return learner_of(made.plan.make(replace(row, attempt=n)), lessons, model, asked)
 
 
 def _challenge(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:

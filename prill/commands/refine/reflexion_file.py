@@ -66,7 +66,7 @@ def words_of(
     name = policy.pop("name", None)
     words = [] if name is None or said & {"--policy", "--actor"} else [f"--policy={name}"]
     of_policy = _names(POLICIES, str(name or _said(given, "--policy", "--actor") or "react"))
-    sections = (
+    sections: tuple[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]], ...] = (
         ("episodes", file.episodes, ("episodes",), ()),
         ("policy", policy, ("policy", "model"), of_policy),
         ("environment", file.environment, (environment,), _names(ENVIRONMENTS, environment)),

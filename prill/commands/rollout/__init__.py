@@ -73,6 +73,7 @@ def add_environments(
 ) -> Environments:
     """A parser for each environment, with its own options and those of the command; `example` instead of `prill rollout`'s."""
     kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=required, action=Environments)
+    assert isinstance(kinds, Environments)
     purposes = {name: entry.what for name, entry in ENVIRONMENTS.entries.items()} | {_OWN: "an environment of your own"}
     for name, purpose in purposes.items():
         sub = kinds.add_parser(name, help=purpose, description=purpose, epilog=example or KINDS.get(name, OWN).example)
