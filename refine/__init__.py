@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from prill.refine.export import ExportSpec, export_rows
     from prill.refine.filter import FilterSpec, filter_steps
     from prill.refine.filtered_bc import Study, read_study, run_study, study_of
-    from prill.refine.outcomes import read_results, table_of
-    from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
+    from prill.refine.outcomes import read_results, table_lines, table_of
+    from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, challenges_of
     from prill.refine.reflexion import Challenge, Play, play_again
     from prill.refine.results import results_of, results_text
     from prill.refine.retries import RetrySpec, with_second_opinion
@@ -33,6 +33,7 @@ __all__ = [
     "RetrySpec",
     "Study",
     "TrainSpec",
+    "challenges_of",
     "check_training",
     "dpo_rows",
     "export_rows",
@@ -46,6 +47,7 @@ __all__ = [
     "run_study",
     "sft_rows",
     "study_of",
+    "table_lines",
     "table_of",
     "train",
     "training_spec",
@@ -63,6 +65,7 @@ _HOMES = {
     "RetrySpec": "retries",
     "Study": "filtered_bc",
     "TrainSpec": "training.spec",
+    "challenges_of": "reflector",
     "check_training": "training.preflight",
     "dpo_rows": "rows",
     "export_rows": "export",
@@ -76,6 +79,7 @@ _HOMES = {
     "run_study": "filtered_bc",
     "sft_rows": "rows",
     "study_of": "filtered_bc",
+    "table_lines": "outcomes",
     "table_of": "outcomes",
     "train": "training.train",
     "training_spec": "training.spec",

@@ -16,11 +16,13 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
-from prill.refine.retries import ENDS, End, answer_among
+from prill.files.lines import read_lines
+from prill.files.outputs import write_output
+from prill.refine.retries import ENDS, End, Lesson, answer_among
 from prill.types import EvaluatorInfo, UnscoredReason, Usage
 
 FORMAT = "prill reflexion 1"
-RESULTS = "results.json"
+RESULTS, VERDICTS, LESSONS, SETTINGS = "results.json", "verdicts.jsonl", "lessons.jsonl", "reflexion.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,28 @@ def read_results(path: str | os.PathLike[str]) -> Results:
     if results.format != FORMAT:
         raise UsageError(f"{place}: results of another version ({results.format}); run the retries anew")
     return results
+
+
+def read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
+    """The lessons by attempt, the newest of each. `mend` takes a last line that a crash cut out of the file.
+
+    Raises UsageError that names a line that holds none.
+    """
+    lessons: dict[str, Lesson] = {}
+    lines = list(read_lines(path)) if path.exists() else []
+    whole: list[bytes] = []
+    for line in lines:
+        try:
+            lesson = msgspec.json.decode(line.data, type=Lesson)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            if not line.complete:
+                break
+            raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None
+        lessons[lesson.id] = lesson
+        whole.append(line.data + b"\n")
+    if mend and lines and not lines[-1].complete:
+        write_output(path, b"".join(whole))
+    return lessons
 
 
 def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> Table:

@@ -5,15 +5,16 @@ The model is told what the judge said of the attempt, never whether it truly suc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
-from prill.errors import Unparsable
+from prill.errors import Unparsable, UsageError
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
-from prill.protocols import Adaptive, LanguageModel, Message, Policy
+from prill.protocols import Adaptive, LanguageModel, Learner, Message, Policy
+from prill.refine.reflexion import Challenge
 from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
 
 LEFT_OUT = "(left out)"
@@ -130,6 +131,52 @@ class Reflective:
     async def reflect(self, trajectory: Trajectory, verdict: Verdict) -> str:
         """The lesson; the policy's lessons are those of the attempts before."""
         return await self.reflector(trajectory, verdict, self.policy.lessons)
+
+
+def learner_of(
+    policy: Any, lessons: Sequence[str], model: LanguageModel | None = None, spec: ReflectorSpec = ReflectorSpec()
+) -> Learner:
+    """The policy with these lessons in mind; where it draws none itself, this model does, or else its own.
+
+    Raises UsageError for a policy that takes no lessons, or without any model.
+    """
+    name = type(policy).__name__
+    if not isinstance(getattr(policy, "lessons", None), list):
+        raise UsageError(f"the policy {name} takes no lessons: it has no list `lessons`; react has one", parameters=("policy",))
+    policy.lessons[:] = lessons
+    if isinstance(policy, Learner):
+        return policy
+    asked = model or getattr(policy, "model", None)
+    if asked is None:
+        raise UsageError(f"the policy {name} asks no model, so name one that draws lessons", parameters=("reflector_model",))
+    return Reflective(policy, Reflector(asked, spec))
+
+
+def challenges_of(
+    tasks: Sequence[Task],
+    policy: Callable[[], Any],
+    model: LanguageModel | None = None,
+    spec: ReflectorSpec = ReflectorSpec(),
+    *,
+    agent: str | None = None,
+) -> list[Challenge[Any]]:
+    """A challenge for each task. `policy` makes the agent, a new one for each attempt; it has a list `lessons`.
+
+    Where it has no method `reflect`, lessons are drawn by `model`, or else by the policy's own. Raises UsageError.
+    """
+
+    def challenge(task: Task) -> Challenge[Any]:
+        async def same(environment: object) -> Task:
+            return task
+
+        def learner(lessons: Sequence[str], number: int) -> Learner:
+            return learner_of(policy(), lessons, model, spec)
+
+        return Challenge(name=task.id, id=lambda number: f"{task.id}-a{number}", task=same, learner=learner, agent=agent)
+
+    if len({task.id for task in tasks}) < len(tasks):
+        raise UsageError("every task needs an id of its own: it names the attempts")
+    return [challenge(task) for task in tasks]
 
 
 def _history(steps: Sequence[Step], texts: Sequence[str | None]) -> str:

@@ -24,7 +24,17 @@ from prill.models.calls import together
 from prill.models.ledger import metered
 from prill.protocols import E, Evaluator, Learner, Lender
 from prill.record import Episode, Recorded, record
-from prill.refine.outcomes import RESULTS, AttemptResult, Results, TaskResult, table_of
+from prill.refine.outcomes import (
+    LESSONS,
+    RESULTS,
+    SETTINGS,
+    VERDICTS,
+    AttemptResult,
+    Results,
+    TaskResult,
+    read_lessons,
+    table_of,
+)
 from prill.refine.retries import (
     Attempt,
     End,
@@ -41,11 +51,10 @@ from prill.refine.retries import (
 )
 from prill.run_folder import LABELS, RunFolder
 from prill.scoring import score_stream
-from prill.store import copy_image, encode, read_labels, read_lines, read_trajectories, read_verdicts
+from prill.store import copy_image, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 from prill.verdict_log import VerdictLog
 
-VERDICTS, LESSONS, SETTINGS = "verdicts.jsonl", "lessons.jsonl", "reflexion.json"
 _AT_ONCE = 16  # lessons
 
 
@@ -216,7 +225,7 @@ class _Run(Generic[E]):
             for id in again:
                 del self._played[id]
             if self._baseline is not None:
-                self._old_lessons = _read_lessons(self._baseline / LESSONS)
+                self._old_lessons = read_lessons(self._baseline / LESSONS)
             while going := self._going():
                 move = min(going, key=("play", "judge", "reflect").index)
                 await getattr(self, f"_{move}_all")(going[move], log, again)
@@ -249,7 +258,7 @@ class _Run(Generic[E]):
         for verdict in verdicts:
             if verdict.success is not None or not retry_unscored:
                 self._verdicts[verdict.id] = decided(verdict, self._threshold)
-        self._lessons = _read_lessons(self._out / LESSONS, mend=True)
+        self._lessons = read_lessons(self._out / LESSONS, mend=True)
         if retry_unscored:
             self._lessons = {id: lesson for id, lesson in self._lessons.items() if lesson.text is not None}
 
@@ -457,25 +466,6 @@ def _label_records(path: Path) -> dict[str, LabelRecord]:
 
 def _truths(path: Path) -> dict[str, bool | None]:
     return {id: record.success for id, record in _label_records(path).items()}
-
-
-def _read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
-    """The lessons by attempt, the newest of each. `mend` takes a last line that a crash cut out of the file."""
-    lessons: dict[str, Lesson] = {}
-    lines = list(read_lines(path)) if path.exists() else []
-    whole: list[bytes] = []
-    for line in lines:
-        try:
-            lesson = msgspec.json.decode(line.data, type=Lesson)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            if not line.complete:
-                break
-            raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None
-        lessons[lesson.id] = lesson
-        whole.append(line.data + b"\n")
-    if mend and lines and not lines[-1].complete:
-        write_output(path, b"".join(whole))
-    return lessons
 
 
 def _with_images_in(trajectory: Trajectory, folder: Path) -> Trajectory:

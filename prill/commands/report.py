@@ -10,10 +10,13 @@ from pathlib import Path
 
 from prill.commands.options import add_label_options, expected, open_folders, positive
 from prill.evaluators.fitted.calibration import read_calibration
+from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
-from prill.report.entries import read_judges
+from prill.refine.outcomes import LESSONS, RESULTS, SETTINGS, VERDICTS, read_lessons, read_results
+from prill.report.entries import Retry, read_judges
 from prill.report.page import ReportSummary, write_report
+from prill.run_folder import LABELS
 from prill.store import Intake, encode, read_labels
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Writes the page; see `configure` for the exit codes."""
     from tqdm import tqdm
 
+    retries = _of_retries(args)
     open_folders(args)
     check_output(args.output, "a report", [*args.trajectories, *args.verdicts, *args.labels, *args.calibration])
     judges = read_judges(args.verdicts, transcripts=not args.no_transcripts)
@@ -73,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
                 threshold=args.threshold,
                 calibrations=calibrations,
                 by=args.by,
+                retries=retries,
                 title=args.title,
                 progress=bar.update,
             )
@@ -89,6 +94,42 @@ def run(args: argparse.Namespace) -> int:
         # Names come from files of others: no control sequence of theirs reaches the terminal.
         print("prill report: " + "".join(c if c.isprintable() else "?" for c in problem), file=sys.stderr)
     return _EXIT_SOME if summary.broken or summary.missing else _EXIT_ALL
+
+
+def _of_retries(args: argparse.Namespace) -> dict[str, Retry] | None:
+    """What came of each attempt in the folders of `prill reflexion`, whose verdicts and labels count unless others are named.
+
+    None where there is no such folder.
+    """
+    folders = [folder for folder in map(Path, args.trajectories) if _was_retried(folder)]
+    if not folders:
+        return None
+    args.trajectories = [str(Path(path) / TRAJECTORIES) if Path(path) in folders else path for path in args.trajectories]
+    args.verdicts = args.verdicts or [str(path) for folder in folders if _filled(path := folder / VERDICTS)]
+    args.labels = args.labels or [str(path) for folder in folders if _filled(path := folder / LABELS)]
+    found: dict[str, Retry] = {}
+    for folder in folders:
+        for id, lesson in read_lessons(folder / LESSONS).items():
+            found[id] = Retry(lesson=lesson.text, problem=lesson.problem)
+        if not (folder / RESULTS).is_file():  # the run has not ended
+            continue
+        for task in read_results(folder).tasks:
+            for place, attempt in enumerate(task.attempts):
+                found[attempt.id] = Retry(
+                    lesson=attempt.lesson,
+                    problem=attempt.problem,
+                    ended=task.ended if attempt is task.attempts[-1] else None,
+                    answer=place == task.answer,
+                )
+    return found
+
+
+def _was_retried(folder: Path) -> bool:
+    return (folder / SETTINGS).is_file() or (folder / LESSONS).is_file()
+
+
+def _filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _counts(summary: ReportSummary) -> dict[str, int]:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prill.lazy import lazily
+from prill.protocols import LanguageModel, Message
 
 if TYPE_CHECKING:
     from prill.models.client import OpenAIModel
     from prill.models.embedded import EmbeddedModel
     from prill.models.local.model import LocalModel
     from prill.models.registry import make_model
+    from prill.models.replies import WordFormat
     from prill.models.vllm import VLLMModel
 
 __all__ = [
     "EmbeddedModel",
+    "LanguageModel",
     "LocalModel",
+    "Message",
     "OpenAIModel",
     "VLLMModel",
+    "WordFormat",
     "make_model",
 ]
 _HOMES = {
@@ -25,6 +30,7 @@ _HOMES = {
     "LocalModel": "local.model",
     "OpenAIModel": "client",
     "VLLMModel": "vllm",
+    "WordFormat": "replies",
     "make_model": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -22,6 +22,7 @@ function drawDetail(index) {
     facts(row),
     row.broken ? el("p", { class: "notice" }, row.broken) : null,
     trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
+    attemptsOf(index),
     el("div", { class: "scene" },
       el("div", { class: "seen" }, states ? stage() : null, trajectory ? film() : null),
       el("div", { class: "beside" }, labelLine(entry, row), judgeCards(entry, row), answer(trajectory))),

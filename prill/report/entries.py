@@ -37,11 +37,23 @@ class Judge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """What came of one of several attempts at a task. `lesson` is what was learnt from it, `problem` why nothing was, or why it
+    broke off; `ended` says why no attempt follows, None where one does; `answer`: of all of them it is the one that counts."""
+
+    lesson: str | None = None
+    problem: str | None = None
+    ended: str | None = None
+    answer: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One trajectory in the list. `truth` and `outcomes` (one for each judge, as `scores`) are "" without a label or verdict.
 
     `parts` are its values of the keys that the list can be filtered by, None where it has none; see `slice_value`.
-    `broken` says what is wrong with a line that could not be read; nothing else is then known of it.
+    `broken` says what is wrong with a line that could not be read; nothing else is then known of it. `series` numbers the tasks
+    that were tried again, and `attempt` counts the attempts at one, from 0; None elsewhere.
     """
 
     id: str
@@ -56,6 +68,8 @@ class Row:
     scores: tuple[float | None, ...] = ()
     parts: tuple[str | None, ...] = ()
     broken: str | None = None
+    series: int | None = None
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,7 @@ class Detail:
     pictures: tuple[Picture | None, ...]
     verdicts: tuple[Verdict | None, ...]
     labels: tuple[LabelRecord, ...]
+    retry: Retry | None = None
 
 
 def read_judges(paths: Sequence[str | os.PathLike[str]], *, transcripts: bool = True) -> list[Judge]:
@@ -134,8 +149,19 @@ def row(
     )
 
 
+def series_of(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | None:
+    """What the attempts at one task have in common, and which of them this is, from 0; None for what is no such attempt."""
+    if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
+        return None
+    return (task_of(item), item.task.goal, item.agent, item.metadata.get("seed")), attempt
+
+
 def detail(
-    item: Trajectory | BadLine, judges: Sequence[Judge], labels: Sequence[LabelRecord], picture: Callable[[str], Picture]
+    item: Trajectory | BadLine,
+    judges: Sequence[Judge],
+    labels: Sequence[LabelRecord],
+    picture: Callable[[str], Picture],
+    retry: Retry | None = None,
 ) -> Detail:
     """The detail of a trajectory, long texts cut."""
     verdicts = tuple(_short_verdict(judge.verdicts.get(item.id)) for judge in judges)
@@ -148,6 +174,7 @@ def detail(
         pictures=tuple(picture(state.screenshot) if state.screenshot else None for state in item.observations),
         verdicts=verdicts,
         labels=noted,
+        retry=retry and _short_retry(retry),
     )
 
 
@@ -214,6 +241,11 @@ def _short_verdict(verdict: Verdict | None) -> Verdict | None:
         evaluator=_NO_EVALUATOR,  # the judge's own line of the page says who it is
         key="",
     )
+
+
+def _short_retry(retry: Retry) -> Retry:
+    lesson, problem = (text and cut(text, MOST_TEXT) for text in (retry.lesson, retry.problem))
+    return replace(retry, lesson=lesson, problem=problem)
 
 
 def _short_findings(findings: Findings) -> Findings:

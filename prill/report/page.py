@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -26,7 +26,7 @@ from prill.evaluators.labels import gold_labels
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, writing
 from prill.report.calls import packed_calls
-from prill.report.entries import Judge, Row, detail, row
+from prill.report.entries import Judge, Retry, Row, detail, row, series_of
 from prill.report.markup import Markup, el, joined
 from prill.report.pictures import Pictures
 from prill.report.summary import Contents, summary
@@ -47,6 +47,7 @@ _SCRIPTS = (
     "verdicts.js",
     "timeline.js",
     "calls.js",
+    "attempts.js",
     "detail.js",
     "filters.js",
     "list.js",
@@ -85,6 +86,7 @@ def write_report(
     threshold: float | None = None,
     calibrations: Sequence[Calibration] = (),
     by: Sequence[str] = (),
+    retries: Mapping[str, Retry] | None = None,
     title: str = "prill report",
     progress: Callable[[], object] = lambda: None,
 ) -> ReportSummary:
@@ -92,7 +94,8 @@ def write_report(
 
     Figures are about the trajectories in the page. `source` and `truth` say which labels count (see `gold_labels`); the curves
     mark the score `threshold`, else the one that a judge's calibration chose. Images are linked by relative path unless `embed`
-    is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every trajectory. Raises
+    is set; `by` are more keys to filter by, such as one of the metadata; `progress` is called after every trajectory. With
+    `retries`, by trajectory id, the attempts at a task stand side by side; their metadata count them under `attempt`. Raises
     UsageError when `out` cannot be written, the source of the labels is unclear or no trajectory has a key.
     """
     check_output(out, "a report")
@@ -101,15 +104,20 @@ def write_report(
     for label in labels:
         by_id[label.id].append(label)
     label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
-    keys = list(dict.fromkeys((*_FILTER_KEYS, *by)))
+    keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
     rows: list[Row] = []
+    series: dict[tuple[object, ...], int] = {}
     try:
         with writing(out) as page, tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool:
             pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
-                rows.append(row(item, judges, item.id in gold, gold.get(item.id), keys))
+                line = row(item, judges, item.id in gold, gold.get(item.id), keys)
+                if retries is not None and (place := series_of(item)) is not None:
+                    line = replace(line, series=series.setdefault(place[0], len(series)), attempt=place[1])
+                rows.append(line)
                 own_labels = [label for label in by_id.get(item.id, ()) if label.source == label_source]
-                entry = detail(item, judges, own_labels, pictures)  # its pictures come before it
+                retry = None if retries is None else retries.get(item.id)
+                entry = detail(item, judges, own_labels, pictures, retry)  # its pictures come before it
                 spool.write(_block(f"t{len(rows) - 1}", "application/json", _json(entry)))
                 progress()
             _write_calls(spool, judges, rows)
@@ -126,6 +134,7 @@ def write_report(
                 threshold=threshold,
                 calibrations=calibrations,
                 missing=len(pictures.missing),
+                retries=retries or {},
             )
             listed = [replace(row, task="") for row in rows]  # tasks are for the figures alone
             overview = _Overview(judges=tuple(judge.name for judge in judges), source=label_source, parts=keys, rows=listed)

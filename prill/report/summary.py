@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from statistics import median
+from urllib.parse import urlencode
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration, brier, expected_calibration_error, reliability
@@ -14,7 +15,7 @@ from prill.evaluators.meta.agreement import Agreement, Figure, agreement
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import FEW_CLUSTERS
-from prill.report.entries import Judge, Outcome, Row
+from prill.report.entries import Judge, Outcome, Retry, Row
 from prill.report.headline import headline
 from prill.report.markup import Markup, dollars, el, joined, jump, seconds, share, table
 from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spending_plot
@@ -36,6 +37,7 @@ class Contents:
     threshold: float | None = None
     calibrations: Sequence[Calibration] = ()
     missing: int = 0
+    retries: Mapping[str, Retry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ def summary(contents: Contents) -> Markup:
     return joined(
         _headlines(columns) if columns else None,
         _facts(contents, columns),
+        _attempts(contents),
         el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _no_judges_notice(),
         _agreement(contents, columns, tasks) if columns and contents.labels else None,
         judge_pairs(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
@@ -135,6 +138,44 @@ def _fact(value: str, what: str) -> Markup:
 
 def _no_judges_notice() -> Markup:
     return el("p", "No verdict files were given: the page shows the trajectories alone.", class_="notice")
+
+
+def _attempts(contents: Contents) -> Markup | None:
+    """One line for each task that was tried again: what the first judge and the label say of each attempt."""
+    tried: dict[int, list[Row]] = defaultdict(list)
+    for row in contents.rows:
+        if row.series is not None:
+            tried[row.series].append(row)
+    if not tried:
+        return None
+    most = max(len(rows) for rows in tried.values())
+    lines = [_attempts_line(sorted(rows, key=lambda row: row.attempt or 0), most, contents) for rows in tried.values()]
+    judge = f"what {contents.judges[0].name} says" if contents.judges else "·"
+    label = f" and, round, the {contents.source} label" if contents.labels else ""
+    note = f"Of each attempt {judge}{label}; ★: its answer counts. Choose an attempt to see its steps, and the lesson from it."
+    heads = ("Task", *(f"Retry {number}" if number else "First" for number in range(most)), "Ended")
+    return el("section", el("h2", "Attempts"), el("p", note, class_="note"), table(heads, lines, "pairs"))
+
+
+def _attempts_line(rows: Sequence[Row], most: int, contents: Contents) -> Markup:
+    retries = [contents.retries.get(row.id) or Retry() for row in rows]
+    cells = [el("td", _attempt(row, retry, contents)) for row, retry in zip(rows, retries, strict=True)]
+    cells += [el("td")] * (most - len(rows))
+    ended = "no attempts left" if retries[-1].ended == "attempts" else (retries[-1].ended or "").replace("_", " ")
+    return el("tr", el("th", el("span", rows[0].goal), scope="row"), *cells, el("td", ended))
+
+
+def _attempt(row: Row, retry: Retry, contents: Contents) -> Markup:
+    said: Outcome = row.outcomes[0] if row.outcomes else ""
+    words = f"{f'retry {row.attempt}' if row.attempt else 'first attempt'}: {said or 'no verdict'}"
+    dots = [el("span", _GLYPHS[said], class_=f"dot {said or 'none'}")]
+    if contents.labels:
+        dots.append(el("span", _GLYPHS[row.truth], class_=f"dot truth {row.truth or 'none'}"))
+        words += f", label: {row.truth or 'none'}"
+    if retry.answer:
+        words += ", the answer that counts"
+    star = "★" if retry.answer else None
+    return el("a", *dots, star, href=f"#{urlencode({'t': row.id})}", class_="attempt-link", aria_label=words, title=words)
 
 
 def _verdicts(contents: Contents, columns: Sequence[_Column]) -> Markup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,6 +124,24 @@ def test_recorded_first_attempts_are_taken(prill: Prill, tmp_path: Path) -> None
     assert (results["reused"], results["played"]) == (3, 3)
     other = json.loads(prill(*words[:-1], "other", "--baseline", "first", "--max-steps", 7, "--json").stdout)
     assert other["reused"] == 0, "attempts under other settings are other attempts"
+
+
+def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
+    assert prill(*guessing(tmp_path)).returncode == 0
+    shown = []
+    for left in ("whole", "killed"):
+        if left == "killed":
+            (tmp_path / "out" / "results.json").unlink()
+        done = prill("report", "out", "-o", "page.html")
+        assert (done.returncode, done.stderr) == (0, f"page.html: 6 trajectories, judges: 1, {done.stderr.rpartition(', ')[2]}")
+        page = (tmp_path / "page.html").read_text("utf-8")
+        found = re.findall(r'<script type="application/json" id="t\d+">(.*?)</script>', page)
+        shown.append([json.loads(text)["retry"] or {} for text in found])
+        assert page.count('class="attempt-link"') == 6 and "labelled (oracle)" in page
+    whole, killed = shown
+    assert [retry["lesson"] for retry in whole if retry["lesson"]] == ["Try 1, not less."] * 2 + ["Try 2, not less."]
+    assert [retry["ended"] for retry in whole if retry["answer"]] == ["accepted"] * 3
+    assert [retry.get("lesson") for retry in killed] == [retry["lesson"] for retry in whole]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import UsageError
-from prill.report.entries import Judge
+from prill.report.entries import Judge, Retry
 from prill.report.page import write_report
 from prill.store import BadLine
 from prill.transcripts import Call, ImageFile, Transcript, TranscriptLog, Turn
@@ -596,3 +597,58 @@ async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Pa
         wide += "id => document.getElementById(id).scrollWidth <= document.getElementById(id).clientWidth)"
         assert await browser.evaluate(wide), key
     await context.close()
+
+
+# Attempts at one task
+
+
+@pytest.fixture
+def tried(tmp_path: Path) -> Path:
+    """Three attempts at one task, whose second lesson would run a script, and one at another, all in the order of playing."""
+    places = [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
+    items = [trajectory(name, metadata={"attempt": n, "seed": 0}, agent="robot") for name, n in places]
+    items = [replace(item, id=f"{item.id}-{n}") for item, (_, n) in zip(items, places, strict=True)]
+    said = {"a-0": False, "a-1": None, "a-2": True, "b-0": True}
+    judge = Judge("first", FIRST, {id: verdict(id, success) for id, success in said.items()})
+    retries = {
+        "a-0": Retry(lesson="Look at the second page."),
+        "a-1": Retry(lesson="<img src=x onerror=alert(1)><script>alert(2)</script>"),
+        "a-2": Retry(ended="accepted", answer=True),
+        "b-0": Retry(ended="accepted", answer=True),
+    }
+    wrong = [LabelRecord(id=id, success=False) for id in said]
+    write_report(tmp_path / "r.html", items, [judge], wrong, retries=retries)
+    return tmp_path / "r.html"
+
+
+@browsed
+async def test_attempts_stand_side_by_side(reader: Reader, tried: Path) -> None:
+    browser = await reader.opens(tried, "#t=a-1")
+    cards = browser.locator(".attempt")
+    first, second, third = await cards.all_inner_texts()
+    assert "First attempt" in first and "Failure" in first and "0.20" in first and "Look at the second page." in first
+    assert "Retry 1" in second and "Unscored" in second and "<img src=x onerror=alert(1)><script>" in second
+    assert "Retry 2" in third and "★" in third and "The judge accepted this attempt." in third
+    assert await cards.nth(1).get_attribute("aria-current") == "true"
+    await cards.nth(2).locator("button").click()
+    assert await reader.shown_id() == "a-2"
+    await browser.locator("#filter-by-attempt").select_option("0")
+    assert await reader.listed() == ["a-0", "b-0"]
+    await cards.nth(1).locator("button").click()
+    assert await reader.shown_id() == "a-1" and len(await reader.listed()) == 4, "a link to what a filter hides clears it"
+    assert reader.complaints == []
+
+
+@browsed
+async def test_summary_leads_to_each_attempt(reader: Reader, tried: Path) -> None:
+    browser = await reader.opens(tried, "#summary")
+    rows = browser.locator("#summary tr", has=browser.locator(".attempt-link"))
+    assert [(await row.locator("a").count(), (await row.inner_text()).split()[-1]) for row in await rows.all()] == [
+        (3, "accepted"),
+        (1, "accepted"),
+    ]
+    link = rows.first.locator("a").nth(1)
+    assert await link.get_attribute("aria-label") == "retry 1: unscored, label: failure"
+    await link.click()
+    await reader.sees("document.querySelector('#detail .meta code')?.textContent === 'a-1'")
+    assert reader.complaints == []

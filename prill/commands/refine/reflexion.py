@@ -24,7 +24,8 @@ from prill.commands.options import (
     options_given,
     settings_of,
 )
-from prill.commands.rollout import Session, add_environments, add_episode_options, session
+from prill.commands.refine.reflexion_file import judge_of, read_reflexion_file, words_of
+from prill.commands.rollout import Environments, Session, Strict, add_environments, add_episode_options, session
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.webarena import check_sites
 from prill.errors import UsageError
@@ -36,7 +37,7 @@ from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
-from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
+from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, learner_of
 from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.refine.simulation import Recorded as RecordedTruths
@@ -48,7 +49,7 @@ from prill.refine.simulation import (
     simulation_chart,
     simulation_lines,
 )
-from prill.registry import read_options
+from prill.registry import OptionError, read_options
 from prill.run_folder import LABELS
 from prill.store import read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory
@@ -66,7 +67,7 @@ _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: those of every environment as `prill rollout` has them, the judge's, and those of the retries."""
     parser.epilog = _EXAMPLE
-    add_environments(parser, _options, required=False, example=_EXAMPLE)
+    _environments(parser)
     drawn = parser.add_argument_group("simulation, instead of an environment")
     drawn.add_argument(
         "--simulate", action="store_true", help="play nothing: draw what retries come to, by the judge's error rates"
@@ -80,10 +81,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_label_options(drawn)
 
 
+def _environments(parser: argparse.ArgumentParser) -> Environments:
+    return add_environments(parser, _options, required=False, example=_EXAMPLE)
+
+
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="folder to write to; a run is taken up where it ended")
     parser.add_argument(
         "--check", action="store_true", help="webarena: play nothing, but try each login, the reset and an oracle"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="these options from TOML or JSON, in tables (docs/reflexion.md); flags come first"
     )
     add_episode_options(parser)
     judge = parser.add_argument_group("judge")
@@ -113,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
     """Plays, judges and reflects; 0 when every task ended in an answer, 3 when some are without one, 130 when interrupted."""
     if args.environment is None and not args.simulate:
         raise UsageError("name an environment, or give --simulate")
+    args = _with_file(args)
     if args.environment is not None and args.check:
         return _check(args)
     for name, flag in (("output", "-o"), ("evaluator", "--evaluator")):
@@ -140,6 +149,18 @@ def run(args: argparse.Namespace) -> int:
             print(f"prill reflexion: {task.name}: {task.ended.replace('_', ' ')}{why}", file=sys.stderr)
     print(f"-> {Path(args.output) / RESULTS}, {Path(args.output) / TABLE}", file=sys.stderr)
     return 3 if any(task.ended in _TROUBLE for task in results.tasks) else 0
+
+
+def _with_file(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments with those of `--config`, as if they stood first on the command line."""
+    if args.environment is None or args.config is None:
+        return argparse.Namespace(**vars(args), judge_options={})
+    file = read_reflexion_file(args.config)
+    parser = Strict(prog="prill reflexion")
+    options = _environments(parser).parser_of(args.environment)
+    words = words_of(file, args.config, args.environment, options, args.words)
+    given = argparse.Namespace(command=args.command, simulate=False, judge_options=judge_of(file))
+    return parser.parse_args([args.environment, *words, *args.words], given)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -244,11 +265,11 @@ async def _play(args: argparse.Namespace) -> Results:
 
 def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
     """The judge, with a second one behind it where one is asked for; None: the environment's labels decide."""
-    if args.evaluator == "oracle" and not args.judge:
+    if args.evaluator == "oracle" and not (args.judge or args.judge_options):
         if args.second:
             raise UsageError("--second: nobody needs a second opinion on the oracle's labels")
         return None
-    options = settings_of(args.judge)
+    options = {**args.judge_options, **settings_of(args.judge)}
     # A budget is kept by one model, and that is the policy's: the judge's is an option of the judge.
     shared = {key: value for key, value in model_options_given(args).items() if key != "budget_usd"}
     defaults = {"concurrency": args.concurrency, **shared}
@@ -261,7 +282,12 @@ def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
             return NoisyLabels(LabelJudge(Path(args.output) / LABELS), spec)
         return make_judge(name, defaults=defaults, lax=True, choose_captioner=lambda: "text", **options)
 
-    judge = make(args.evaluator, **options)
+    try:
+        judge = make(args.evaluator, **options)
+    except OptionError as error:
+        if error.option not in args.judge_options:
+            raise
+        raise UsageError(f"{args.config}: judge.{error}") from None
     return judge if args.second is None else with_second_opinion(judge, make(args.second), retries.threshold)
 
 
@@ -269,20 +295,7 @@ def _learner(
     made: Session, model: LanguageModel | None, asked: ReflectorSpec, row: Case, lessons: Sequence[str], n: int
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
-    policy: Any = made.plan.make(replace(row, attempt=n))
-    if not isinstance(getattr(policy, "lessons", None), list):
-        raise UsageError(
-            f"the policy {made.plan.agent} takes no lessons: it has no list `lessons`; react has one", parameters=("policy",)
-        )
-    policy.lessons[:] = lessons
-    if isinstance(policy, Learner):
-        return policy
-    reflector = model or getattr(policy, "model", None)
-    if reflector is None:
-        raise UsageError(
-            f"the policy {made.plan.agent} asks no model, so name one that draws lessons", parameters=("reflector_model",)
-        )
-    return Reflective(policy, Reflector(reflector, asked))
+    return learner_of(made.plan.make(replace(row, attempt=n)), lessons, model, asked)
 
 
 def _challenge(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:

@@ -42,7 +42,7 @@ _OWN = "module:Object|file.py:Object"
 KINDS = {**WEB, "webarena": WEBARENA, **PHONES}
 
 
-class _Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
+class Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
     """Takes the user's own environments and those of other packages, too: they share one set of options."""
 
     def __call__(
@@ -50,7 +50,12 @@ class _Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
     ) -> None:
         name, *words = values
         super().__call__(parser, namespace, [name if name in KINDS else _OWN, *words], option_string)
-        namespace.environment = name
+        namespace.environment, namespace.words = name, words
+
+    def parser_of(self, name: str) -> argparse.ArgumentParser:
+        """The parser of that environment's options."""
+        parser: argparse.ArgumentParser = self._name_parser_map[name if name in KINDS else _OWN]
+        return parser
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,15 +70,17 @@ def add_environments(
     *,
     required: bool = True,
     example: str = "",
-) -> None:
+) -> Environments:
     """A parser for each environment, with its own options and those of the command; `example` instead of `prill rollout`'s."""
-    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=required, action=_Environments)
+    kinds = parser.add_subparsers(dest="environment", metavar="ENVIRONMENT", required=required, action=Environments)
+    assert isinstance(kinds, Environments)
     purposes = {name: entry.what for name, entry in ENVIRONMENTS.entries.items()} | {_OWN: "an environment of your own"}
     for name, purpose in purposes.items():
         sub = kinds.add_parser(name, help=purpose, description=purpose, epilog=example or KINDS.get(name, OWN).example)
         options(sub)
         KINDS.get(name, OWN).configure(sub.add_argument_group(name))
     kinds.choices = None  # type: ignore[assignment]  # any other name is looked up when the run begins
+    return kinds
 
 
 def _own_options(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
     return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
 
 
-class _Strict(argparse.ArgumentParser):
+class Strict(argparse.ArgumentParser):
     """Takes whole words only, and raises UsageError where a parser of the command line would end the program."""
 
     def __init__(self, **settings: Any) -> None:
@@ -163,7 +170,7 @@ class _Strict(argparse.ArgumentParser):
 
 def arguments(words: Sequence[str]) -> argparse.Namespace:
     """The arguments of `prill rollout` from its words, for other commands. Raises UsageError."""
-    parser = _Strict(prog="prill rollout")
+    parser = Strict(prog="prill rollout")
     configure(parser)
     return parser.parse_args(words)
 
