@@ -12,7 +12,7 @@ from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -20,6 +20,7 @@ from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored,
 from prill.models.guard import PATIENCE, Guard
 from prill.models.ledger import Ledger, queued
 from prill.models.wire import Completion, Failure, decode_completion, error_of, lacks_vision, retry_after
+from prill.workers.seats import seat_packed_for
 
 if TYPE_CHECKING:
     import httpx2
@@ -212,6 +213,10 @@ class Endpoint:
                 f"timeout is {timeout:g}, total timeout {total_timeout:g}, patience {patience:g} and retries {retries}; give "
                 f"times above 0 (seconds, less than {_MOST_SECONDS:g} for one attempt), and 0 or more retries"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        seat = seat_packed_for()
+        return vars(self) | ({"concurrency": seat.share(self.concurrency)} if seat else {})
 
     @property
     def place(self) -> str:
