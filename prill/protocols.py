@@ -216,6 +216,12 @@ def concurrency_of(judge: Evaluator) -> int | None:
     return max(limits, default=None)
 
 
+def lessons_of(judge: Evaluator) -> list[str]:
+    """What the models that the judge asks were found not to take, each once."""
+    models = (getattr(part, "model", None) for part in every_judge(judge))
+    return list(dict.fromkeys(lesson for model in models if isinstance(model, Adaptive) for lesson in model.lessons))
+
+
 class RewardFunction(Protocol):
     """What a scored verdict is worth to whoever trains an agent."""
 

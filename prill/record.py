@@ -11,6 +11,7 @@ from typing import Any, Generic
 
 from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
+from prill.models.guard import PATIENCE
 from prill.protocols import E, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
@@ -61,7 +62,7 @@ async def record(
     timeout: float | None = 120.0,
     early_stop: Callable[[Sequence[Step]], str | None] | None = None,
     retry_broken: bool = False,
-    patience: float = 300.0,
+    patience: float = PATIENCE,
     progress: Callable[[Recorded], None] = lambda recorded: None,
 ) -> Recorded:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.

@@ -109,7 +109,7 @@ def load_object(reference: str) -> Any:
     if not place or (place.startswith(".") and not place.endswith(".py")):  # `./mine.py` is a file
         raise UsageError(f"{reference}: there is no module {place!r}")
     try:
-        module = _module_of_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        module = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not (place == error.name or place.startswith(f"{error.name}.")):
             raise
@@ -261,10 +261,18 @@ def _type_name(hint: Any) -> str:
 _UNIONS = (typing.Union, type(int | str))
 
 
-def _module_of_file(path: Path) -> Any:
+_PLUGIN = "prill_plugin_"
+
+
+def loaded_files() -> tuple[Path, ...]:
+    """The files of all modules that were loaded by `load_file`: another process needs them, too."""
+    return tuple(Path(str(module.__file__)) for name, module in sys.modules.items() if name.startswith(_PLUGIN))
+
+
+def load_file(path: Path) -> Any:
     """The module of a file, loaded once; it has a name of its own, so that what it defines can be pickled."""
     path = path.resolve()
-    name = f"prill_plugin_{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{_PLUGIN}{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():

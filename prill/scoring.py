@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, aclosing, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Any
@@ -29,6 +29,7 @@ from prill.transcripts.calls import Transcript, transcribed
 from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, open_log
+from prill.workers.pool import Workers
 
 CONCURRENCY = 16
 _MOST_PROBLEMS = 20
@@ -57,7 +58,8 @@ class Tally(RunTally):
     scores that are neither 0 nor 1.
 
     `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
-    input that no trajectory has. `pending` have no verdict yet: their answers are still to come, in a batch.
+    input that no trajectory has. `pending` have no verdict yet: their answers are still to come, in a batch. `lessons`, in the
+    end, say what models were found not to take, by other processes.
     """
 
     read: int = 0
@@ -68,6 +70,7 @@ class Tally(RunTally):
     untranscribed: int = 0
     unknown_keys: Counter[str] = field(default_factory=Counter)
     pending: int = 0
+    lessons: list[str] = field(default_factory=list)
 
     def add(self, verdict: Verdict) -> None:
         """Counts a verdict; the first reasons for being unscored are kept for showing."""
@@ -157,6 +160,7 @@ async def score_files(
     output: str | os.PathLike[str],
     *,
     concurrency: int | None = None,
+    processes: int = 1,
     limit: int | None = None,
     shard: Shard | None = None,
     resume: bool = True,
@@ -172,7 +176,8 @@ async def score_files(
     its share (`prill.verdict_log.merge_verdicts` puts shards together). `transcripts` is a
     folder for what models were asked and answered, by default none; what it cannot take costs no verdict. After `stop` is set
     no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
-    prepared ahead; the model's own limit decides how many calls run. Raises UsageError when no trajectory could be read,
+    prepared ahead; the model's own limit decides how many calls run. With more than one of `processes`, so many others judge,
+    and the calls at once are divided among them. Raises UsageError when no trajectory could be read,
     and for an output that is an input or holds something else.
     """
     stop = stop or asyncio.Event()
@@ -209,8 +214,11 @@ async def score_files(
                 progress(tally)
 
             try:
-                source = chain(first, items)
-                await _judge(judge, source, concurrency + max(1, concurrency // 8), stop, record, is_done, calls, later)
+                source, at_once = chain(first, items), concurrency + max(1, concurrency // 8)
+                async with _spread(judge, min(processes, concurrency)) as evaluator:
+                    await _judge(evaluator, source, at_once, stop, record, is_done, calls, later)
+                if isinstance(evaluator, Workers):
+                    tally.lessons = evaluator.lessons
             finally:
                 tally.untranscribed = calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
@@ -221,6 +229,10 @@ async def score_files(
 
 def _concurrency(judge: Evaluator) -> int:
     return concurrency_of(judge) or CONCURRENCY
+
+
+def _spread(judge: Evaluator, processes: int) -> AbstractAsyncContextManager[Evaluator]:
+    return nullcontext(judge) if processes < 2 else Workers(judge, processes)
 
 
 def _log(folder: str | os.PathLike[str] | None, *, resume: bool = True) -> AbstractContextManager[TranscriptLog | None]:

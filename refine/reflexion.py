@@ -21,6 +21,7 @@ from prill.evaluators.judgement import Judgement, verdict_of
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import append_whole, failures, write_output
 from prill.models.calls import together
+from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
 from prill.protocols import E, Evaluator, Learner, Lender
 from prill.record import Episode, Recorded, record
@@ -84,7 +85,7 @@ class Play(Generic[E]):
     max_steps: int = 30
     timeout: float | None = 600.0
     early_stop: Callable[[Sequence[Step]], str | None] | None = None
-    patience: float = 300.0
+    patience: float = PATIENCE
     leftovers: str | None = None
 
 

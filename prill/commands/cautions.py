@@ -12,7 +12,7 @@ from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
 from prill.files.faults import guess
 from prill.files.lines import open_input
-from prill.protocols import Adaptive, Composite, Evaluator, every_judge
+from prill.protocols import Composite, Evaluator, every_judge, lessons_of
 from prill.scoring import Tally
 from prill.tables import printable
 
@@ -57,10 +57,9 @@ def hard_scores(judge: Evaluator, tally: Tally) -> list[str]:
     ]
 
 
-def left_out(judge: Evaluator) -> list[str]:
+def left_out(judge: Evaluator, tally: Tally) -> list[str]:
     """A caution for each option of a model that its endpoint refused."""
-    parts = [part for part in every_judge(judge) if isinstance(part, ModelJudge) and isinstance(part.model, Adaptive)]
-    return list(dict.fromkeys(lesson for part in parts if isinstance(part.model, Adaptive) for lesson in part.model.lessons))
+    return list(dict.fromkeys([*lessons_of(judge), *tally.lessons]))
 
 
 def weaker_second(judge: Evaluator) -> list[str]:

@@ -62,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", required=True, metavar="FILE", help="verdict file, where a run that broke off is taken up; or -"
     )
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
+    parser.add_argument("--processes", type=positive, default=1, metavar="N", help="processes that judge (default 1)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument(
         "--shard", type=Shard.read, metavar="I/N", help="this machine's share of the trajectories; see prill merge"
@@ -111,6 +112,7 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             evaluator,
             args.output,
             concurrency=args.concurrency,
+            processes=args.processes,
             limit=args.limit,
             shard=args.shard,
             resume=not args.no_resume,
@@ -205,7 +207,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
         strangers(evaluator),
         weaker_second(evaluator),
         hard_scores(evaluator, tally),
-        left_out(evaluator),
+        left_out(evaluator, tally),
     )
     for caution in chain(unknown_keys(tally.unknown_keys), *cautions):
         say(f"prill score: {caution}")

@@ -10,6 +10,7 @@ import struct
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
@@ -33,6 +34,7 @@ DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, A
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 _CACHE_BYTES = 32_000_000
 _Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
+KnownHash = tuple[_Version, str]
 # A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
 _hashes: dict[_Version, str] = {}
 _MOST_HASHES = 20_000
@@ -103,6 +105,22 @@ def file_hash(path: str) -> str:
             return known
     with open_image_file(path) as file:
         return _remembered(_version(path, os.fstat(file.fileno())), hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def known_hashes(paths: Iterable[str]) -> tuple[KnownHash, ...]:
+    """The hashes of image files that are known by now, for another process to learn."""
+    known = []
+    for path in paths:
+        with suppress(OSError, ValueError):
+            if digest := _hashes.get(version := _version(path, os.stat(path))):
+                known.append((version, digest))
+    return tuple(known)
+
+
+def learn_hashes(known: Iterable[KnownHash]) -> None:
+    """Takes over what another process knows."""
+    for version, digest in known:
+        _remembered(version, digest)
 
 
 def _version(path: str, status: os.stat_result) -> _Version:

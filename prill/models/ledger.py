@@ -17,6 +17,7 @@ from pathlib import Path
 from prill.errors import BudgetSpent, UsageError
 from prill.files.toml import parse_toml
 from prill.types import Usage
+from prill.workers.seats import Purse, seat_packed_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def _table(path: str | None) -> dict[str, Price]:
 class Ledger:
     """The running total of everything a model was asked, with an optional limit in US dollars. Safe across threads."""
 
-    def __init__(self, price: Price | None, budget_usd: float | None = None) -> None:
+    def __init__(self, price: Price | None, budget_usd: float | None = None, purse: Purse | None = None) -> None:
         if budget_usd is not None and not budget_usd >= 0:
             raise UsageError(f"a budget of {budget_usd:g} US dollars is none; give 0 or more")
         if budget_usd is not None and price is None:
@@ -74,24 +75,42 @@ class Ledger:
         self.total = Usage()
         self.open_calls = 0
         self._lock = threading.Lock()
+        self._purse = purse.open() if purse else None
 
-    def __reduce__(self) -> tuple[type[Ledger], tuple[Price | None, float | None]]:
-        return Ledger, (self.price, self.budget_usd)  # another process counts its own calls, and has the whole budget
+    def __reduce__(self) -> tuple[type[Ledger], tuple[Price | None, float | None, Purse | None]]:
+        # Another process counts its own calls, and has the whole budget, unless both work together.
+        if self.budget_usd is None or (seat := seat_packed_for()) is None:
+            return Ledger, (self.price, self.budget_usd, None)
+        return Ledger, (self.price, max(0.0, self.budget_usd - (self.total.usd or 0.0)), seat.purse(self))
 
     def begin(self) -> None:
         """Announce a call. Raises BudgetSpent when the calls made and under way would use up the limit."""
         with self._lock:
-            if self.budget_usd is not None:
-                usd = self.total.usd or 0.0
-                expected = self.open_calls * usd / self.total.calls if self.total.calls else 0.0
-                if usd + expected >= self.budget_usd:
-                    raise BudgetSpent(f"the budget of ${self.budget_usd:g} is used up")
             self.open_calls += 1
+            self._tell()
+            if self.budget_usd is not None:
+                usd, calls, under_way = self._spent()
+                expected = (under_way - 1) * usd / calls if calls else 0.0
+                if usd + expected >= self.budget_usd:
+                    self.open_calls -= 1
+                    self._tell()
+                    raise BudgetSpent(f"the budget of ${self.budget_usd:g} is used up")
 
     def end(self) -> None:
         """The announced call is over, whatever came of it."""
         with self._lock:
             self.open_calls -= 1
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._purse is not None:
+            self._purse.tell(self.total.usd or 0.0, self.total.calls, self.open_calls)
+
+    def _spent(self) -> tuple[float, int, int]:
+        """US dollars, calls, and those under way, of all processes that have this budget together."""
+        if self._purse is not None:
+            return self._purse.together()
+        return self.total.usd or 0.0, self.total.calls, self.open_calls
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
         """Book one answered call, here and on the work it was made for."""
@@ -99,6 +118,7 @@ class Ledger:
         usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
         with self._lock:
             self.total += usage
+            self._tell()
         if (meter := _meter.get()) is not None:
             meter.usage += usage
         return usage

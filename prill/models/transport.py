@@ -8,20 +8,22 @@ import random
 import re
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
 from prill.models.guard import PATIENCE, Guard
 from prill.models.ledger import Ledger, queued
-from prill.models.wire import Completion, Failure, decode_completion, error_message, error_of, lacks_vision, retry_after
+from prill.models.wire import Completion, Failure, decode_completion, error_of, lacks_vision, retry_after
+from prill.workers.seats import seat_packed_for
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 
 
@@ -29,6 +31,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
 LIST_TIMEOUT = 10.0  # seconds for a list of models
 _MOST_SECONDS = 86_400.0
+# Bytes of an answer, unpacked: a thousand times what a long reply has with its log-probabilities.
+MOST_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 # Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what evaluation frameworks use.
@@ -137,9 +141,15 @@ class _Again(Exception):
 
 @dataclass(slots=True)
 class _Connection:
-    """What belongs to one event loop. `closing` ends with the loop and closes the client."""
+    """What belongs to one event loop. `closing` ends with the loop and closes the client.
+
+    Calls have the headers of OpenAI's SDK and go through its HTTP client, but not through its layers for typed replies and
+    retries: prill has its own, and they would take more of the processor than all the rest of a call.
+    """
 
     client: openai.AsyncOpenAI
+    http: httpx2.AsyncClient
+    headers: httpx2.Headers
     limiter: AdaptiveLimiter
     guard: Guard
     closing: AsyncGenerator[None, None]
@@ -204,6 +214,10 @@ class Endpoint:
                 f"times above 0 (seconds, less than {_MOST_SECONDS:g} for one attempt), and 0 or more retries"
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        seat = seat_packed_for()
+        return vars(self) | ({"concurrency": seat.share(self.concurrency)} if seat else {})
+
     @property
     def place(self) -> str:
         """The URL without user name, password and query, for messages."""
@@ -245,7 +259,7 @@ class Endpoint:
                 connection.limiter.succeeded()
                 guard.answered()
                 return completion
-            except Rejected:
+            except (Rejected, TransportFailure):
                 guard.answered()
                 raise
             except _Again as failure:
@@ -264,46 +278,59 @@ class Endpoint:
         """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
         import aiohttp
         import httpx2
-        import openai
 
         if _answers.get() is not None:
             return b""
         connection = await self.connection()
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
-                return (await connection.client.get("/models", cast_to=httpx2.Response)).content
-        except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx2.HTTPError, ValueError):
+                response, data = await self._exchange(connection, "GET", "/models")
+        except (OSError, TransportFailure, aiohttp.ClientError, httpx2.HTTPError, ValueError):
             return b""
+        return data if response.is_success else b""
+
+    async def _exchange(
+        self, connection: _Connection, method: str, path: str, body: bytes | None = None
+    ) -> tuple[httpx2.Response, bytes]:
+        """One request, and the answer with its body. Raises TransportFailure for a body of more than MOST_ANSWER."""
+        request = connection.http.build_request(method, self._url(path), headers=connection.headers, content=body)
+        pieces, size = list[bytes](), 0
+        async with aclosing(await connection.http.send(request, stream=True)) as response:
+            async for piece in response.aiter_bytes():
+                size += len(piece)
+                if size > MOST_ANSWER:
+                    raise TransportFailure(f"the endpoint's answer has more than {MOST_ANSWER >> 20} MB")
+                pieces.append(piece)
+        return response, b"".join(pieces)
+
+    def _url(self, path: str) -> str:
+        url = urlsplit(self.base_url)
+        return url._replace(path=url.path.rstrip("/") + path).geturl()
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
         import httpx2
-        import openai
 
-        headers = {"Content-Type": "application/json"}
         seconds = connection.guard.attempt_seconds()
         try:
             async with asyncio.timeout(seconds):
-                response = await connection.client.post(
-                    "/chat/completions", cast_to=httpx2.Response, content=body, options={"headers": headers}
-                )
+                response, data = await self._exchange(connection, "POST", "/chat/completions", body)
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
-        except openai.APIStatusError as error:
-            self.reached = True
-            message = error_message(error.body, error.response.reason_phrase)
-            raise self._status(error.status_code, message, error.response.headers, connection) from None
-        except openai.APIConnectionError as error:
-            cause = error.__cause__ or error
+        except (httpx2.TransportError, OSError) as error:
             # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
-            refused = isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
-            if isinstance(error, openai.APITimeoutError) and not refused:
+            refused = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+            if isinstance(error, httpx2.TimeoutException) and not refused:
                 raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
-            raise _Again(f"connection failed: {cause or type(cause).__name__}", refused=refused) from None
+            raise _Again(f"connection failed: {str(error) or type(error).__name__}", refused=refused) from None
         except (aiohttp.ClientError, httpx2.HTTPError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
-        return self._completion(response.content, connection)
+        if not response.is_success:
+            self.reached = True
+            message = error_of(data, response.reason_phrase)
+            raise self._status(response.status_code, message, response.headers, connection)
+        return self._completion(data, connection)
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
         completion = decode_completion(data)
@@ -385,10 +412,17 @@ class Endpoint:
             default_query=dict(parse_qsl(url.query)),
             default_headers={"api-key": self._key()} if (url.hostname or "").endswith(_AZURE) else None,
         )
+        headers = {**client.default_headers, **client.auth_headers}  # some of them are marked as left out
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
-        guard = Guard(self.place, self.patience, self.timeout)
-        connection = connections[settings] = _Connection(client, AdaptiveLimiter(self.concurrency), guard, closing)
+        connection = connections[settings] = _Connection(
+            client,
+            http,
+            httpx2.Headers({name: value for name, value in headers.items() if isinstance(value, str)}),
+            AdaptiveLimiter(self.concurrency),
+            Guard(self.place, self.patience, self.timeout),
+            closing,
+        )
         await anext(closing)
         return connection
 

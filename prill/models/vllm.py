@@ -37,6 +37,7 @@ from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
+from prill.workers.seats import seat_packed_for
 
 _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
@@ -150,6 +151,8 @@ class Server:
         self._run: _Run | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if seat_packed_for() is not None:
+            raise UsageError("each process would start a vLLM of its own: start one with `vllm serve`, and give its base URL")
         return shared_server, (self.command, self.name, self.timeout)
 
     async def ready(self) -> str:

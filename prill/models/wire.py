@@ -324,12 +324,12 @@ def error_message(body: object, fallback: str) -> str:
     return " ".join(words.split())[:300]
 
 
-def error_of(data: bytes) -> str:
-    """The words of an error body as it came."""
+def error_of(data: bytes, fallback: str = "no reason given") -> str:
+    """The words of an error body as it came; `fallback` where it has none."""
     try:
-        return error_message(msgspec.json.decode(data), "no reason given")
+        return error_message(msgspec.json.decode(data), fallback)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return error_message(data.decode("utf-8", "replace"), "no reason given")
+        return error_message(data.decode("utf-8", "replace"), fallback)
 
 
 def lacks_vision(message: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
+from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import choice_probability
 from prill.protocols import Message, Reply
@@ -50,6 +52,16 @@ async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
 
 
 GOOD_BYTES = HEAD + b"Connection: close\r\n\r\n" + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
+
+
+async def test_huge_packed_answer_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "MOST_ANSWER", 3 << 20)
+    body = gzip.compress(b" " * (50 << 20))
+    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
+    async with bytes_served(head + body, GOOD_BYTES) as url:
+        with pytest.raises(TransportFailure, match="has more than 3 MB"):
+            await reply(url, retries=1)
+        assert (await reply(url)).fields["status"] == "success"
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from prill.commands.options import (
     settings_of,
 )
 from prill.commands.refine.reflexion_file import judge_of, read_reflexion_file, words_of
-from prill.commands.rollout import Environments, Session, Strict, add_environments, add_episode_options, session
+from prill.commands.rollout import Environments, Session, Strict, add_environments, add_episode_options, patience_of, session
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.webarena import check_sites
 from prill.errors import UsageError
@@ -253,6 +253,7 @@ async def _play(args: argparse.Namespace) -> Results:
                     max_steps=args.max_steps,
                     timeout=args.episode_timeout,
                     early_stop=made.early_stop,
+                    patience=patience_of(args),
                     leftovers=made.setting.leftovers,
                 ),
                 baseline=Path(args.baseline) if args.baseline else None,

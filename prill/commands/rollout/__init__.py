@@ -29,6 +29,7 @@ from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
 from prill.files.outputs import check_output, expect_place
+from prill.models.guard import PATIENCE
 from prill.policies.registry import POLICIES
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.record import Episode, Recorded, record
@@ -194,6 +195,7 @@ async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
                 timeout=args.episode_timeout,
                 early_stop=made.early_stop,
                 retry_broken=args.retry_broken,
+                patience=patience_of(args),
                 progress=partial(_show, bar),
             )
         return counts, made.setting.oracle is not None
@@ -286,6 +288,14 @@ def _seconds(text: str) -> float:
     if not 0.0 < number < math.inf:
         raise argparse.ArgumentTypeError("give a number of seconds above 0")
     return number
+
+
+def patience_of(args: argparse.Namespace) -> float:
+    """Seconds in which nothing begins that end a run: for environments the same as for endpoints. Raises UsageError."""
+    try:
+        return PATIENCE if args.patience is None else _seconds(args.patience)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--patience {args.patience}: {error}") from None
 
 
 def _listed_cases(args: argparse.Namespace) -> tuple[Case, ...] | None:

@@ -16,6 +16,7 @@ from prill.types import LabelRecord, Trajectory
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 OWN = """
+from prill.errors import EnvironmentFailure
 from prill import Action, LabelRecord, Observation, Step
 
 class Echo:
@@ -51,6 +52,10 @@ class Blind:
     async def step(self, action):
         return Observation(), True
     async def close(self): ...
+
+class Down(Blind):
+    async def reset(self, task):
+        raise EnvironmentFailure("the power is off")
 """
 
 
@@ -101,6 +106,14 @@ def test_workers_have_environments_each(own: str, tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert record(own, tmp_path / "other", "--workers", "2", policy="same") == 2
     assert "is one policy, and every worker needs one of its own" in capsys.readouterr().err
+
+
+def test_patience_holds_for_environments(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--workers", "5", "--attempts", "20", "--patience")
+    assert record(own, tmp_path / "out", *words, "1e-9", environment="Down") == 4
+    assert "no episode could begin for" in capsys.readouterr().err
+    assert record(own, tmp_path / "other", *words, "never", environment="Down") == 2
+    assert "--patience never: give a number of seconds above 0" in capsys.readouterr().err
 
 
 def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:

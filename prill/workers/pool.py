@@ -1,0 +1,218 @@
+"""A judge that hands trajectories to several processes; whoever reads the input and writes the verdicts notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+from prill.errors import PrillError, UsageError
+from prill.models.images import known_hashes
+from prill.protocols import Evaluator
+from prill.registry import loaded_files
+from prill.transcripts.calls import is_transcribed, note
+from prill.types import EvaluatorInfo, Trajectory, Verdict
+from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Ready, Setup, framed, next_message
+from prill.workers.seats import Seat, Table, packing_for
+
+# A trajectory that so many processes were at when they died is not given to another one.
+_MOST_LOSSES = 3
+_TO_END = 10.0  # seconds for a process that has nothing left to do
+
+
+class _Lost(PrillError):
+    """A process has died; what it was at may be begun anew by another one."""
+
+
+class Workers:
+    """The judge, in `processes` processes; `async with` starts and ends them.
+
+    Each has its share of the calls at once that the judge's models may make, and all of them have one budget. They make
+    verdicts and nothing else. One that dies is replaced, and what it was at is judged by whoever is idle. They end with this
+    process, however that ends. Raises UsageError for a judge that cannot be pickled.
+
+    What a judge keeps in memory, it keeps in each process.
+    """
+
+    def __init__(self, judge: Evaluator, processes: int) -> None:
+        self.judge = judge
+        self.lessons: list[str] = []
+        self._table = Table(processes)
+        self._workers: list[_Worker] = []
+
+    @property
+    def info(self) -> EvaluatorInfo:
+        """That of the judge."""
+        return self.judge.info
+
+    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
+        """The image files that the verdict depends on."""
+        return self.judge.screenshots(trajectory)
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        """The verdict of the process with the least to do."""
+        losses = 0
+        while True:
+            worker = min(self._workers, key=lambda worker: worker.load)
+            try:
+                return await worker.judge(trajectory)
+            except _Lost as loss:
+                losses += 1
+                self._replace(worker)
+                if losses == _MOST_LOSSES:
+                    raise PrillError(
+                        f"{trajectory.id}: {losses} processes died while they were at it, among others: {loss}"
+                    ) from None
+
+    async def __aenter__(self) -> Self:
+        with ExitStack() as on_failure:
+            on_failure.callback(self._kill)
+            self._workers = [self._start(number) for number in range(self._table.seats)]
+            await asyncio.gather(*(worker.ready for worker in self._workers))
+            on_failure.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                ends = await asyncio.gather(*(worker.end() for worker in self._workers))
+                self.lessons = list(dict.fromkeys(lesson for end in ends for lesson in end.lessons))
+        finally:
+            self._kill()
+
+    def _start(self, number: int) -> _Worker:
+        seat = Seat(self._table, number)
+        try:
+            with packing_for(seat):
+                judge = pickle.dumps(self.judge)
+        except UNPICKLABLE as error:
+            raise _unfit(self.judge, str(error)) from None
+        return _Worker(Setup(judge, loaded_files()), self.judge, self._table.file)
+
+    def _replace(self, worker: _Worker) -> None:
+        """Puts another process in the place of one that has died; its place may have been taken already."""
+        if worker in self._workers:
+            number = self._workers.index(worker)
+            worker.kill()
+            self._workers[number] = self._start(number)
+
+    def _kill(self) -> None:
+        for worker in self._workers:
+            worker.kill()
+        self._table.close()
+
+
+class _Worker:
+    """One process, and what it is at. `ready` ends when it has the judge."""
+
+    def __init__(self, setup: Setup, judge: Evaluator, shared: int) -> None:
+        ours, theirs = socket.socketpair()
+        words = [sys.executable, "-P", "-m", "prill.workers", str(theirs.fileno())]
+        # It finds what this process finds. Ctrl-C in a terminal is not for it, and what its judge prints is no output.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        with theirs:
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                env=environment,
+                pass_fds=(theirs.fileno(), shared),
+                start_new_session=True,
+            )
+        self._numbers = count()
+        self._at: dict[int, asyncio.Future[Done]] = {}
+        self._ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._writer: asyncio.StreamWriter | None = None
+        self.load = 0
+        self.ready = asyncio.create_task(self._begin(ours, setup, judge))
+        self._listening: asyncio.Task[None] | None = None
+
+    async def judge(self, trajectory: Trajectory) -> Verdict:
+        """Its verdict. Raises what the judge raised there, and _Lost."""
+        self.load += 1
+        number = next(self._numbers)
+        try:
+            writer = await asyncio.shield(self.ready)
+            if self._ended.done():
+                raise self._loss()
+            done: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+            self._at[number] = done
+            pictures = (state.screenshot for state in trajectory.observations if state.screenshot)
+            with suppress(ConnectionError):  # the listener notices, too
+                writer.write(framed(Job(number, trajectory, known_hashes(pictures), is_transcribed())))
+                await writer.drain()
+            answer = await done
+        finally:
+            self.load -= 1
+            self._at.pop(number, None)
+        for call in answer.calls:
+            note(call)
+        outcome = answer.outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    async def end(self) -> End:
+        """Lets it end, and what it has to say then."""
+        with suppress(_Lost, TimeoutError, ConnectionError):
+            async with asyncio.timeout(_TO_END):
+                writer = await self.ready
+                writer.write(framed(End()))
+                return await self._ended
+        return End()
+
+    def kill(self) -> None:
+        """Ends it at once, where it has not ended."""
+        for task in (self.ready, self._listening):
+            if task is not None:
+                task.cancel()
+        if self._writer is not None:
+            self._writer.close()
+        self._process.kill()
+        self._process.wait()
+
+    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> asyncio.StreamWriter:
+        reader, self._writer = await asyncio.open_connection(sock=end, limit=BUFFER)
+        self._writer.write(framed(setup))
+        answer = await next_message(reader)
+        if not isinstance(answer, Ready):
+            raise self._loss()
+        if answer.problem is not None:
+            raise _unfit(judge, answer.problem)
+        self._listening = asyncio.create_task(self._listen(reader))
+        return self._writer
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        message = None
+        try:
+            while isinstance(message := await next_message(reader), Done):
+                if (waiting := self._at.get(message.number)) is not None and not waiting.done():
+                    waiting.set_result(message)
+        finally:
+            self._ended.set_result(message if isinstance(message, End) else End())
+            for waiting in self._at.values():
+                if not waiting.done():
+                    waiting.set_exception(self._loss())
+
+    def _loss(self) -> _Lost:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)  # its socket is closed before it is gone
+        return _Lost(f"a process that judged has died (exit code {self._process.returncode})")
+
+
+def _unfit(judge: Evaluator, problem: str) -> UsageError:
+    return UsageError(
+        f"judge {judge.info.name!r} cannot be handed to other processes ({problem}); judge in one, or make it of classes and "
+        "functions that stand in a module",
+        parameters=("processes",),
+    )

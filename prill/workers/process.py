@@ -1,0 +1,164 @@
+"""One of several processes that judge together: it gets a judge, then trajectories, and gives verdicts back.
+
+    python -P -m prill.workers SOCKET
+
+`prill.workers.pool` starts it and talks to it, in frames: eight bytes of length, and a pickle. Both ends are this program's
+own, connected by a pair of sockets that nobody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prill.errors import PrillError
+from prill.models.images import KnownHash, learn_hashes
+from prill.protocols import Evaluator, lessons_of
+from prill.registry import load_file
+from prill.transcripts.calls import Call, transcribed
+from prill.types import Trajectory, Verdict
+
+BUFFER = 1 << 20
+# What pickle raises for what cannot be pickled, or be made again from a pickle.
+UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ValueError)
+_LENGTH = 8
+_Judged = tuple[Verdict, tuple[Call, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first frame: a pickled judge, and the files of those modules of it that are no part of any package."""
+
+    judge: bytes
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The answer to it. `problem`: why there is no judge."""
+
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A trajectory to judge. `hashes` are those of its pictures that are known; `transcribed`: the calls are wanted too."""
+
+    number: int
+    trajectory: Trajectory
+    hashes: tuple[KnownHash, ...]
+    transcribed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of a job: a verdict, or the error that ends the run."""
+
+    number: int
+    outcome: Verdict | BaseException
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """From the pool: that was all. From a process, in answer: what its models were found not to take."""
+
+    lessons: tuple[str, ...] = ()
+
+
+def framed(message: object) -> bytes:
+    """The frame of a message."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(data).to_bytes(_LENGTH) + data
+
+
+async def next_message(reader: asyncio.StreamReader) -> Any:
+    """The next message; None when the other end is gone."""
+    try:
+        length = int.from_bytes(await reader.readexactly(_LENGTH))
+        return pickle.loads(await reader.readexactly(length))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def _work(end: socket.socket) -> bool:
+    """Judges until there is no more; False where the other end went without a word."""
+    reader, writer = await asyncio.open_connection(sock=end, limit=BUFFER)
+    if not isinstance(setup := await next_message(reader), Setup):
+        return False
+    try:
+        judge = _judge_of(setup)
+    except (*UNPICKLABLE, ImportError, PrillError) as error:
+        writer.write(framed(Ready(f"{type(error).__name__}: {error}")))
+        await writer.drain()
+        return True
+    writer.write(framed(Ready()))
+    running: set[asyncio.Task[_Judged]] = set()
+
+    def begin(job: Job) -> None:
+        def finish(task: asyncio.Task[_Judged]) -> None:
+            running.discard(task)
+            if task.cancelled():
+                return
+            if (error := task.exception()) is not None:
+                done = Done(job.number, _portable(error), ())
+            else:
+                done = Done(job.number, *task.result())
+            try:
+                writer.write(framed(done))
+            except UNPICKLABLE as problem:
+                writer.write(framed(Done(job.number, RuntimeError(f"the verdict cannot be handed over: {problem}"), ())))
+
+        learn_hashes(job.hashes)
+        running.add(task := asyncio.create_task(_judged(judge, job)))
+        task.add_done_callback(finish)
+
+    while isinstance(message := await next_message(reader), Job):
+        begin(message)
+    if message is None:
+        return False
+    writer.write(framed(End(tuple(lessons_of(judge)))))
+    await writer.drain()
+    return True
+
+
+def _judge_of(setup: Setup) -> Evaluator:
+    for file in setup.files:
+        load_file(file)
+    judge: Evaluator = pickle.loads(setup.judge)
+    return judge
+
+
+async def _judged(judge: Evaluator, job: Job) -> _Judged:
+    if not job.transcribed:
+        return await judge(job.trajectory), ()
+    with transcribed() as calls:
+        verdict = await judge(job.trajectory)
+    return verdict, tuple(calls)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error as it can be raised in another process, with its traceback where it is none of prill's own."""
+    if not isinstance(error, PrillError):
+        error.add_note("".join(traceback.format_exception(error)))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except UNPICKLABLE:
+        return RuntimeError("".join(traceback.format_exception(error)))
+    return error
+
+
+def main(words: Sequence[str]) -> None:
+    """Works at the socket of that number."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pool, which finishes what is under way
+    end = socket.socket(fileno=int(words[0]))
+    if not asyncio.run(_work(end)):
+        os._exit(1)  # nobody wants what threads are still at

@@ -1,0 +1,218 @@
+"""Several processes that judge together: the same verdicts, once each, whatever becomes of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from prill.captioner import GivenCaption
+from prill.errors import BudgetSpent, EndpointGone, PrillError, UsageError
+from prill.evaluators.outcome import CaptionJudge
+from prill.evaluators.registry import make_judge
+from prill.models.client import OpenAIModel
+from prill.models.ledger import Ledger, Price
+from prill.protocols import Evaluator
+from prill.scoring import score_files
+from prill.testing import Faults
+from prill.testing.endpoint.server import serving
+from prill.transcripts import read_transcripts
+from prill.workers.seats import Seat, Table, packing_for
+
+from .test_scoring import verdicts, write
+
+# A judge in a file of its own: no package has it, and it loads nothing that is slow.
+JUDGE = '''
+import asyncio, os
+from pathlib import Path
+from prill.errors import EndpointGone
+from prill.types import EvaluatorInfo, Verdict
+
+class Judge:
+    """An even number is a success. 666 is the end of the process, 13 the first time; 404 of the run; 1000 lasts long."""
+
+    def __init__(self, folder: str = "") -> None:
+        self.folder = Path(folder)
+        self.info = EvaluatorInfo("parity", "1")
+        self.unheard = []
+
+    def screenshots(self, trajectory):
+        return []
+
+    async def __call__(self, trajectory):
+        await asyncio.sleep(0.001)
+        number = int(trajectory.task.goal)
+        mark = self.folder / "mark"
+        if number == 666 or (number == 13 and not mark.exists()):
+            mark.touch()
+            os.kill(os.getpid(), 9)
+        if number == 404:
+            raise EndpointGone("nobody answers")
+        if number == 1000:
+            (self.folder / f"pid{os.getpid()}").touch()
+            await asyncio.sleep(600)
+        print("words of a judge")
+        return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=self.info, reason=str(os.getpid()))
+'''
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Evaluator:
+    (tmp_path / "own.py").write_text(JUDGE)
+    return make_judge(f"{tmp_path / 'own.py'}:Judge", folder=str(tmp_path))
+
+
+async def test_processes_make_the_same_verdicts(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", list(range(40)))
+    lines = [msgspec.json.decode(line) for line in Path(path).read_bytes().splitlines()]
+    lines = [{**line, "final": {"caption": f"truth={'success' if i % 3 else 'failure'}"}} for i, line in enumerate(lines)]
+    Path(path).write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    found: list[dict[str, Any]] = []
+    async with serving(Faults(latency=0.02, no_temperature=True)) as (endpoint, url):
+        for processes in (1, 2):
+            endpoint.requests = endpoint.peak_in_flight = 0
+            asked = CaptionJudge(OpenAIModel("m", base_url=url, concurrency=5), GivenCaption())
+            out = tmp_path / f"v{processes}.jsonl"
+            tally = await score_files([path], asked, out, processes=processes, transcripts=out.with_suffix(""))
+            assert (tally.succeeded, tally.failed, tally.usage.calls) == (26, 14, 40)
+            assert endpoint.peak_in_flight <= 5
+            assert endpoint.requests < 60
+            found.append({id: (v.success, v.score, v.key, v.usage) for id, v in verdicts(out).items()})
+            assert {t.id for t in read_transcripts(out.with_suffix(""))} == found[-1].keys()
+    assert found[0] == found[1]
+
+
+async def test_processes_share_and_resume(tmp_path: Path, judge: Evaluator, capfd: pytest.CaptureFixture[str]) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(60))), tmp_path / "v.jsonl"
+    (tmp_path / "mark").touch()
+    await score_files([path], judge, out, limit=20)
+    seen: list[int] = []
+    tally = await score_files([path], judge, out, processes=2, progress=lambda tally: seen.append(tally.read))
+    assert (tally.skipped, tally.made, seen[-1]) == (20, 40, 60)
+    found = verdicts(out)
+    assert all(found[f"t{i}"].success == (i % 2 == 0) for i in range(60))
+    makers = {v.reason for v in found.values()}
+    assert len(makers) == 3
+    assert str(os.getpid()) in makers
+    assert capfd.readouterr().out.count("words") == 20  # those of other processes go to stderr
+
+
+async def test_killed_process_loses_nothing(tmp_path: Path, judge: Evaluator) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(40))), tmp_path / "v.jsonl"
+    tally = await score_files([path], judge, out, processes=2, concurrency=8)
+    assert (tally.made, tally.succeeded) == (40, 20)
+    assert len(verdicts(out)) == 40
+    assert (tmp_path / "mark").exists()
+
+
+async def test_deadly_trajectory_ends_the_run(tmp_path: Path, judge: Evaluator) -> None:
+    path, out = write(tmp_path / "t.jsonl", [2, 4, 666]), tmp_path / "v.jsonl"
+    await score_files([path], judge, out, limit=2)
+    with pytest.raises(PrillError, match=r"t2: 3 processes died while they were at it.*exit code -9"):
+        await score_files([path], judge, out, processes=2, concurrency=2)
+    assert verdicts(out).keys() == {"t0", "t1"}
+
+
+async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -> None:
+    path, out = write(tmp_path / "t.jsonl", [2, 404, *range(100, 200)]), tmp_path / "v.jsonl"
+    with pytest.raises(EndpointGone, match="nobody answers"):
+        await score_files([path], judge, out, processes=2, concurrency=2)
+    assert len(verdicts(out)) < 100
+    assert (await score_files([path], judge, out, processes=1, limit=1)).skipped == 1
+
+
+async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> None:
+    path, out = write(tmp_path / "t.jsonl", [1, 2]), tmp_path / "v.jsonl"
+    judge.unheard.append(lambda: None)
+    with pytest.raises(UsageError, match=r"judge 'parity' cannot be handed to other processes \(Can't pickle"):
+        await score_files([path], judge, out, processes=2)
+    assert (await score_files([path], judge, out)).made == 2
+
+
+async def test_judge_unknown_there_is_an_error(tmp_path: Path, judge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "t.jsonl", [1, 2])
+    monkeypatch.setattr(type(judge), "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "Judge", type(judge), raising=False)
+    with pytest.raises(UsageError, match=r"cannot be handed to other processes \(AttributeError"):
+        await score_files([path], judge, tmp_path / "v.jsonl", processes=2)
+
+
+async def test_dropped_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -> None:
+    path = write(tmp_path / "t.jsonl", [1000, 1000])
+    run = asyncio.create_task(score_files([path], judge, tmp_path / "v.jsonl", processes=2))
+    pids = await asyncio.to_thread(at_work, tmp_path, 2)
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_killed_run_leaves_no_process(tmp_path: Path, judge: Evaluator) -> None:
+    path = write(tmp_path / "t.jsonl", [1000, 1000])
+    words = ["score", path, "-o", str(tmp_path / "v.jsonl"), "--evaluator", f"{tmp_path / 'own.py'}:Judge", "--processes", "2"]
+    words += ["--set", f"folder={tmp_path}"]
+    run = subprocess.Popen([sys.executable, "-m", "prill", *words], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    pids = at_work(tmp_path, 2)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    end = time.monotonic() + 60
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < end, "processes outlive the run"
+        time.sleep(0.01)
+
+
+def at_work(folder: Path, count: int) -> list[int]:
+    """The processes of judges that are at a long task."""
+    end = time.monotonic() + 60
+    while len(found := list(folder.glob("pid*"))) < count:
+        assert time.monotonic() < end, "the processes do not begin"
+        time.sleep(0.01)
+    return [int(path.name.removeprefix("pid")) for path in found]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process is there, and has not ended already without anybody having noticed."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_calls_at_once_are_divided() -> None:
+    model, table = OpenAIModel("m", base_url="http://127.0.0.1:9/v1", concurrency=5), Table(3)
+    shares = []
+    for number in range(3):
+        with packing_for(Seat(table, number)):
+            shares.append(pickle.loads(pickle.dumps(model)).concurrency)
+    assert shares == [2, 2, 1]
+    assert pickle.loads(pickle.dumps(model)).concurrency == model.concurrency == 5
+    table.close()
+
+
+def test_budget_is_that_of_all_processes() -> None:
+    whole, table, parts = Ledger(Price(0.0, 1e6), 10.0), Table(2), list[Ledger]()
+    whole.record(0, 2, 0)
+    for number in (0, 1, 0):  # the last takes the place of the first, which has died in the middle of a call
+        with packing_for(Seat(table, number)):
+            parts.append(pickle.loads(pickle.dumps(whole)))
+        parts[-1].begin()
+        parts[-1].record(0, 2, 0)
+        if number or len(parts) == 3:
+            parts[-1].end()
+    parts[1].begin()
+    parts[1].record(0, 1, 0)
+    parts[1].end()
+    for part in parts[1:]:
+        with pytest.raises(BudgetSpent):  # of the 8 dollars that were left, 4 calls took 7
+            part.begin()
+            part.begin()
+    table.close()
