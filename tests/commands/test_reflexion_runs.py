@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,11 +66,11 @@ class Made:
 
 @dataclass(frozen=True)
 class Place:
-    """What was run somewhere: the folder, and the part of attempts' ids that the settings make."""
+    """What was run somewhere: the folder, and for each task what follows the attempt's number in ids: it tells the settings."""
 
     folder: Path
     tasks: Sequence[str]
-    settings: str
+    settings: dict[str, str]
     codes: dict[str, int]
 
     def results(self, name: str) -> Results:
@@ -80,6 +81,9 @@ class Place:
         assert table is not None
         return table
 
+    def id(self, task: str, number: int) -> str:
+        return f"{task}-s0-a{number}-{self.settings[task]}"
+
     def by_hand(self, name: str) -> dict[str, list[Made]]:
         """The attempts at each task under the judge of this run."""
         return {task: list(self._attempts(task, RUNS[name][0] or Rates())) for task in self.tasks}
@@ -88,7 +92,7 @@ class Place:
         for number, letter in enumerate(COURSES[task]):
             if letter == ".":  # the same lesson again
                 return
-            made = judged(f"{task}-s0-a{number}-{self.settings}", letter == "S", rates)
+            made = judged(self.id(task, number), letter == "S", rates)
             yield made
             if made.success is not False:
                 return
@@ -120,14 +124,16 @@ def place(request: pytest.FixtureRequest, chromium: None, tmp_path_factory: pyte
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         for name in os.environ.keys() - environment().keys():
             patch.delenv(name)
+        # Ids, and so the draws of the judges, hang on the settings, also on the words that name the agent.
+        shutil.copy(ACTORS, folder)
         for name, (rates, baseline) in RUNS.items():
-            command = ["reflexion", *words, "--tasks", ",".join(tasks), "--workers", "2", "--policy", f"{ACTORS}:Actor"]
+            command = ["reflexion", *words, "--tasks", ",".join(tasks), "--workers", "2", "--policy", f"{ACTORS.name}:Actor"]
             command += ["--attempts", str(ATTEMPTS), "-o", name, *judge_options(rates)]
             command += ["--baseline", baseline] if baseline else []
             command += ["--keep-best"] if name.endswith("keep best") else []
             codes[name] = main(command)
-    settings = (folder / "oracle" / "labels.jsonl").read_text().partition('","')[0].rpartition("-")[2]
-    return Place(folder, tasks, settings, codes)
+    first = (label.id.rsplit("-", 3) for label in read_labels(folder / "oracle" / "labels.jsonl"))
+    return Place(folder, tasks, {task: settings for task, _, _, settings in first}, codes)
 
 
 def judge_options(rates: Rates | None) -> list[str]:
@@ -141,7 +147,7 @@ def judge_options(rates: Rates | None) -> list[str]:
 def test_every_attempt_went_as_by_script(place: Place) -> None:
     truths = {label.id: label.success for label in read_labels(place.folder / "losing" / "labels.jsonl")}
     expected = {
-        f"{task}-s0-a{number}-{place.settings}": made.truth
+        place.id(task, number): made.truth
         for task, attempts in place.by_hand("losing").items()
         for number, made in enumerate(attempts)
     }

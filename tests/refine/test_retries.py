@@ -97,3 +97,5 @@ def test_a_bit_is_all_that_is_told() -> None:
     assert told(verdict("t", True, reason="it is there"), "bit").reason == "PASSED"
     oracle = Verdict(id="t", success=False, reason="the label says so", evaluator=EvaluatorInfo("oracle", "1"))
     assert told(oracle, "language").reason == "FAILED"
+    noisy = Verdict(id="t", success=False, reason="the label with errors says so", evaluator=EvaluatorInfo("noisy", "1"))
+    assert told(noisy, "language").reason == "FAILED"
