@@ -18,7 +18,7 @@ import msgspec
 
 from prill.service.board import Board
 from prill.service.desk import Busy, Door
-from prill.service.spec import ServiceSpec
+from prill.service.spec import ServiceSpec, is_loopback
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -28,7 +28,6 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 VISIT = "prill.visit"
 _OPEN = ("/healthz", "/readyz")  # for probes of a cluster, which have no token; they tell nothing but their answer
 _MOST_CLIENT = 80  # characters of the name that a client gives itself
-_LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
 log = logging.getLogger("prill.service")
 
 
@@ -132,7 +131,7 @@ class Guard:
         if self.spec.is_loopback:
             name = hosts[0].lower()
             bare = name if name.endswith("]") else name.rpartition(":")[0] or name
-            if bare not in _LOOPBACK_NAMES and not bare.startswith("127."):
+            if not is_loopback(bare.strip("[]")):
                 raise _Refused(403, "host", "this address is not served here")
         origin = next((value for name, value in headers if name == b"origin"), None)
         if origin is not None and origin.partition("://")[2] != hosts[0]:

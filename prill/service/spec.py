@@ -59,12 +59,7 @@ class ServiceSpec:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the address."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def token(self) -> str | None:
         """The token that clients must show; None where none is asked for. Raises UsageError where one is missing."""
@@ -86,6 +81,16 @@ class ServiceSpec:
         if token is not None and (len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token):
             raise UsageError(f"{place}: the token must have 16 characters or more, printable ASCII without spaces")
         return token
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine, as nobody but this machine sees it."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def service_table(path: str | os.PathLike[str], **changes: Any) -> tuple[ServiceSpec, dict[str, Any]]:
