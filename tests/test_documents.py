@@ -52,6 +52,7 @@ FACES = (
     "prill.policies",
     "prill.refine",
     "prill.refine.rewards",
+    "prill.service",
     "prill.testing",
     "prill.transcripts",
 )

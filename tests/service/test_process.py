@@ -117,6 +117,7 @@ def test_garbage_on_the_wire_is_400(served: str) -> None:
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that does not begin a request in time is closed, also after a first request on it."""
     monkeypatch.setattr("prill.service.server._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 1)
     spec = ServiceSpec(port=0)
     server = server_of(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
