@@ -37,6 +37,13 @@ class Outcome:
     turned_away: int = 0  # 503 after SIGTERM
     dropped: int = 0  # accepted, and never answered
     memory: list[float] = field(default_factory=list)
+    cpu: float = 0.0  # seconds of the service, until the last request was asked
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> float:
@@ -46,6 +53,7 @@ def memory(pid: int) -> float:
 
 
 async def load(url: str, process: subprocess.Popen[str], options: argparse.Namespace) -> tuple[Outcome, float]:
+    started = cpu(process.pid)
     outcome, numbers, ended = Outcome(), iter(range(options.requests)), asyncio.Event()
     marks = {options.requests // 100, options.requests // 2, options.requests - 1}
 
@@ -53,6 +61,7 @@ async def load(url: str, process: subprocess.Popen[str], options: argparse.Names
         for number in numbers:
             if number in marks:
                 outcome.memory.append(memory(process.pid))
+                outcome.cpu = cpu(process.pid) - started
             if options.term and number == options.requests // 2:
                 process.send_signal(signal.SIGTERM)
             truth = number % 3 != 0
@@ -123,6 +132,7 @@ def main() -> None:
     p50, p99 = times[len(times) // 2], times[len(times) * 99 // 100]
     print(f"latency: p50 {p50:.2f} s, p99 {p99:.2f} s; the queue explains {explained:.2f} s")
     print(f"memory of the service: {', '.join(f'{size:.0f}' for size in outcome.memory)} MB")
+    print(f"CPU of the service: {1000 * outcome.cpu / calls:.1f} ms a judgement")
     print(f"right {outcome.right}, wrong {outcome.wrong}, 0 without a verdict {outcome.zero_without_verdict}")
     print(f"accepted and never answered: {outcome.dropped}")
     print(f"asked again after 502: {outcome.refused}; calls of the judge: {calls}; turned away: {outcome.turned_away}")

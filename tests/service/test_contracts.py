@@ -3,11 +3,15 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+import prill
 from prill.refine.rewards import RewardSpec
+from prill.testing import MockServer
 
 from .conftest import Visiting
 from .gate import Gate
@@ -129,6 +133,25 @@ async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
     assert kinds == [("click", False), ("swipe", True), ("other", True), ("answer", False)]
     assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == ("Buy tea", "Done.", "I look.")
     assert trajectory.steps[1].action.end_point == (1.0, 1.0) and trajectory.steps[3].observation.text == "added"
+
+
+async def test_kept_replies_are_shared_with_score(visiting: Visiting, record: Record, tmp_path: Path) -> None:
+    with MockServer() as server:
+        options = {
+            "captioner": "text",
+            "model": "m",
+            "base_url": server.base_url,
+            "cache": str(tmp_path),
+            "api_key_env": "NONE",
+        }
+        page = {"text": "Order placed. truth=success"}
+        run = msgspec.convert(record(final=page), prill.Trajectory)
+        [verdict] = await asyncio.to_thread(prill.score, [run], prill.judge("modular", **options))
+        async with visiting(prill.judge("modular", **options)) as (client, _):
+            answer = await client.post("/v1/score", json={"items": [{"trajectory": record(final=page)}]})
+        assert server.stats().requests == 1
+    [result] = answer.json()["results"]
+    assert (result["success"], result["key"], result["source"]) == (True, verdict.key, "judged")
 
 
 async def test_jobs_are_answered_later(visiting: Visiting, record: Record) -> None:
