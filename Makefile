@@ -16,6 +16,7 @@ BIN     := $(VENV)/bin
 PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
+SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
 SAMPLES := datasets/samples/miniwob
 
@@ -36,7 +37,7 @@ demo: $(VENV)/.installed
 	    --verdicts out/demo/student.jsonl out/demo/verdicts.jsonl out/demo/self-report.jsonl
 	@echo 'Open out/demo/report.html in a browser.'
 
-test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed browser adb
+test: $(VENV)/.installed-dev $(VENV)/.installed-more $(VENV)/.installed-docs $(APPIUM)/.installed $(PYRIGHT)/.installed $(SCHEMATHESIS)/.installed browser adb
 	@# A file is run by one worker, which makes its fixtures once; tests/conftest.py says in which order.
 	@# What fails beside other tests is run once more, alone, and both outcomes are shown: an error fails twice.
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder || { test $$? -eq 1 \
@@ -78,7 +79,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 
@@ -114,6 +115,13 @@ $(PYRIGHT)/.installed: $(VENV)/.created
 	@if npm install --prefix $(PYRIGHT) --no-fund --no-audit --fetch-retries=1 pyright@1.1.414 >$(PYRIGHT)/install.log 2>&1; \
 	then touch $@; \
 	else echo 'no pyright (it needs Node.js and npm; see $(PYRIGHT)/install.log): its test will be skipped'; fi
+
+# It invents requests by the service's OpenAPI. Apart, as its plugin would be loaded by every run of pytest.
+$(SCHEMATHESIS)/.installed: $(VENV)/.created
+	@if { $(PYTHON) -m venv $(SCHEMATHESIS) && $(SCHEMATHESIS)/bin/python -m pip --disable-pip-version-check install schemathesis==4.32.5; } \
+	    >$(VENV)/schemathesis.log 2>&1; \
+	then touch $@; \
+	else echo 'no schemathesis (see $(VENV)/schemathesis.log): its test will be skipped'; fi
 
 # vLLM for CPUs without CUDA: other people's build of it. What it does not need on a CPU is put out again.
 $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py

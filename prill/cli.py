@@ -15,6 +15,7 @@ from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageErro
 
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
+    "serve": "a judge as an HTTP reward service for trainers",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "show": "one verdict with what models were asked and answered",
     "judges": "the judges there are, their options and prompts",
@@ -45,6 +46,7 @@ _MODULES = {
     "merge": "files.merge",
     "refine": "refine.refine",
     "reflexion": "refine.reflexion",
+    "serve": "service.serve",
     "table": "files.table",
     "train": "refine.train",
 }

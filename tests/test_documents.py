@@ -62,6 +62,7 @@ FACES = (
     "prill.policies",
     "prill.refine",
     "prill.refine.rewards",
+    "prill.service",
     "prill.testing",
     "prill.transcripts",
 )

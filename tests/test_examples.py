@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -183,3 +184,22 @@ def test_three_platforms_on_one_page(tmp_path: Path) -> None:
     assert "switch 'Wi-Fi' checked: false" in str(texts["android"][-1])
     assert "Heading 'Settings'" in str(texts["ios"][-1])
     assert "Alder Desk Lamp" in str(texts["web"])
+
+
+def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
+    for package in ("fastapi", "uvicorn", "prometheus_client"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed: pip install 'prill[serve]'")
+    with MockServer() as server:
+        environment = {**os.environ, "OPENAI_BASE_URL": server.base_url}
+        command = (PRILL, "serve", "examples/reward_service/service.toml", "--port", "0", "--json")
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as service:
+            try:
+                assert service.stdout is not None
+                url = json.loads(service.stdout.readline())["url"]
+                lines = run(sys.executable, "examples/reward_service/train.py", url).splitlines()
+            finally:
+                service.terminate()
+        assert service.returncode == 0
+    assert lines[:2] == ["OpenRLHF [1.0]", "OpenRLHF [0.0]"]
+    assert lines[2].startswith("  422: no_evidence") and lines[3:] == ["OpenRLHF None", "slime [1.0, 0.0]"]

@@ -28,8 +28,9 @@ MAY_IMPORT = {
     "refine": {"core", "captioner", "evaluators", "refine", "report"},  # the pages of a filter have the look of the report
     "report": {"core", "evaluators", "report"},
     "annotate": {"core", "captioner", "evaluators", "annotate"},
+    "service": {"core", "captioner", "evaluators", "refine", "service"},
     "door": {"core", "captioner", "evaluators", "policies", "emulators", "refine"},
-    "commands": {"core", "commands", "door", "report", "annotate", *LINKED},
+    "commands": {"core", "commands", "door", "report", "annotate", "service", *LINKED},
 }
 MOST_LINES, MOST_MODULES = 500, 15
 HEAVY = (
@@ -46,7 +47,9 @@ HEAVY = (
     "accelerate",
     "peft",
     "trl",
+    "fastapi",
     "pandas",
+    "prometheus_client",
     "playwright",
     "pyarrow",
     "rapidocr",
@@ -56,6 +59,7 @@ HEAVY = (
     "torch",
     "tqdm",
     "transformers",
+    "uvicorn",
     "vllm",
 )
 

@@ -44,11 +44,16 @@ _METAVARS = {
     "calibration": "FILE",
     "captioner": "NAME",
     "gguf": "FILE",
+    "host": "ADDRESS",
+    "kind": "KIND",
     "labels": "FILE",
+    "media_root": "DIR",
     "prices": "FILE",
     "prompt": "FILE.md",
     "rubrics": "FILE",
     "source": "S",
+    "token_env": "VAR",
+    "token_file": "FILE",
 }
 # Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them.
 _UNLISTED = frozenset({"away", "form", "image_detail", "patience", "probability", "reasoning_effort", "towards"})
@@ -62,12 +67,13 @@ _OF_MODELS = (
 )
 
 
-def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, ...] = ()) -> None:
-    """The options that say who judges; `leave_out` are those whose flags mean something else in this command."""
+def add_judge_options(parser: argparse.ArgumentParser, *, leave_out: tuple[str, ...] = (), required: bool = True) -> None:
+    """The options that say who judges; `leave_out` are those whose flags mean something else in this command. Not `required`:
+    a file may name the judge in place of the command line."""
     parser.formatter_class = WideHelp
     judge = parser.add_argument_group("judge (prill judges tells more of each)")
     names = ", ".join(JUDGES.entries)
-    judge.add_argument("--evaluator", required=True, metavar="NAME", help=f"{names}, FILE.toml, FILE.json, module:Object")
+    judge.add_argument("--evaluator", required=required, metavar="NAME", help=f"{names}, FILE.toml, FILE.json, module:Object")
     judge.add_argument(
         "--prompt", action="append", metavar="FILE.md", help="a prompt of your own in place of the judge's (or NAME=FILE.md)"
     )
@@ -156,6 +162,8 @@ def make_evaluator(args: argparse.Namespace) -> Evaluator:
         of_model = {}
 
     def captioner() -> str:
+        if not args.trajectories:
+            raise UsageError("--captioner is missing: no trajectory is here yet to choose it by; name text, ocr or given")
         name = captioner_for(args.trajectories)
         print(f"captioner: {name}, by what the first trajectory has", file=sys.stderr)
         return name

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -39,8 +40,50 @@ def gym(reward: Reward, trajectory: Trajectory) -> object:
     return last, info["judge"]["reward"]
 
 
+def served(reward: Reward, path: str, body: object) -> Any:
+    """The body of the service's answer, or its status where it is none of success."""
+    for package in ("fastapi", "prometheus_client", "httpx"):
+        pytest.importorskip(package)
+    import httpx
+
+    from prill.service import make_service
+
+    async def ask() -> Any:
+        transport = httpx.ASGITransport(make_service(reward).app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            answer = await client.post(path, json=body, timeout=60)
+            return answer.json() if answer.is_success else Said(f"status {answer.status_code}")
+
+    return in_loop(ask)
+
+
+class Said(str):
+    """Words as they stand in the table."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def openrlhf(reward: Reward, trajectory: Trajectory) -> object:
+    answer = served(reward, "/get_reward", {"query": ["pr"], "prompts": ["p"], "labels": [pack(trajectory)]})
+    return answer if isinstance(answer, Said) else answer["rewards"][0]
+
+
+def slime(reward: Reward, trajectory: Trajectory) -> object:
+    return served(reward, "/rm", {"prompt": "p", "response": "r", "label": pack(trajectory)})
+
+
+def nemo_gym(reward: Reward, trajectory: Trajectory) -> object:
+    row = {"responses_create_params": {}, "response": {"output": []}, "trajectory": pack(trajectory)}
+    answer = served(reward, "/verify", row)
+    return Said(answer["_ng_failure_class"]) if "_ng_failure_class" in answer else answer["reward"]
+
+
 # By the name of the row. An adapter that needs a package skips where it is missing.
 ADAPTERS: dict[str, Adapter] = {
+    "OpenRLHF": openrlhf,
+    "slime": slime,
+    "NeMo-Gym": nemo_gym,
     "TRL": trl,
     "ms-swift": swift,
     "Gymnasium": gym,

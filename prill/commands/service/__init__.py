@@ -1,0 +1,1 @@
+"""Verbs that serve a judge over HTTP, and look at one that is served."""

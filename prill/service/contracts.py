@@ -1,0 +1,226 @@
+"""What trainers send and want back: OpenRLHF, slime and NeMo-Gym, each in its own words.
+
+None of the three can say "no reward" in an answer of status 200 but NeMo-Gym, with its failure class. So the others get an
+error status for a trajectory without a verdict: their clients try again, and then leave the reward out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import msgspec
+
+from prill.errors import InputError
+from prill.models.images import open_image
+from prill.refine.rewards import RewardResult
+from prill.service.intake import Intake, decoded_image
+from prill.types import Action, Observation, Platform, Step, Task, Trajectory
+
+
+class OpenRLHF(msgspec.Struct):
+    """A request of OpenRLHF's client: whole texts, their prompts and labels, in the same order."""
+
+    query: list[str]
+    prompts: list[str]
+    labels: list[Any] | None = None
+
+    def trajectories(self, intake: Intake) -> list[Trajectory]:
+        """What the labels stand for, or else prompt and response. Raises InputError."""
+        labels = self.labels if self.labels is not None else [None] * len(self.query)
+        if not len(self.query) == len(self.prompts) == len(labels):
+            raise InputError(
+                f"query, prompts and labels differ in length: {len(self.query)}, {len(self.prompts)}, {len(labels)}"
+            )
+        made = []
+        for text, prompt, label in zip(self.query, self.prompts, labels, strict=True):
+            made.append(intake.of_value(label) or intake.answered(prompt, text.removeprefix(prompt)))
+        return made
+
+
+def openrlhf_answer(results: Sequence[RewardResult]) -> dict[str, Any]:
+    """`scores` are between 0 and 1, for its dynamic filtering; `extra_logs` has the same keys always."""
+    numbers = [result.numbers for result in results]
+    rewards = [_number(result) for result in results]
+    scores = [
+        min(1.0, max(0.0, reward if result.verdict.score is None else result.verdict.score))
+        for result, reward in zip(results, rewards, strict=True)
+    ]
+    logs = {key: [one[key] for one in numbers] for key in (numbers[0] if numbers else {})}
+    return {"rewards": rewards, "scores": scores, "extra_logs": logs}
+
+
+class Slime(msgspec.Struct):
+    """A request of slime's client: a prompt (a text, or a chat), the response, and the label."""
+
+    response: str
+    prompt: str | list[dict[str, Any]] = ""
+    label: Any = None
+
+    def trajectory(self, intake: Intake) -> Trajectory:
+        """What the label stands for, or else prompt and response. Raises InputError."""
+        return intake.of_value(self.label) or intake.answered(self.prompt, self.response)
+
+
+def slime_answer(result: RewardResult, *, detail: bool) -> Any:
+    """The number, or a table for its reward-key."""
+    reward = _number(result)
+    return {"reward": reward, **result.numbers} if detail else reward
+
+
+def _number(result: RewardResult) -> float:
+    assert result.reward is not None  # what has none was refused before
+    return result.reward
+
+
+class NemoGym(msgspec.Struct):
+    """A request of NeMo-Gym: what was asked of the model, what it answered (as OpenAI's Responses), and the row's fields."""
+
+    responses_create_params: dict[str, Any]
+    response: dict[str, Any]
+    trajectory: Any = None
+
+    def made(self, intake: Intake) -> Trajectory:
+        """What the row's field `trajectory` stands for, or else the response with its calls. Raises InputError."""
+        return intake.of_value(self.trajectory) or _Responses(intake).trajectory(self.responses_create_params, self.response)
+
+
+def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
+    """The row with its reward. A row without a verdict has the failure class that keeps it out of the metrics; the reward of 0
+    beside it is what the schema asks for."""
+    if result.reward is None:
+        return nemo_failure(row, result.problem)
+    return {**row, "reward": result.reward, "reward_components": result.numbers}
+
+
+def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
+    """The row as NeMo-Gym marks one whose judge failed."""
+    return {**row, "reward": 0.0, "_ng_failure_class": "judge_failed", "_ng_failure_judge_error": words}
+
+
+# Computer-use actions of OpenAI's Responses, in our words.
+_KINDS = {"keypress": "press", "double_click": "click", "drag": "swipe", "screenshot": "other", "wait": "wait", "move": "hover"}
+
+
+@dataclass(slots=True)
+class _Responses:
+    """Makes steps of the items of a response: a call is an action, what came back is what was seen next."""
+
+    intake: Intake
+    images: int = 0
+
+    def trajectory(self, asked: dict[str, Any], response: dict[str, Any]) -> Trajectory:
+        given, items = asked.get("input"), response.get("output")
+        if not isinstance(items, list):
+            raise InputError("response.output: expected the list of items that the model made")
+        turns = [{"role": "user", "content": given}] if isinstance(given, str) else _objects(given)
+        goal = next((text for turn in reversed(turns) if turn.get("role", "user") == "user" and (text := _text(turn))), None)
+        if goal is None:
+            raise InputError("responses_create_params.input holds no text of a user, so there is no goal to judge by")
+        seen = Observation(text=goal)
+        for turn in turns:
+            seen = self._image_of(turn, seen)
+        steps: list[Step] = []
+        answer: list[str] = []
+        thoughts: list[str] = []
+        for item in _objects(items):
+            kind = item.get("type")
+            if kind == "reasoning":
+                thoughts += [part["text"] for part in _objects(item.get("summary")) if isinstance(part.get("text"), str)]
+            elif kind in ("computer_call", "function_call"):
+                action = self._action(item, seen)
+                steps.append(Step(seen, action, "\n".join(thoughts) or None))
+                thoughts, seen = [], Observation()
+            elif kind in ("computer_call_output", "function_call_output"):
+                seen = self._seen(item.get("output"), seen)
+            elif kind == "message" and (text := _text(item)):
+                answer.append(text)
+        words = answer[-1] if answer else None
+        if words is not None or not steps:
+            steps.append(Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None))
+        platform: Platform = "web" if any(item.get("type") == "computer_call" for item in _objects(items)) else "other"
+        digest = _digest((goal, items))
+        final = seen if words is None and steps else None
+        task = Task(goal=goal, platform=platform)
+        return Trajectory(id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words)
+
+    def _action(self, item: dict[str, Any], seen: Observation) -> Action:
+        if item["type"] == "function_call":
+            arguments = item.get("arguments")
+            words = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            return Action("other", f"{item.get('name')}({words})", value=words)
+        action = item.get("action")
+        action = action if isinstance(action, dict) else {}
+        kind = str(action.get("type") or "other")
+        path = _objects(action.get("path")) or [action]
+        size = self._size(seen)
+        value = action.get("text")
+        if isinstance(keys := action.get("keys"), list):
+            value = "+".join(map(str, keys))
+        rest = ", ".join(f"{key}={part}" for key, part in action.items() if key != "type")
+        return Action(
+            _KINDS.get(kind, kind),
+            f"{kind}({rest})",
+            value=value if isinstance(value, str) else None,
+            point=_point(path[0], size),
+            end_point=_point(path[-1], size) if len(path) > 1 else None,
+        )
+
+    def _seen(self, output: Any, before: Observation) -> Observation:
+        if isinstance(output, str):
+            return Observation(text=output)
+        parts = [output] if isinstance(output, dict) else _objects(output)
+        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+        seen = Observation(
+            text="\n".join(texts) or None, url=next((u for p in parts if isinstance(u := p.get("current_url"), str)), None)
+        )
+        return self._image_of({"content": parts}, seen)
+
+    def _image_of(self, turn: dict[str, Any], seen: Observation) -> Observation:
+        for part in _objects(turn.get("content")):
+            address = part.get("image_url")
+            if isinstance(address, str):
+                if not address.startswith("data:"):
+                    raise InputError("an image is named by an address, which is not fetched: send it inline, as a data URL")
+                self.images += 1
+                if self.images > self.intake.max_images:
+                    raise InputError(f"more than {self.intake.max_images} images, which is the limit here")
+                data = decoded_image(address, "image_url")
+                self.intake.check(data, "image_url")
+                seen = Observation(data, seen.text, seen.url)
+        return seen
+
+    def _size(self, seen: Observation) -> tuple[int, int] | None:
+        if not seen.screenshot:
+            return None
+        with open(seen.screenshot, "rb") as file:
+            return open_image(BytesIO(file.read()), "the screenshot").size
+
+
+def _point(place: dict[str, Any], size: tuple[int, int] | None) -> tuple[float, float] | None:
+    x, y = place.get("x"), place.get("y")
+    if size is None or not isinstance(x, int | float) or not isinstance(y, int | float):
+        return None
+    point = x / size[0], y / size[1]
+    return point if all(0 <= part <= 1 for part in point) else None
+
+
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def _text(turn: dict[str, Any]) -> str:
+    content = turn.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(text for part in _objects(content) if isinstance(text := part.get("text"), str) and text)
+
+
+def _digest(record: object) -> str:
+    try:
+        return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise InputError(f"the response cannot be written down: {error}") from None

@@ -1,0 +1,142 @@
+"""The service as a process: listens, announces its address, and ends without dropping what it accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from prill.errors import MissingExtra, UsageError
+from prill.refine.rewards import Reward
+from prill.service.app import Service, make_service
+from prill.service.spec import ServiceSpec
+
+_HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
+_KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
+
+
+def serve(
+    reward: Reward,
+    spec: ServiceSpec | None = None,
+    *,
+    concurrency: int | None = None,
+    announce: Callable[[str], None] = lambda url: print(f"serving on {url}", flush=True),
+    ending: Callable[[], None] = lambda: None,
+) -> None:
+    """Serves a reward until SIGINT or SIGTERM: then new requests get 503, and the process ends when all others are answered.
+
+    A second signal ends it at once. `announce` is told the address, without any token. Raises UsageError for a port that is
+    taken and for settings that are not enough, MissingExtra without the packages of the extra.
+    """
+    asyncio.run(_serve(reward, spec or ServiceSpec(), concurrency, announce, ending))
+
+
+async def _serve(
+    reward: Reward,
+    spec: ServiceSpec,
+    concurrency: int | None,
+    announce: Callable[[str], None],
+    ending: Callable[[], None],
+) -> None:
+    service = make_service(reward, spec, concurrency=concurrency)
+    listening = _listen(spec)
+    with listening:
+        server = server_of(service, spec, ending)
+        host, port = listening.getsockname()[:2]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        await server.serve(sockets=[listening])
+
+
+def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = lambda: None) -> Any:
+    """The uvicorn server; its first signal drains. Raises MissingExtra."""
+    try:
+        import uvicorn
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+    except ImportError:
+        raise MissingExtra("uvicorn", "serve") from None
+
+    class Impatient(H11Protocol):
+        """A connection that has to begin a request in time: otherwise half a line a minute would hold it for ever."""
+
+        _ending: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self._ending is not None:
+                self._ending.cancel()
+
+        def _watch(self) -> None:
+            under_way = self.cycle is not None and not self.cycle.response_complete
+            if under_way and self._ending is not None:
+                self._ending.cancel()
+                self._ending = None
+            elif not under_way and self._ending is None:
+                self._ending = self.loop.call_later(_HEAD_SECONDS, self._end)
+
+        def _end(self) -> None:
+            self._ending = None
+            idle = self.timeout_keep_alive_task is not None  # between two requests: that has a limit of its own
+            if not idle and (self.cycle is None or self.cycle.response_complete):
+                self.transport.abort()
+
+    class Draining(uvicorn.Server):
+        """A server whose first signal lets nobody in any more, and whose second ends it at once."""
+
+        _drain: asyncio.Task[None] | None = None
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            self._loop = asyncio.get_running_loop()
+            await super().startup(sockets=sockets)
+
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            if service.door.closed:
+                self.should_exit = self.force_exit = True
+            else:
+                service.door.close()
+                self._loop.call_soon_threadsafe(self._begin)
+
+        def _begin(self) -> None:
+            ending()
+            self._drain = asyncio.create_task(service.drain())
+            self._drain.add_done_callback(self._drained)
+
+        def _drained(self, task: asyncio.Task[None]) -> None:
+            self.should_exit = True
+
+    config = uvicorn.Config(
+        service.app,
+        http=Impatient,
+        lifespan="off",
+        log_config=None,
+        access_log=False,  # its lines would show the addresses as they came, keys included
+        server_header=False,
+        backlog=4096,
+        limit_concurrency=spec.queue + spec.door + 256,
+        timeout_keep_alive=_KEEP_ALIVE,
+    )
+    return Draining(config)
+
+
+def _listen(spec: ServiceSpec) -> socket.socket:
+    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((spec.host, spec.port))
+        listening.listen(4096)  # a client that comes before the server runs waits here
+    except OSError as error:
+        listening.close()
+        raise UsageError(
+            f"{spec.host}:{spec.port} cannot be used ({error.strerror}); port 0 takes any that is free", parameters=("port",)
+        ) from None
+    return listening

@@ -1,0 +1,185 @@
+"""What each trainer's client sees, and that nothing without a verdict ever is a reward."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import prill
+from prill.refine.rewards import RewardSpec
+from prill.testing import MockServer
+
+from .conftest import Visiting
+from .gate import Gate
+
+Record = Callable[..., dict[str, Any]]
+UNSCORED = {"timeout": 502, "parse": 502, "input": 422, "no_evidence": 422, "gone": 503, "bug": 503}
+
+
+def openrlhf(*labels: Any) -> dict[str, Any]:
+    return {"query": ["asked answered"] * len(labels), "prompts": ["asked "] * len(labels), "labels": list(labels)}
+
+
+def slime(label: Any) -> dict[str, Any]:
+    return {"prompt": "asked", "response": "answered", "label": label}
+
+
+def nemo(trajectory: Any) -> dict[str, Any]:
+    asked = {"responses_create_params": {"input": "asked"}, "response": {"output": []}}
+    return {**asked, "trajectory": trajectory, "row": 7}
+
+
+async def test_scores_come_in_order_with_reasons(visiting: Visiting, record: Record) -> None:
+    async with visiting(Gate()) as (client, _):
+        items = [{"trajectory": record(goal, goal)} for goal in ("success", "failure", "timeout", "gone")]
+        items += [{"trajectory": {"id": "broken"}}, {"path": "x.jsonl", "id": "y"}, {}]
+        answer = await client.post("/v1/score", json={"items": items})
+    assert answer.status_code == 200
+    results = answer.json()["results"]
+    assert [(one["id"], one["reward"], one["abstained"], one["unscored"]) for one in results] == [
+        ("success", 1.0, False, None),
+        ("failure", 0.0, False, None),
+        ("timeout", None, True, "timeout"),
+        ("gone", None, True, "transport"),
+        ("broken", None, True, "input"),
+        ("y", None, True, "input"),
+        ("items[6]", None, True, "input"),
+    ]
+    assert "task" in results[4]["reason"] and "media root" in results[5]["reason"]
+
+
+@pytest.mark.parametrize("goal", UNSCORED)
+async def test_no_verdict_is_never_a_reward(goal: str, visiting: Visiting, record: Record) -> None:
+    label = json.dumps(record(goal))
+    async with visiting(Gate()) as (client, _):
+        rlhf = await client.post("/get_reward", json=openrlhf(json.dumps(record("success", "other")), label))
+        rm = await client.post("/rm", json=slime(label))
+        row = (await client.post("/verify", json=nemo(label))).json()
+    assert (rlhf.status_code, rm.status_code) == (UNSCORED[goal], UNSCORED[goal])
+    for answer in (rlhf, rm):
+        assert set(answer.json()) == {"error"}
+        assert "secret words" not in answer.text
+    assert (row["reward"], row["_ng_failure_class"], row["row"]) == (0.0, "judge_failed", 7)
+    assert row["_ng_failure_judge_error"]
+
+
+async def test_a_number_can_stand_for_no_verdict(visiting: Visiting, record: Record) -> None:
+    spec = RewardSpec(on_unscored="value", value=-0.5)
+    async with visiting(Gate(), spec) as (client, _):
+        rlhf = (await client.post("/get_reward", json=openrlhf(record("timeout")))).json()
+        assert (rlhf["rewards"], rlhf["scores"], rlhf["extra_logs"]["unscored"]) == ([-0.5], [0.0], [1.0])
+        assert (await client.post("/rm", json=slime(record("timeout")))).json() == -0.5
+
+
+async def test_openrlhf_gets_its_lists(visiting: Visiting, record: Record) -> None:
+    spec = RewardSpec(kind="score", length_penalty=0.5)
+    async with visiting(Gate(), spec) as (client, _):
+        answer = await client.post("/get_reward", json=openrlhf(record("success", "a"), json.dumps(record("failure", "b"))))
+    body = answer.json()
+    assert (body["rewards"], body["scores"]) == ([0.25, -0.25], [0.75, 0.25])
+    assert {len(values) for values in body["extra_logs"].values()} == {2}
+    assert body["extra_logs"]["length_penalty"] == [-0.5, -0.5]
+
+
+async def test_a_plain_label_has_the_text_judged(visiting: Visiting) -> None:
+    gate = Gate()
+    async with visiting(gate) as (client, _):
+        for label in (None, "42", "see #3"):
+            assert (await client.post("/get_reward", json=openrlhf(label))).json()["rewards"] == [1.0]
+        chat = [{"role": "user", "content": "asked "}]
+        assert (await client.post("/rm", json={"prompt": chat, "response": "answered", "label": "42"})).json() == 1.0
+    assert len(gate.asked) == 1  # the same prompt and response each time
+
+
+async def test_slime_gets_a_number_or_a_table(visiting: Visiting, record: Record) -> None:
+    async with visiting(Gate()) as (client, _):
+        assert (await client.post("/rm", json=slime(record()))).json() == 1.0
+        table = (await client.post("/rm?detail=1", json=slime(record("failure", "f")))).json()
+    assert (table["reward"], table["judge_score"], table["unscored"]) == (0.0, 0.25, 0.0)
+
+
+async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
+    shot = (
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+    )
+    output = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I look."}]},
+        {"type": "computer_call", "call_id": "1", "action": {"type": "click", "x": 1, "y": 0, "button": "left"}},
+        {"type": "computer_call_output", "call_id": "1", "output": {"type": "computer_screenshot", "image_url": shot}},
+        {"type": "computer_call", "call_id": "2", "action": {"type": "drag", "path": [{"x": 0, "y": 0}, {"x": 1, "y": 1}]}},
+        {"type": "computer_call_output", "call_id": "2", "output": {"type": "computer_screenshot", "image_url": shot}},
+        {"type": "function_call", "call_id": "3", "name": "add", "arguments": '{"what": "tea"}'},
+        {"type": "function_call_output", "call_id": "3", "output": "added"},
+        {"type": "message", "content": [{"type": "output_text", "text": "Done."}]},
+    ]
+    asked = {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Buy tea"}]}]}
+    row = {"responses_create_params": asked, "response": {"output": output}, "uuid": "u"}
+    seen = []
+
+    class Looks(Gate):
+        async def __call__(self, trajectory: Any) -> Any:
+            seen.append(trajectory)
+            return await super().__call__(trajectory)
+
+    async with visiting(Looks()) as (client, _):
+        answer = (await client.post("/verify", json=row)).json()
+    assert {**row, "reward": 1.0} == {key: value for key, value in answer.items() if key != "reward_components"}
+    [trajectory] = seen
+    kinds = [(step.action.kind, bool(step.observation.screenshot)) for step in trajectory.steps]
+    assert kinds == [("click", False), ("swipe", True), ("other", True), ("answer", False)]
+    assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == ("Buy tea", "Done.", "I look.")
+    assert trajectory.steps[1].action.end_point == (1.0, 1.0) and trajectory.steps[3].observation.text == "added"
+
+
+async def test_kept_replies_are_shared_with_score(visiting: Visiting, record: Record, tmp_path: Path) -> None:
+    with MockServer() as server:
+        options = {
+            "captioner": "text",
+            "model": "m",
+            "base_url": server.base_url,
+            "cache": str(tmp_path),
+            "api_key_env": "NONE",
+        }
+        page = {"text": "Order placed. truth=success"}
+        run = msgspec.convert(record(final=page), prill.Trajectory)
+        [verdict] = await asyncio.to_thread(prill.score, [run], prill.judge("modular", **options))
+        async with visiting(prill.judge("modular", **options)) as (client, _):
+            answer = await client.post("/v1/score", json={"items": [{"trajectory": record(final=page)}]})
+        assert server.stats().requests == 1
+    [result] = answer.json()["results"]
+    assert (result["success"], result["key"], result["source"]) == (True, verdict.key, "judged")
+
+
+async def test_jobs_are_answered_later(visiting: Visiting, record: Record) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with visiting(gate, max_jobs=1) as (client, service):
+        begun = await client.post("/v1/jobs", json={"items": [{"trajectory": record()}, {"trajectory": {}}]})
+        place = f"/v1/jobs/{begun.json()['id']}"
+        assert (begun.status_code, begun.json()["status"]) == (202, "running")
+        assert (await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})).status_code == 503
+        gate.open.set()
+        await asyncio.wait_for(service.judging.finish_jobs(), 30)
+        done = (await client.get(place)).json()
+        assert (done["status"], done["finished"]) == ("done", 2)
+        assert [one["reward"] for one in done["results"]] == [1.0, None]
+        assert (await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})).status_code == 202
+        assert (await client.get(place)).status_code == 404  # the finished one made room
+
+
+async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Record) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with visiting(gate, hold=0.05, hold_openrlhf=0.05, hold_slime=0.05) as (client, service):
+        bodies = {"/v1/score": {"items": [{"trajectory": record()}]}, "/get_reward": openrlhf(record()), "/rm": slime(record())}
+        for path, body in bodies.items():
+            answer = await client.post(path, json=body)
+            assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
+        gate.open.set()
+        assert (await client.post("/rm", json=slime(record()))).json() == 1.0
+        assert gate.asked == {"t": 1}  # the work went on meanwhile, and was not begun again
+    assert service.door.inside == 0

@@ -1,0 +1,155 @@
+"""What requests bring: images inline or below the root, and nothing from anywhere else."""
+
+import base64
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from prill import write_trajectories
+from prill.errors import InputError
+from prill.service.intake import Intake
+from prill.types import Observation, Task, Trajectory
+
+
+def png(width: int = 4, height: int = 4) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), "teal").save(out, "PNG")
+    return out.getvalue()
+
+
+def bomb() -> bytes:
+    """A picture whose header promises 100,000 x 100,000 pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+
+
+def text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def shown(screenshot: str) -> dict[str, Any]:
+    return {"id": "t", "task": {"goal": "g"}, "final": {"screenshot": screenshot}}
+
+
+def image_of(trajectory: Trajectory) -> bytes:
+    assert trajectory.final and trajectory.final.screenshot
+    return Path(trajectory.final.screenshot).read_bytes()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "shot.png").write_bytes(png())
+    (tmp_path / "secret.png").write_bytes(png(8, 8))
+    runs = [Trajectory(id=id, task=Task(goal="g"), final=Observation(str(folder / "shot.png"))) for id in ("a", "b")]
+    write_trajectories(folder / "runs.jsonl", runs)
+    return folder
+
+
+def test_images_come_inline_by_name_or_path(root: Path) -> None:
+    intake = Intake(root)
+    data = png()
+    assert image_of(intake.trajectory(shown(f"data:image/png;base64,{text(data)}"))) == data
+    assert image_of(intake.trajectory(shown("one"), {"one": text(data)})) == data
+    assert image_of(intake.trajectory(shown("shot.png"))) == (root / "shot.png").read_bytes()
+
+
+def test_recordings_are_found_by_id(root: Path) -> None:
+    intake = Intake(root)
+    assert image_of(intake.recorded("runs.jsonl", "b")) == (root / "shot.png").read_bytes()
+    for label in ("runs.jsonl#b", {"path": "runs.jsonl", "id": "b"}, '{"path": "runs.jsonl", "id": "b"}'):
+        found = intake.of_value(label)
+        assert found is not None and found.id == "b"
+    assert intake.of_value("the answer is #3") is None
+    with pytest.raises(InputError, match="name one with `id`"):
+        intake.recorded("runs.jsonl")
+    with pytest.raises(InputError, match="no trajectory has the id 'c'") as error:
+        intake.recorded("runs.jsonl", "c")
+    assert str(root) not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "path", ["../secret.png", "/etc/passwd", "link.png", "linked/secret.png", "no.png", ".", "a\0b", "~", ""]
+)
+def test_no_path_leaves_the_root(root: Path, path: str) -> None:
+    (root / "link.png").symlink_to(root.parent / "secret.png")
+    (root / "linked").symlink_to(root.parent)
+    intake = Intake(root)
+    if path:
+        with pytest.raises(InputError) as error:
+            intake.trajectory(shown(path))
+        assert str(root.parent) not in str(error.value)
+    with pytest.raises(InputError) as error:
+        intake.recorded(path, "a")
+    assert str(root.parent) not in str(error.value)
+
+
+def test_a_recording_shows_nothing_outside(root: Path) -> None:
+    """Also not by a link that stands beside it."""
+    (root / "link.png").symlink_to(root.parent / "secret.png")
+    (root / "sly.jsonl").write_text('{"id": "s", "task": {"goal": "g"}, "final": {"screenshot": "link.png"}}\n')
+    with pytest.raises(InputError, match="leaves the folder"):
+        Intake(root).recorded("sly.jsonl", "s")
+
+
+def test_links_inside_the_root_are_followed(root: Path) -> None:
+    (root / "link.png").symlink_to("shot.png")
+    assert image_of(Intake(root).trajectory(shown("link.png"))) == (root / "shot.png").read_bytes()
+
+
+def test_a_pipe_is_not_waited_for(root: Path) -> None:
+    os.mkfifo(root / "pipe.png")
+    with pytest.raises(InputError, match="no such file"):
+        Intake(root).trajectory(shown("pipe.png"))
+
+
+def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
+    for path in ("shot.png", "/etc/hostname"):
+        with pytest.raises(InputError):
+            Intake().trajectory(shown(path))
+        with pytest.raises(InputError, match="without a media root"):
+            Intake().recorded(path)
+
+
+@pytest.mark.parametrize(
+    ("screenshot", "words"),
+    [
+        ("http://169.254.169.254/latest", "not fetched"),
+        ("file:///etc/passwd", "not fetched"),
+        ("data:image/png,plain", "base64"),
+        ("data:image/png;base64,%%%", "not base64"),
+        (f"data:image/png;base64,{text(b'<svg/>')}", "not an image"),
+        (f"data:image/png;base64,{text(bomb())}", "100000"),
+        (f"data:image/png;base64,{text(png(100, 101))}", "limit here is 0.01"),
+    ],
+)
+def test_images_that_cannot_be_used_are_told(screenshot: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Intake(max_pixels=10_000).trajectory(shown(screenshot))
+
+
+def test_images_are_counted() -> None:
+    shot = {"screenshot": f"data:image/png;base64,{text(png())}"}
+    steps = [{"observation": shot, "action": {"kind": "click"}}] * 3
+    with pytest.raises(InputError, match=r"more than 2 images.*steps\[2\]"):
+        Intake(max_images=2).trajectory({"id": "t", "task": {"goal": "g"}, "steps": steps})
+
+
+def test_deep_brackets_are_one_clear_error() -> None:
+    nested: Any = {}
+    for _ in range(400):
+        nested = {"a": nested}
+    record = {"id": "t", "task": {"goal": "g"}, "steps": [nested]}
+    with pytest.raises(InputError):
+        Intake().trajectory(record)

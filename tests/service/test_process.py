@@ -1,0 +1,208 @@
+"""The command as a process: its clients, its end, and connections that mean no good."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.refine.rewards import Reward
+from prill.service import ServiceSpec, make_service
+from prill.service.server import server_of
+
+from .gate import Gate
+
+HERE = Path(__file__).parent
+TOKEN = "correct-horse-battery"
+
+
+@contextmanager
+def serving(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-m", "prill", "serve", "--port", "0", "--json", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    assert process.stdout and process.stderr
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield process, json.loads(line)["url"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def post(url: str, body: object, timeout: float = 60) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout) as answer:
+        return json.load(answer)
+
+
+def insisting(url: str, body: object, tries: int, waits: Callable[[int], float]) -> tuple[Any, list[int]]:
+    """As the trainers' clients do it: any status but 2xx is tried again. Their waits, a hundred times shorter."""
+    statuses = []
+    for attempt in range(tries):
+        try:
+            return post(url, body), [*statuses, 200]
+        except urllib.error.HTTPError as error:
+            statuses.append(error.code)
+            error.close()
+            time.sleep(waits(attempt) / 100)
+    return None, statuses
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    with serving("--evaluator", f"{HERE / 'gate.py'}:Gate", "--token-env", "SERVICE_TOKEN", SERVICE_TOKEN=TOKEN) as (_, url):
+        yield url
+
+
+def openrlhf(url: str, goal: str) -> tuple[Any, list[int]]:
+    """Five tries, a second apart; then the reward stays None. It sends no headers, so the key is in the address."""
+    body = {"query": ["pr"], "prompts": ["p"], "labels": [label(goal)]}
+    return insisting(f"{url}/get_reward?key={TOKEN}&client=run7", body, 5, lambda attempt: 1)
+
+
+def slime(url: str, goal: str) -> tuple[Any, list[int]]:
+    """Ten tries, each wait twice as long up to 30 s; then it raises."""
+    body = {"prompt": "p", "response": "r", "label": label(goal)}
+    return insisting(f"{url}/rm?key={TOKEN}", body, 10, lambda attempt: min(2.0**attempt, 30) / 10)
+
+
+def label(goal: str) -> str:
+    return json.dumps({"id": goal, "task": {"goal": goal}})
+
+
+def test_trainers_clients_get_their_rewards(served: str) -> None:
+    reward, _ = openrlhf(served, "success")
+    assert (reward["rewards"], reward["scores"]) == ([1.0], [0.75])
+    assert slime(served, "failure") == (0.0, [200])
+    assert openrlhf(served, "timeout") == (None, [502] * 5)
+    assert slime(served, "parse") == (None, [502] * 10)
+
+
+def head(served: str, data: bytes, seconds: float = 60) -> bytes:
+    host, port = served.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+        connection.sendall(data)
+        return connection.recv(65_536)
+
+
+def test_a_gigabyte_is_refused_unread(served: str) -> None:
+    lines = f"POST /rm?key={TOKEN} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    assert head(served, lines.encode() + b"Content-Length: 1000000000\r\n\r\n{").startswith(b"HTTP/1.1 413")
+
+
+def test_strangers_are_refused_unread(served: str) -> None:
+    lines = "POST /rm HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+    assert head(served, lines.encode()).startswith(b"HTTP/1.1 401")
+
+
+def test_garbage_on_the_wire_is_400(served: str) -> None:
+    assert head(served, b"\x16\x03\x01 nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+
+
+async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that does not begin a request in time is closed, also after a first request on it."""
+    monkeypatch.setattr("prill.service.server._HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 1)
+    spec = ServiceSpec(port=0)
+    server = server_of(make_service(Reward(Gate()), spec), spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        task = asyncio.create_task(server._serve([listening]))
+        port = listening.getsockname()[1]
+        whole, half = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET /healthz HTT"
+        for sent, answered in ((half, 0), (whole + half, 1), (b"", 0)):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(sent)
+            try:
+                got = await asyncio.wait_for(reader.read(), 60)
+            except ConnectionResetError:
+                got = b""
+            writer.close()
+            await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+            assert got.count(b"200 OK") == answered or not got
+        server.should_exit = True
+        await task
+
+
+def test_term_answers_what_was_accepted() -> None:
+    """Requests at the judge, in the queue and at the door are answered; what comes later gets 503; then the process ends."""
+    judge = ("--evaluator", f"{HERE / 'gate.py'}:Gate", "--set", "seconds=0.5", "--set", "concurrency=4", "--queue", "8")
+    with serving(*judge) as (process, url), ThreadPoolExecutor(16) as pool:
+
+        def ask(number: int) -> Any:
+            return post(f"{url}/rm", {"response": "r", "label": {"id": str(number), "task": {"goal": "success"}}})
+
+        answers = [pool.submit(ask, number) for number in range(16)]
+        deadline = time.monotonic() + 60
+        while True:  # until all are in
+            with urllib.request.urlopen(f"{url}/metrics", timeout=60) as metrics:
+                lines = dict(line.rsplit(" ", 1) for line in metrics.read().decode().splitlines() if line[0] != "#")
+            inside, outside = float(lines["prill_requests_inside"]), float(lines["prill_requests_outside"])
+            done = float(lines.get('prill_requests_total{path="/rm",status="200"}', 0))
+            if inside + outside + done == 16 or time.monotonic() > deadline:
+                break
+        assert outside > 0  # some had to wait outside
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert "ending" in process.stderr.readline()
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            ask(99)
+        assert (refused.value.code, refused.value.headers["retry-after"]) == (503, "30")
+        refused.value.close()
+        assert [answer.result(60) for answer in answers] == [1.0] * 16
+        assert process.wait(60) == 0
+
+
+def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
+    (tmp_path / "service.toml").write_text(
+        f'port = 1\nmax-items = 1\n\n[reward]\nkind = "score"\nevaluator = "{HERE / "gate.py"}:Gate"\n'
+    )
+    with serving(str(tmp_path / "service.toml")) as (_, url):  # the port of the command goes before
+        record = {"trajectory": json.loads(label("success"))}
+        assert post(f"{url}/v1/score", {"items": [record]})["results"][0]["reward"] == 0.75
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            post(f"{url}/v1/score", {"items": [record] * 2})
+        assert refused.value.code == 422
+        refused.value.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "name a judge"),
+        (("--evaluator", "self-report", "--host", "0.0.0.0"), "(--token-env, --token-file)"),
+        (("--evaluator", "self-report", "--media-root", "nowhere"), "no such folder (--media-root)"),
+        (("--evaluator", "self-report", "--hold", "-1"), "hold: Expected"),
+        (("--evaluator", "modular", "--model", "m"), "--captioner is missing"),
+        (("nowhere.toml",), "nowhere.toml: No such file"),
+        (("x.toml", "--evaluator", "vlm"), "x.toml says which judge"),
+    ],
+)
+def test_bad_usage_is_one_clear_error(options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from prill.cli import main
+
+    assert main(["serve", *options]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_taken_port_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    from prill.cli import main
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert main(["serve", "--evaluator", "self-report", "--port", port]) == 2
+    assert "port 0 takes any" in capsys.readouterr().err
