@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import random
 import re
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -263,29 +264,29 @@ class Endpoint:
     async def models(self) -> bytes:
         """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
         import aiohttp
-        import httpx2
         import openai
 
+        httpx = http_library()
         if _answers.get() is not None:
             return b""
         connection = await self.connection()
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
-                return (await connection.client.get("/models", cast_to=httpx2.Response)).content
-        except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx2.HTTPError, ValueError):
+                return (await connection.client.get("/models", cast_to=httpx.Response)).content
+        except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx.HTTPError, ValueError):
             return b""
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
-        import httpx2
         import openai
 
+        httpx = http_library()
         headers = {"Content-Type": "application/json"}
         seconds = connection.guard.attempt_seconds()
         try:
             async with asyncio.timeout(seconds):
                 response = await connection.client.post(
-                    "/chat/completions", cast_to=httpx2.Response, content=body, options={"headers": headers}
+                    "/chat/completions", cast_to=httpx.Response, content=body, options={"headers": headers}
                 )
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
@@ -296,11 +297,11 @@ class Endpoint:
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
             # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
-            refused = isinstance(cause, httpx2.ConnectError | httpx2.ConnectTimeout)
+            refused = isinstance(cause, httpx.ConnectError | httpx.ConnectTimeout)
             if isinstance(error, openai.APITimeoutError) and not refused:
                 raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
             raise _Again(f"connection failed: {cause or type(cause).__name__}", refused=refused) from None
-        except (aiohttp.ClientError, httpx2.HTTPError, ValueError) as error:  # an answer that is no HTTP
+        except (aiohttp.ClientError, httpx.HTTPError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
         return self._completion(response.content, connection)
@@ -365,15 +366,15 @@ class Endpoint:
 
     async def connection(self) -> _Connection:
         """The connection of this event loop. Endpoints with equal settings share it, and so the limit on calls."""
-        import httpx2
         import openai
 
+        httpx = http_library()
         settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
         if settings in connections:
             return connections[settings]
-        limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
-        timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
+        limits = httpx.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
+        timeout = httpx.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
         http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout, follow_redirects=False)
         url = urlsplit(self.base_url)
         client = openai.AsyncOpenAI(
@@ -404,6 +405,13 @@ class Endpoint:
         """The message with stars in the place of the key."""
         key = os.environ.get(self.api_key_env)
         return message.replace(key, "***") if key else message
+
+
+def http_library() -> Any:
+    """The library that the installed openai sends by: httpx2 from version 3 on, httpx before, which some trainers pin."""
+    import openai
+
+    return importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
 def _check_url(url: str) -> None:
