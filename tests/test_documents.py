@@ -34,7 +34,7 @@ RUN = (
     GUIDE,
     *(
         ROOT / f"docs/{name}.md"
-        for name in ("filtered-bc", "reflexion", "training", "redteam", "python", "batches", "captions")
+        for name in ("filtered-bc", "reflexion", "training", "redteam", "python", "batches", "captions", "rewards")
     ),
 )
 EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -51,6 +51,7 @@ FACES = (
     "prill.models",
     "prill.policies",
     "prill.refine",
+    "prill.refine.rewards",
     "prill.testing",
     "prill.transcripts",
 )

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.refine.rewards.gymnasium import judge_episodes
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
     from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
+    from prill.refine.rewards.trl import TRLReward
 
 __all__ = [
     "Recorded",
     "Reward",
     "RewardResult",
     "RewardSpec",
+    "TRLReward",
     "column_of",
     "item_of",
+    "judge_episodes",
     "make_reward",
     "pack",
     "refer",
@@ -29,8 +33,10 @@ _HOMES = {
     "Reward": "reward",
     "RewardResult": "reward",
     "RewardSpec": "reward",
+    "TRLReward": "trl",
     "column_of": "travel",
     "item_of": "travel",
+    "judge_episodes": "gymnasium",
     "make_reward": "reward",
     "pack": "travel",
     "refer": "travel",

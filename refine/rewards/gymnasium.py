@@ -1,0 +1,150 @@
+"""A Gymnasium wrapper that judges an episode when it ends: `judge_episodes(env, prill.reward("vlm", model=…))`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from prill.errors import MissingExtra, UsageError
+from prill.refine.rewards.loops import run_blocking
+from prill.refine.rewards.reward import Reward, RewardResult
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+if TYPE_CHECKING:
+    import gymnasium
+
+_GOALS = ("goal", "utterance", "instruction")
+_PICTURES = ("screenshot", "pixels", "image")
+_TEXTS = ("text", "axtree_txt", "pruned_html", "dom_txt")
+
+
+def judge_episodes(
+    env: gymnasium.Env[Any, Any],
+    reward: Reward,
+    *,
+    goal: str | Callable[[Any, Mapping[str, Any]], str] | None = None,
+    observe: Callable[[Any, Mapping[str, Any]], Observation] | None = None,
+    describe: Callable[[Any], Action] | None = None,
+    replace: bool = True,
+) -> gymnasium.Wrapper[Any, Any, Any, Any]:
+    """The environment, with a judge at the end of each episode, whether it is terminated or truncated.
+
+    The episode's return becomes the judge's reward: 0 for every step and that for the last one. Where there is none, the last
+    step gives the environment's own return, and the trainer is to leave the episode out: `info["judge"]["reward"]` is None.
+    With `replace` False no reward is touched. `info["judge"]` of the last step holds `reward`, `success`, `score`,
+    `unscored`, `reason`, `env_return`, and the parts of the reward.
+
+    `goal` is what the agent was asked, or a function of the first observation and info; None: the observation or the info has
+    it under `goal`, `utterance` or `instruction`. `observe` makes an observation of prill's of one of the environment's and
+    its info, `describe` an action. By default arrays of colours are screenshots, texts are texts, tables are looked through for
+    both, and whatever else is written down as text, with the rendered picture where the environment renders arrays.
+    """
+    try:
+        import gymnasium
+    except ImportError:
+        raise MissingExtra("gymnasium") from None
+
+    class JudgedEpisodes(gymnasium.Wrapper[Any, Any, Any, Any]):
+        """Notes what happens, and has it judged in the end."""
+
+        def __init__(self) -> None:
+            super().__init__(env)
+            self.episodes = 0
+            self.steps: list[Step] = []
+            self.goal = ""
+            self.now = Observation()
+            self.own = 0.0
+
+        def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+            seen, info = self.env.reset(**options)
+            self.goal = _goal(goal, seen, info)
+            self.episodes, self.steps, self.own = self.episodes + 1, [], 0.0
+            self.now = self._observed(seen, info)
+            return seen, info
+
+        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            seen, own, terminated, truncated, info = self.env.step(action)
+            self.steps.append(Step(self.now, (describe or _action)(action)))
+            self.now, self.own = self._observed(seen, info), self.own + float(own)
+            if not (terminated or truncated):
+                return seen, 0.0 if replace else own, terminated, truncated, info
+            result = run_blocking(reward.result(self._trajectory(truncated)))
+            info = {**info, "judge": _told(result, self.own)}
+            if replace:
+                own = self.own if result.reward is None else result.reward
+            return seen, own, terminated, truncated, info
+
+        def _observed(self, seen: Any, info: Mapping[str, Any]) -> Observation:
+            if observe is not None:
+                return observe(seen, info)
+            made = _observation(seen)
+            if made is not None:
+                return made
+            picture = self.env.render() if self.env.render_mode == "rgb_array" else None
+            return Observation(_picture(picture), text=str(seen))
+
+        def _trajectory(self, truncated: bool) -> Trajectory:
+            name = self.env.spec.id if self.env.spec is not None else type(self.env.unwrapped).__name__
+            task = Task(id=name, goal=self.goal)
+            metadata = {"truncated": bool(truncated)}
+            id = f"{name}#{self.episodes}"
+            return Trajectory(id=id, task=task, steps=tuple(self.steps), final=self.now, metadata=metadata)
+
+    return JudgedEpisodes()
+
+
+def _told(result: RewardResult, env_return: float) -> dict[str, Any]:
+    verdict = result.verdict
+    return {
+        "reward": result.reward,
+        "success": verdict.success,
+        "score": verdict.score,
+        "unscored": verdict.unscored,
+        "reason": result.problem or verdict.reason,
+        "env_return": env_return,
+        **result.parts,
+    }
+
+
+def _goal(goal: str | Callable[[Any, Mapping[str, Any]], str] | None, seen: Any, info: Mapping[str, Any]) -> str:
+    if isinstance(goal, str):
+        return goal
+    if goal is not None:
+        return goal(seen, info)
+    for table in (seen, info):
+        for key in _GOALS if isinstance(table, Mapping) else ():
+            if isinstance(found := table.get(key), str) and found:
+                return found
+    raise UsageError(f"neither the observation nor the info says the goal ({', '.join(_GOALS)}): give it as `goal`")
+
+
+def _observation(seen: Any) -> Observation | None:
+    """What can be told of an observation without rendering; None where it is neither picture, text nor a table of such."""
+    if isinstance(seen, Observation):
+        return seen
+    if isinstance(seen, str):
+        return Observation(text=seen)
+    if isinstance(seen, Mapping):
+        picture = next((seen[key] for key in _PICTURES if seen.get(key) is not None), None)
+        text = next((seen[key] for key in _TEXTS if isinstance(seen.get(key), str)), None)
+        url = seen.get("url")
+        if picture is None and text is None:
+            return None
+        return Observation(_picture(picture), text, url if isinstance(url, str) else None)
+    picture = _picture(seen) if getattr(seen, "ndim", 0) == 3 else None
+    return None if picture is None else Observation(picture)
+
+
+def _picture(value: Any) -> Any:
+    """A PIL image of an array of bytes in three or four colours; None of any other array; all else as it is."""
+    if not hasattr(value, "ndim"):
+        return value
+    if value.ndim != 3 or value.shape[2] not in (3, 4) or str(value.dtype) != "uint8":
+        return None
+    from PIL import Image
+
+    return Image.fromarray(value)
+
+
+def _action(action: Any) -> Action:
+    return action if isinstance(action, Action) else Action("other", str(action))

@@ -1,0 +1,118 @@
+"""The reward function of TRL's GRPO trainers, and of ms-swift's: a batch of completions in, numbers and None out.
+
+reward = prill.reward("vlm", model="gpt-4o")
+trainer = GRPOTrainer(model, reward_funcs=[TRLReward(reward)], …)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from prill.errors import InputError, UsageError
+from prill.refine.rewards.reward import Reward, RewardResult
+from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
+from prill.store import BadLine, Item
+
+_log = logging.getLogger("prill.rewards")
+
+
+class TRLReward:
+    """A judge as a reward function for GRPO. None, where there is no verdict, leaves a sample out of its group's baseline.
+
+    What is judged: the `trajectory` of each environment, where the trainer hands over environments that have one; else the
+    `column` of the batch, which the rollout fills (see `item_of` for what may stand there, and for `root`); with `column` None
+    the prompt and the completion alone, with the prompt's images (`images` names their column).
+
+    Calls go by keyword or, as in ms-swift, with the completions in the first place, on one event loop or on a new one each
+    time. It can be pickled, so a trainer may hand it to another process.
+    """
+
+    def __init__(
+        self,
+        reward: Reward,
+        *,
+        column: str | None = COLUMN,
+        images: str = "images",
+        root: str | os.PathLike[str] | None = None,
+        name: str = "judge",
+    ) -> None:
+        self.reward, self.column, self.images, self.root = reward, column, images, root
+        self.__name__ = name  # trainers log by it
+
+    async def __call__(
+        self,
+        completions: Sequence[Any],
+        prompts: Sequence[Any] | None = None,
+        completion_ids: object = None,
+        *,
+        environments: Sequence[Any] | None = None,
+        log_metric: Callable[[str, float], object] | None = None,
+        log_extra: Callable[[str, list[Any]], object] | None = None,
+        **columns: Any,
+    ) -> list[float | None]:
+        """A number or None for each completion. Logged: the share that is unscored, what the judge cost, and its reasons.
+
+        Raises UsageError for a column that is not there, EndpointError when no call can succeed.
+        """
+        items = await asyncio.to_thread(self._items, completions, prompts, environments, columns)
+        results = await self.reward.results(items)
+        self._tell(results, log_metric, log_extra)
+        return [result.reward for result in results]
+
+    def _items(
+        self,
+        completions: Sequence[Any],
+        prompts: Sequence[Any] | None,
+        environments: Sequence[Any] | None,
+        columns: dict[str, Any],
+    ) -> list[Item]:
+        if environments and all(hasattr(environment, "trajectory") for environment in environments):
+            values: Sequence[Any] = [environment.trajectory for environment in environments]
+        elif self.column is not None:
+            values = column_of(columns, self.column)
+        else:
+            return self._completed(completions, prompts, columns)
+        if len(values) != len(completions):
+            raise UsageError(f"there are {len(completions)} completions, and {len(values)} trajectories")
+        return [item_of(value, root=self.root, place=f"row {i}") for i, value in enumerate(values)]
+
+    def _completed(self, completions: Sequence[Any], prompts: Sequence[Any] | None, columns: dict[str, Any]) -> list[Item]:
+        if prompts is None:  # ms-swift has the whole conversation in a column, the completion at its end
+            prompts = [_without_reply(messages) for messages in column_of(columns, "messages")]
+        pictures = columns.get(self.images) or columns.get("image") or [()] * len(completions)
+        items: list[Item] = []
+        for i, (prompt, completion, shown) in enumerate(zip(prompts, completions, pictures, strict=True)):
+            several = shown if isinstance(shown, list | tuple) else [shown] if shown is not None else []
+            try:
+                items.append(single_step(prompt, completion, several))
+            except InputError as error:
+                items.append(BadLine(f"row {i}", f"row {i}", str(error), b""))
+        return items
+
+    def _tell(
+        self,
+        results: Sequence[RewardResult],
+        log_metric: Callable[[str, float], object] | None,
+        log_extra: Callable[[str, list[Any]], object] | None,
+    ) -> None:
+        name, problems = self.__name__, [result.problem for result in results if result.problem]
+        if log_metric is not None and results:
+            log_metric(f"{name}/unscored", len(problems) / len(results))
+            dollars = [result.verdict.usage.usd for result in results]
+            if None not in dollars:
+                log_metric(f"{name}/usd", sum(usd or 0.0 for usd in dollars))
+        if log_extra is not None:
+            log_extra(f"{name}_reason", [result.problem or result.verdict.reason for result in results])
+        if problems:
+            reasons = Counter(problem.partition(":")[0] for problem in problems)
+            counts = ", ".join(f"{reason} {count}" for reason, count in reasons.items())
+            _log.warning("%s: %d of %d unscored (%s); the first: %s", name, len(problems), len(results), counts, problems[0])
+
+
+def _without_reply(messages: Sequence[Any]) -> Sequence[Any]:
+    return messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages

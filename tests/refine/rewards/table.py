@@ -1,0 +1,52 @@
+"""The five things that can come of a judge, as trainers see them: `docs/rewards.md` has a row for each adapter.
+
+An adapter is a function of a reward and a trajectory that goes through the framework's own call and gives what the trainer
+is handed; what it raises counts as `raises NAME`. Put it into ADAPTERS of test_table.py, and its row into the document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from prill.refine.rewards import Reward
+from prill.types import Observation, Task, Trajectory
+
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs/rewards.md"
+CASES = ("success", "failure", "unscored", "timeout", "garbage reply")
+Adapter = Callable[[Reward, Trajectory], Any]
+
+
+def documented() -> dict[str, dict[str, str]]:
+    """What each row of the document's table says, by adapter and case: the first code in the cell."""
+    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("| framework |"))
+    heads = [cell.strip() for cell in lines[start].strip("|").split("|")]
+    table: dict[str, dict[str, str]] = {}
+    for line in lines[start + 2 :]:
+        if not line.startswith("|"):
+            break
+        cells = dict(zip(heads, (cell.strip() for cell in line.strip("|").split("|")), strict=True))
+        table[cells["framework"]] = {case: cells[case].split("`")[1] for case in CASES}
+    return table
+
+
+def trajectory_for(case: str) -> Trajectory:
+    """One whose verdict by the mock endpoint is that of the case; without text on its page there is nothing to judge."""
+    page = None if case == "unscored" else f"A page. truth={'failure' if case == 'failure' else 'success'}"
+    return Trajectory(id=f"t-{case}", task=Task(goal="buy tea"), final=Observation(text=page))
+
+
+def seen(adapter: Adapter, reward: Reward, trajectory: Trajectory) -> str:
+    """What the trainer is handed, in the words of the table."""
+    try:
+        return repr(adapter(reward, trajectory))
+    except Exception as error:  # noqa: BLE001 - whatever a framework makes of it
+        return f"raises {type(error).__name__}"
+
+
+def in_loop(function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """The result of an async function, on a loop of its own."""
+    return asyncio.run(function(*args, **keywords))

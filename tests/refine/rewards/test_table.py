@@ -1,0 +1,72 @@
+"""What each trainer sees in each case is what docs/rewards.md says."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+import prill
+from prill.refine.rewards import Reward, TRLReward, judge_episodes, pack
+from prill.testing import MockServer
+from prill.types import Observation, Trajectory
+
+from .table import CASES, Adapter, documented, in_loop, seen, trajectory_for
+
+
+def trl(reward: Reward, trajectory: Trajectory) -> object:
+    call = TRLReward(reward)
+    return in_loop(call, prompts=["p"], completions=["c"], completion_ids=[[1]], trajectory=[pack(trajectory)])[0]
+
+
+def swift(reward: Reward, trajectory: Trajectory) -> object:
+    return in_loop(TRLReward(reward), ["c"], trajectory=[pack(trajectory)], solution=["s"])[0]
+
+
+def gym(reward: Reward, trajectory: Trajectory) -> object:
+    """The last reward, and the judge's, of an environment with a return of 0.25 of its own."""
+    gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed: pip install gymnasium")
+
+    class Replay(gymnasium.Env):  # type: ignore[misc]
+        def reset(self, **options: object) -> tuple[object, dict[str, object]]:
+            return Observation(), {"goal": trajectory.task.goal}
+
+        def step(self, action: object) -> tuple[object, float, bool, bool, dict[str, object]]:
+            return trajectory.final, 0.25, True, False, {}
+
+    env = judge_episodes(Replay(), reward)
+    env.reset()
+    _, last, _, _, info = env.step("look")
+    return last, info["judge"]["reward"]
+
+
+# By the name of the row. An adapter that needs a package skips where it is missing.
+ADAPTERS: dict[str, Adapter] = {
+    "TRL": trl,
+    "ms-swift": swift,
+    "Gymnasium": gym,
+}
+
+
+@pytest.fixture(scope="module")
+def rewards() -> Iterator[dict[str, Reward]]:
+    """A reward for each case, by an endpoint that brings it about."""
+    with ExitStack() as servers:
+        well = servers.enter_context(MockServer()).base_url
+        late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
+        garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
+        places = {case: {"timeout": late, "garbage reply": garbage}.get(case, well) for case in CASES}
+        options = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
+        yield {
+            case: prill.reward("modular", base_url=place, timeout=0.5 if case == "timeout" else 60.0, **options)
+            for case, place in places.items()
+        }
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_trainers_see_what_is_documented(name: str, case: str, rewards: dict[str, Reward]) -> None:
+    assert seen(ADAPTERS[name], rewards[case], trajectory_for(case)) == documented()[name][case]
+
+
+def test_every_row_of_the_table_has_a_test() -> None:
+    assert set(documented()) == set(ADAPTERS)
