@@ -1,6 +1,6 @@
 """Scores for ART's groups of trajectories, given while they are gathered:
 
-    groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm", model="gpt-4o")))
+groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm", model="gpt-4o")))
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A scorer for Inspect: each sample's conversation, or the trajectory in its metadata, judged.
 
-    Task(dataset=…, solver=…, scorer=judge_scorer("vlm", model="gpt-4o"))
+Task(dataset=…, solver=…, scorer=judge_scorer("vlm", model="gpt-4o"))
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A rubric for OpenEnv: an environment's episodes, judged when they end.
 
-    MyEnvironment(rubric=judge_rubric(prill.reward("vlm", model="gpt-4o")))
+MyEnvironment(rubric=judge_rubric(prill.reward("vlm", model="gpt-4o")))
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import InputError, MissingExtra, UsageError
-from prill.evaluators.steps import outcome_rewards
 from prill.refine.rewards.loops import run_blocking
 from prill.refine.rewards.reward import Reward, RewardResult
 from prill.store import BadLine, Item

@@ -1,10 +1,10 @@
 """A judge for verifiers (its `verifiers.v1`), which plugs in modules by their name. A module of yours makes it known:
 
-    # prill_judge.py, anywhere on the Python path
-    from prill.refine.rewards.verifiers import PrillJudge
-    __all__ = ["PrillJudge"]
+# prill_judge.py, anywhere on the Python path
+from prill.refine.rewards.verifiers import PrillJudge
+__all__ = ["PrillJudge"]
 
-    TaskConfig(judges=[{"id": "prill_judge", "judge": "vlm", "model": "gpt-4o", "options": {"kind": "score"}}])
+TaskConfig(judges=[{"id": "prill_judge", "judge": "vlm", "model": "gpt-4o", "options": {"kind": "score"}}])
 """
 
 from __future__ import annotations
