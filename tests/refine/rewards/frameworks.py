@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from prill.refine.rewards import pack
 from prill.types import Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples/verl_reward.py"
 Options = dict[str, Any]
 
 
@@ -35,7 +37,18 @@ def verl(options: Options, trajectory: Trajectory) -> object:
 
 
 def verl_manager(reward: prill.Reward, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
-    """What that reward manager of verl gives, which loads the reward function from a file."""
+    """What that reward manager of verl gives."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "reward.py")
+        file.write_text(
+            "import pickle\nfrom prill.refine.rewards.verl import compute_score_of\n"
+            f"compute_score = compute_score_of(pickle.loads({pickle.dumps(reward)!r}))\n"
+        )
+        return verl_by_file(file, name, trajectory, **settings)
+
+
+def verl_by_file(file: Path, name: str, trajectory: Trajectory, **settings: Any) -> dict[str, Any]:
+    """The same by a reward function that verl loads from that file."""
     import numpy as np
     import torch
     from omegaconf import OmegaConf
@@ -46,20 +59,14 @@ def verl_manager(reward: prill.Reward, name: str, trajectory: Trajectory, **sett
         def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
             return " ".join(map(str, ids.tolist()))
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "reward.py")
-        file.write_text(
-            "import pickle\nfrom prill.refine.rewards.verl import compute_score_of\n"
-            f"compute_score = compute_score_of(pickle.loads({pickle.dumps(reward)!r}))\n"
-        )
-        config = {
-            "num_workers": 1,
-            "custom_reward_function": {"path": str(file), "name": "compute_score", "reward_kwargs": {}},
-            "reward_manager": {"source": "register", "name": name, "module": {"path": None, "name": None}},
-            "sandbox_fusion": {"url": None},
-            **settings,
-        }
-        manager = load_reward_manager(OmegaConf.create({"reward": config}), Words())
+    config = {
+        "num_workers": 1,
+        "custom_reward_function": {"path": str(file), "name": "compute_score", "reward_kwargs": {}},
+        "reward_manager": {"source": "register", "name": name, "module": {"path": None, "name": None}},
+        "sandbox_fusion": {"url": None},
+        **settings,
+    }
+    manager = load_reward_manager(OmegaConf.create({"reward": config}), Words())
     assert manager.is_async_reward_score, "verl knows that the function is async"
     ids = torch.ones(1, 2, dtype=torch.long)
     extra = {"index": 0, "trajectory": pack(trajectory)}
@@ -79,7 +86,9 @@ def more_of_verl(places: dict[str, Options]) -> dict[str, Any]:
     limits = {"max_concurrent": 4, "max_rpm": None, "timeout": 60}
     valued = {"on_unscored": "value", "value": 0.25}
     success, unscored = trajectory_for("success"), trajectory_for("unscored")
+    os.environ["OPENAI_BASE_URL"] = places["success"]["base_url"]
     return {
+        "example": verl_by_file(EXAMPLE, "naive", success)["reward_score"],
         "scored": verl_manager(made(places["success"]), "naive", success),
         "valued": verl_manager(made(places["unscored"], **valued), "naive", unscored),
         "limited": verl_manager(made(places["unscored"]), "rate_limited", unscored, **limits),

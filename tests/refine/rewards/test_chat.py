@@ -1,6 +1,7 @@
 """Conversations as trajectories, and the adapters that need no framework to be called."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from prill.refine.rewards.chat import carried
 from prill.refine.rewards.inspect_ai import judge_scorer
 from prill.refine.rewards.openenv import episode_trajectory, judge_rubric
 from prill.refine.rewards.verl import compute_score_of
+from prill.registry import load_object
 from prill.store import BadLine
 from prill.types import EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
@@ -100,6 +102,11 @@ def test_verl_raises_where_it_cannot_abstain() -> None:
     unscored = asyncio.run(valued("d", "", None, {"trajectory": run(None)}))
     assert (scored["score"], scored["unscored"]) == (1.0, 0.0) and (unscored["score"], unscored["unscored"]) == (0.25, 1.0)
     assert scored.keys() == unscored.keys() and all(type(number) is float for number in scored.values())
+
+
+def test_verl_example_is_loaded_by_its_path() -> None:
+    example = Path(__file__).resolve().parents[3] / "examples/verl_reward.py"
+    assert asyncio.iscoroutinefunction(load_object(f"{example}:compute_score"))
 
 
 def test_verl_judges_the_completion_alone() -> None:

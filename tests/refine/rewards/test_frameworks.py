@@ -69,6 +69,7 @@ def test_trainers_see_what_is_documented(name: str, case: str, see: See) -> None
 def test_verl_gets_the_same_numbers_always(see: See) -> None:
     more = see("verl")["more"]
     scored, valued = more["scored"], more["valued"]
+    assert more["example"] == 1.0, "examples/verl_reward.py, by its path"
     assert scored["reward_score"] == 1.0 and valued["reward_score"] == 0.25
     assert scored["reward_extra_info"].keys() == valued["reward_extra_info"].keys()
     assert scored["reward_extra_info"]["unscored"] == 0.0 and valued["reward_extra_info"]["unscored"] == 1.0
