@@ -49,6 +49,24 @@ def test_unscored_reward_is_none_not_zero() -> None:
     assert lines == ["[1.0, 0.0, None]"] * 2
 
 
+@pytest.mark.slow
+def test_grpo_trains_with_a_judge() -> None:
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl")):
+        pytest.skip("not installed: pip install 'prill[train]'")
+    # The example as it is, after what makes torchvision importable beside a torch without CUDA.
+    program = (
+        "import runpy; from prill.models.local.torchvision import mend_torchvision; mend_torchvision(); "
+        "runpy.run_path('examples/grpo_with_judge.py', run_name='__main__')"
+    )
+    settings = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "HF_HUB_OFFLINE": "1"}
+    with MockServer() as server:
+        lines = run(sys.executable, "-c", program, "m", OPENAI_BASE_URL=server.base_url, **settings).splitlines()
+        assert server.stats().requests == 8
+    steps = [line for line in lines if line.startswith("step")]
+    assert len(steps) == 2
+    assert all(re.fullmatch(r"step \d: reward [01]\.\d\d, unscored 0\.00", line) for line in steps), lines
+
+
 @embedded
 def test_record_score_agree_together(tmp_path: Path) -> None:
     for package in ("playwright", "miniwob", "rapidocr"):
