@@ -130,16 +130,17 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
 # Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import.
-# uv, because pip takes minutes to find versions for them.
-with_verl      = torch==2.13.0+cpu tensordict==0.10.0 "transformers>=5.5.3,<5.11" ray hydra-core codetiming datasets dill cachetools
+# uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
+with_verl      = tensordict==0.10.0 "transformers>=5.5.3,<5.11" ray hydra-core codetiming datasets dill cachetools
 with_verifiers = verifiers==0.4.0
 with_inspect   = inspect-ai==0.3.285
 with_openenv   = openenv==0.10.0
 with_art       = openpipe-art==0.5.18
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
-	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); $(@D)/bin/python -m pip --disable-pip-version-check install --no-compile uv; \
-	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; $(if $(filter verl,$*),$$uv --no-deps verl==0.9.1;) \
+	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
+	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
+	        $(if $(filter verl,$*),$$pip torch==2.13.0+cpu; $$uv --no-deps verl==0.9.1;) \
 	        $$uv $(with_$*) msgspec numpy pillow tqdm "openai[aiohttp]>=2.54"' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 
