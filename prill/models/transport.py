@@ -272,7 +272,8 @@ class Endpoint:
         connection = await self.connection()
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
-                return (await connection.client.get("/models", cast_to=httpx.Response)).content
+                response = await connection.client.get("/models", cast_to=httpx.Response)
+                return bytes(response.content)
         except (TimeoutError, openai.OpenAIError, aiohttp.ClientError, httpx.HTTPError, ValueError):
             return b""
 

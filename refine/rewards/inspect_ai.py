@@ -40,14 +40,15 @@ def judge_scorer(
         raise MissingExtra("inspect_ai is missing; install it: pip install inspect-ai") from None
     reward = judge if isinstance(judge, Reward) else make_reward(judge, **options)
 
-    @scorer(metrics=[mean(), stderr()], name="prill")
+    @scorer(metrics=[mean(), stderr()], name="prill")  # type: ignore[untyped-decorator,unused-ignore]
     def prill_scorer(judge: str = reward.judge.info.name, kind: str = str(reward.spec.kind)) -> Scorer:
         async def score(state: TaskState, target: Target) -> Score:
             return await _score(reward, state, column, root)
 
         return score
 
-    return prill_scorer()
+    made: Scorer = prill_scorer()
+    return made
 
 
 async def _score(reward: Reward, state: TaskState, column: str | None, root: str | os.PathLike[str] | None) -> Score:

@@ -142,11 +142,11 @@ def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
 
 def inspect(options: Options, trajectory: Trajectory) -> object:
     log = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
-    return log.samples[0].scores["prill"].value
+    return log[0].value
 
 
-def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> Any:
-    """The log of an evaluation of one sample that prill scores."""
+def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> tuple[Any, Any]:
+    """The score of one sample by prill, and the results of its evaluation, both read from the log."""
     from inspect_ai import Task, eval
     from inspect_ai.dataset import Sample
     from inspect_ai.model import ModelOutput, ModelUsage, get_model
@@ -167,8 +167,8 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
     )
     with tempfile.TemporaryDirectory() as folder:
         (log,) = eval(task, model=model, display="none", log_dir=folder)
-    assert log.status == "success", log.error
-    return log
+        assert log.status == "success", log.error
+        return log.samples[0].scores["prill"], log.results.scores[0]
 
 
 def more_of_inspect(places: dict[str, Options]) -> dict[str, Any]:
@@ -186,13 +186,12 @@ def more_of_inspect(places: dict[str, Options]) -> dict[str, Any]:
 
         return solve
 
-    scored = inspect_log({"judge": "vlm", **_without(places["success"], "captioner")}, {}, shopper())
-    unscored = inspect_log(
+    scored, _ = inspect_log({"judge": "vlm", **_without(places["success"], "captioner")}, {}, shopper())
+    score, results = inspect_log(
         {"judge": "modular", "column": "trajectory", **places["unscored"]}, {"trajectory": pack(trajectory_for("unscored"))}
     )
-    score, results = unscored.samples[0].scores["prill"], unscored.results.scores[0]
     return {
-        "conversation": scored.samples[0].scores["prill"].value,
+        "conversation": scored.value,
         "reason": score.reason,
         "counted": [results.scored_samples, results.unscored_samples],
     }
