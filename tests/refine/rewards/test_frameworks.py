@@ -22,7 +22,10 @@ ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
 # By the name of the row in docs/rewards.md; the folder of the environment is that in small letters.
 FRAMEWORKS = ("verl", "verifiers", "Inspect", "OpenEnv", "ART")
 QUIET = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"),
+]
 See = Callable[[str], dict[str, Any]]
 
 
@@ -35,8 +38,6 @@ def well() -> Iterator[MockServer]:
 @pytest.fixture(scope="module")
 def see(well: MockServer) -> Iterator[See]:
     """What a framework makes of the cases and of what its own test asks; each framework is started once."""
-    if not ENVIRONMENTS:
-        pytest.skip("no environments with frameworks: make test-frameworks")
     with ExitStack() as servers:
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
