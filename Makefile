@@ -2,6 +2,7 @@
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
+# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv and ART, in environments of their own (5 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
@@ -18,9 +19,10 @@ APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
+FRAMEWORKS := verl verifiers inspect openenv art
 SAMPLES := datasets/samples/miniwob
 
-.PHONY: demo test fuzz test-vllm lint docs wheel clean browser adb
+.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -49,6 +51,9 @@ fuzz: $(VENV)/.installed-dev
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
 	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
+
+test-frameworks: $(VENV)/.installed-dev $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed)
+	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -131,6 +136,21 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 	        $$pip install --no-deps torchvision==0.28.0; $(VLLM)/bin/python tests/models/vllm_environment.py' \
 	    >$(VLLM)/install.log 2>&1; \
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
+
+# Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import.
+# uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
+with_verl      = tensordict==0.10.0 "transformers>=5.5.3,<5.11" ray hydra-core codetiming datasets dill cachetools
+with_verifiers = verifiers==0.4.0
+with_inspect   = inspect-ai==0.3.285
+with_openenv   = openenv==0.10.0
+with_art       = openpipe-art==0.5.18
+$(VENV)/frameworks/%/.installed: $(VENV)/.created
+	@mkdir -p $(@D)
+	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
+	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
+	        $(if $(filter verl,$*),$$pip torch==2.13.0+cpu; $$uv --no-deps verl==0.9.1;) \
+	        $$uv $(with_$*) msgspec numpy pillow tqdm "openai[aiohttp]>=2.54"' >$(@D)/install.log 2>&1; \
+	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 
 browser:
 	@for name in "$$PRILL_CHROMIUM" chromium chromium-browser google-chrome; do \

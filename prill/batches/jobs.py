@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prill.batches.folder import URL, BatchFolder, RequestFile
 from prill.errors import EndpointError
 from prill.files.outputs import failures, part_of
-from prill.models.transport import Endpoint
+from prill.models.transport import Endpoint, http_library
 from prill.models.wire import error_message
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ async def fetch(folder: BatchFolder, say: Callable[[str], None] = lambda words: 
 async def _api(entry: RequestFile, problem: str) -> AsyncIterator[openai.AsyncOpenAI]:
     """The client for a file's endpoint; what it raises is an EndpointError that begins with the problem."""
     import aiohttp
-    import httpx2
     import openai
 
     endpoint = Endpoint(entry.base_url, entry.api_key_env, 4, _SECONDS, 6 * _SECONDS, 0)
@@ -110,7 +109,7 @@ async def _api(entry: RequestFile, problem: str) -> AsyncIterator[openai.AsyncOp
         raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except openai.APIConnectionError as error:
         raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({error.__cause__ or error})") from None
-    except (aiohttp.ClientError, httpx2.HTTPError) as error:  # while a file comes: openai hands these on as they are
+    except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: openai hands these on as they are
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({error or type(error).__name__})") from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import random
 import re
@@ -277,15 +278,15 @@ class Endpoint:
     async def models(self) -> bytes:
         """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
         import aiohttp
-        import httpx2
 
+        httpx = http_library()
         if _answers.get() is not None:
             return b""
         connection = await self.connection()
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
                 response, data = await self._exchange(connection, "GET", "/models")
-        except (OSError, TransportFailure, aiohttp.ClientError, httpx2.HTTPError, ValueError):
+        except (OSError, TransportFailure, aiohttp.ClientError, httpx.HTTPError, ValueError):
             return b""
         return data if response.is_success else b""
 
@@ -309,21 +310,20 @@ class Endpoint:
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
-        import httpx2
-
+        httpx = http_library()
         seconds = connection.guard.attempt_seconds()
         try:
             async with asyncio.timeout(seconds):
                 response, data = await self._exchange(connection, "POST", "/chat/completions", body)
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
-        except (httpx2.TransportError, OSError) as error:
+        except (httpx.TransportError, OSError) as error:
             # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
-            refused = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
-            if isinstance(error, httpx2.TimeoutException) and not refused:
+            refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            if isinstance(error, httpx.TimeoutException) and not refused:
                 raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
             raise _Again(f"connection failed: {str(error) or type(error).__name__}", refused=refused) from None
-        except (aiohttp.ClientError, httpx2.HTTPError, ValueError) as error:  # an answer that is no HTTP
+        except (aiohttp.ClientError, httpx.HTTPError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
         if not response.is_success:
@@ -392,15 +392,15 @@ class Endpoint:
 
     async def connection(self) -> _Connection:
         """The connection of this event loop. Endpoints with equal settings share it, and so the limit on calls."""
-        import httpx2
         import openai
 
+        httpx = http_library()
         settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
         if settings in connections:
             return connections[settings]
-        limits = httpx2.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
-        timeout = httpx2.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
+        limits = httpx.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
+        timeout = httpx.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
         http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout, follow_redirects=False)
         url = urlsplit(self.base_url)
         client = openai.AsyncOpenAI(
@@ -418,7 +418,7 @@ class Endpoint:
         connection = connections[settings] = _Connection(
             client,
             http,
-            httpx2.Headers({name: value for name, value in headers.items() if isinstance(value, str)}),
+            httpx.Headers({name: value for name, value in headers.items() if isinstance(value, str)}),
             AdaptiveLimiter(self.concurrency),
             Guard(self.place, self.patience, self.timeout),
             closing,
@@ -438,6 +438,13 @@ class Endpoint:
         """The message with stars in the place of the key."""
         key = os.environ.get(self.api_key_env)
         return message.replace(key, "***") if key else message
+
+
+def http_library() -> Any:
+    """The library that the installed openai sends by: httpx2 from version 3 on, httpx before, which some trainers pin."""
+    import openai
+
+    return importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
 def _check_url(url: str) -> None:

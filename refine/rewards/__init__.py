@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.refine.rewards.chat import chat_trajectory
     from prill.refine.rewards.gymnasium import judge_episodes
     from prill.refine.rewards.loops import run_blocking
     from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
@@ -19,6 +20,7 @@ __all__ = [
     "RewardResult",
     "RewardSpec",
     "TRLReward",
+    "chat_trajectory",
     "column_of",
     "item_of",
     "judge_episodes",
@@ -34,6 +36,7 @@ _HOMES = {
     "RewardResult": "reward",
     "RewardSpec": "reward",
     "TRLReward": "trl",
+    "chat_trajectory": "chat",
     "column_of": "travel",
     "item_of": "travel",
     "judge_episodes": "gymnasium",

@@ -14,7 +14,7 @@ import inspect
 import math
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
@@ -128,6 +128,11 @@ class Reward:
 
     def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec]]:
         return type(self), (self.judge, self.spec)
+
+    def raising(self) -> Reward:
+        """The same for a framework that takes nothing but numbers: what would be None is an error, or the number of `value`."""
+        spec = replace(self.spec, on_unscored="raise") if self.spec.on_unscored == "abstain" else self.spec
+        return Reward(self.judge, spec)
 
     async def __call__(self, trajectory: Item) -> float | None:
         """The reward; None where there is none. Raises as `result` does."""

@@ -90,14 +90,14 @@ def single_step(
     Raises InputError when no user said anything.
     """
     turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := _text(turn))), None)
+    goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := text_of(turn))), None)
     if goal is None:
         raise InputError("the prompt holds no text of a user, so there is no goal to judge by")
     if isinstance(completion, str):
         answer = completion
     else:
-        answer = "\n".join(filter(None, (_text(turn) for turn in completion if _role(turn) == "assistant")))
-    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in _pictures(turn)]
+        answer = "\n".join(filter(None, (text_of(turn) for turn in completion if _role(turn) == "assistant")))
+    shown = [_picture(image) for image in images] or [picture for turn in turns for picture in pictures_of(turn)]
     before = [Step(Observation(picture), Action("other", "look at what was shown next")) for picture in shown[:-1]]
     last = Step(Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer))
     states = (*(step.observation.screenshot for step in (*before, last)), goal, answer)
@@ -287,7 +287,7 @@ def _role(turn: Mapping[str, Any]) -> str:
     return str(turn.get("role", "user"))
 
 
-def _text(turn: Mapping[str, Any]) -> str:
+def text_of(turn: Mapping[str, Any]) -> str:
     content = turn.get("content")
     if isinstance(content, str):
         return content
@@ -295,7 +295,7 @@ def _text(turn: Mapping[str, Any]) -> str:
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
-def _pictures(turn: Mapping[str, Any]) -> list[Picture]:
+def pictures_of(turn: Mapping[str, Any]) -> list[Picture]:
     """The images inside a message's parts; those that the trainer keeps in a column of their own leave an empty part."""
     content = turn.get("content")
     found: list[Picture] = []

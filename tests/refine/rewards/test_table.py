@@ -12,6 +12,7 @@ from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
 from .table import CASES, Adapter, documented, in_loop, seen, trajectory_for
+from .test_frameworks import FRAMEWORKS
 
 
 def trl(reward: Reward, trajectory: Trajectory) -> object:
@@ -112,4 +113,4 @@ def test_trainers_see_what_is_documented(name: str, case: str, rewards: dict[str
 
 
 def test_every_row_of_the_table_has_a_test() -> None:
-    assert set(documented()) == set(ADAPTERS)
+    assert set(documented()) == {*ADAPTERS, *FRAMEWORKS}

@@ -1,0 +1,49 @@
+"""Scores for ART's groups of trajectories, given while they are gathered:
+
+groups = await art.gather_trajectory_groups(…, after_each=group_scorer(prill.reward("vlm", model="gpt-4o")))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from prill.refine.rewards.chat import carried
+from prill.refine.rewards.reward import Reward
+
+if TYPE_CHECKING:
+    from art import TrajectoryGroup
+
+LEAST = 2  # an advantage is a difference inside a group
+
+
+def group_scorer(
+    reward: Reward, *, column: str | None = None, root: str | os.PathLike[str] | None = None
+) -> Callable[[TrajectoryGroup], Awaitable[TrajectoryGroup | None]]:
+    """A function for `after_each`: the group with a reward and metrics for each trajectory; None drops the group.
+
+    What is judged are the messages, or what stands at `column` of the metadata (see `item_of`, also for `root`). A trajectory
+    without a verdict leaves the group, whose metrics count it as `unscored`; a group of fewer than two is dropped.
+    """
+
+    async def score(group: Any) -> Any:
+        items = [
+            await asyncio.to_thread(carried, one.metadata, column, one.messages(), root=root, place=f"trajectory {i}")
+            for i, one in enumerate(group.trajectories)
+        ]
+        kept = []
+        results = await reward.results(items)
+        for one, result in zip(group.trajectories, results, strict=True):
+            if result.reward is None:
+                one.log(f"prill: unscored, {result.problem}")
+                continue
+            one.reward = result.reward
+            one.metrics.update({f"prill/{name}": value for name, value in result.numbers.items()})
+            kept.append(one)
+        group.metrics["prill/unscored"] = sum(bool(result.problem) for result in results)
+        group.trajectories = kept
+        return group if len(kept) >= LEAST else None
+
+    return score

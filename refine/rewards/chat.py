@@ -1,0 +1,105 @@
+"""An agent's conversation as a trajectory, for frameworks whose agents call tools in a chat.
+
+What the user and the tools said is what was seen; each call of a tool, or a turn without one, is a step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from prill.errors import InputError
+from prill.refine.rewards.travel import column_of, item_of, pictures_of, text_of
+from prill.store import BadLine, Item
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+_LOOK = Action("other", "look at what was shown next")
+
+
+def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, id: str | None = None) -> Trajectory:
+    """The trajectory of a conversation in the chat form, with tool calls and images inside as data URLs.
+
+    The goal is the first text of the user, unless it is given. A turn of the agent that calls no tool is its answer where
+    it is the last one. What was shown after the last turn of the agent is the final state.
+    Raises InputError for a conversation without a goal or without a turn of the agent, and for an image by a URL.
+    """
+    steps: list[Step] = []
+    texts: list[str] = []
+    shown: list[Any] = []
+    answer: str | None = None
+    for turn in messages:
+        role, text = turn.get("role"), text_of(turn)
+        if role in ("system", "developer"):
+            continue
+        if role != "assistant":
+            goal = goal or (text if role == "user" else None) or None
+            texts += [text] if text else []
+            shown += pictures_of(turn)
+            continue
+        steps += [Step(Observation(picture), _LOOK) for picture in shown[:-1]]
+        seen = _state(texts, shown)
+        calls = [_call(call) for call in turn.get("tool_calls") or ()]
+        thought = turn.get("reasoning_content") or (text if calls else None) or None
+        answer = None if calls else text
+        actions = [Action("other", call) for call in calls] or [Action("other", text)]
+        steps += [Step(seen if i == 0 else Observation(), action, thought) for i, action in enumerate(actions)]
+        texts, shown = [], []
+    if goal is None:
+        raise InputError("the conversation holds no text of a user, so there is no goal to judge by")
+    if not steps:
+        raise InputError("the conversation holds no turn of the agent")
+    steps += [Step(Observation(picture), _LOOK) for picture in shown[:-1]]
+    final = _state(texts, shown) if texts or shown else None
+    if answer is not None and final is None:
+        steps[-1] = Step(steps[-1].observation, Action("answer", value=answer), steps[-1].thought)
+    else:
+        answer = None
+    return Trajectory(
+        id=id or _digest(goal, steps, final), task=Task(goal=goal), steps=tuple(steps), final=final, answer=answer
+    )
+
+
+def chat_item(messages: Sequence[Mapping[str, Any]], *, goal: str | None = None, place: str) -> Item:
+    """The same; a BadLine that says what is wrong where there is no trajectory."""
+    try:
+        return chat_trajectory(messages, goal=goal)
+    except InputError as error:
+        return BadLine(place, place, str(error), b"")
+
+
+def carried(
+    row: Mapping[str, Any],
+    column: str | None,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    place: str,
+) -> Item:
+    """What the row's column stands for (see `item_of`); with `column` None, the conversation. Raises UsageError without it."""
+    if column is None:
+        return chat_item(messages, place=place)
+    return item_of(column_of(row, column), root=root, place=place)
+
+
+def _state(texts: Sequence[str], shown: Sequence[Any]) -> Observation:
+    return Observation(shown[-1] if shown else None, text="\n".join(texts) or None)
+
+
+def _call(call: Mapping[str, Any]) -> str:
+    """A call as `name(arguments)`; frameworks keep both at the call itself, or below `function`."""
+    inner = call.get("function")
+    source = inner if isinstance(inner, Mapping) else call
+    name = inner if isinstance(inner, str) else source.get("name")
+    arguments = source.get("arguments", "")
+    if not isinstance(arguments, str):
+        arguments = msgspec.json.encode(arguments).decode()
+    return f"{name}({arguments})"
+
+
+def _digest(goal: str, steps: Sequence[Step], final: Observation | None) -> str:
+    seen = [(step.observation.screenshot, step.observation.text, step.action) for step in steps]
+    return f"chat-{hashlib.sha256(msgspec.json.encode((goal, seen, final))).hexdigest()[:16]}"

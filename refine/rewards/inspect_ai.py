@@ -1,0 +1,89 @@
+"""A scorer for Inspect: each sample's conversation, or the trajectory in its metadata, judged.
+
+Task(dataset=…, solver=…, scorer=judge_scorer("vlm", model="gpt-4o"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prill.errors import MissingExtra
+from prill.refine.rewards.chat import carried
+from prill.refine.rewards.loops import run_blocking
+from prill.refine.rewards.reward import Reward, make_reward
+
+if TYPE_CHECKING:
+    from inspect_ai.scorer import Score, Scorer, Target
+    from inspect_ai.solver import TaskState
+
+
+def judge_scorer(
+    judge: Reward | str | Mapping[str, Any] | Path,
+    *,
+    column: str | None = None,
+    root: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Scorer:
+    """A scorer of a reward, or of what `prill.reward` takes; its metrics are the mean and its standard error.
+
+    The messages of a sample are what is judged, or the trajectory at `column` of its metadata (see `item_of`, also for
+    `root`). Without a verdict the sample is `Score.unscored` with the reason: it is left out of the metrics and counted.
+    What concerns the whole run (a refused key) is raised.
+    """
+    try:
+        from inspect_ai.scorer import mean, scorer, stderr
+    except ModuleNotFoundError:
+        raise MissingExtra("inspect_ai is missing; install it: pip install inspect-ai") from None
+    reward = judge if isinstance(judge, Reward) else make_reward(judge, **options)
+
+    @scorer(metrics=[mean(), stderr()], name="prill")  # type: ignore[untyped-decorator,unused-ignore]
+    def prill_scorer(judge: str = reward.judge.info.name, kind: str = str(reward.spec.kind)) -> Scorer:
+        async def score(state: TaskState, target: Target) -> Score:
+            return await _score(reward, state, column, root)
+
+        return score
+
+    made: Scorer = prill_scorer()
+    return made
+
+
+async def _score(reward: Reward, state: TaskState, column: str | None, root: str | os.PathLike[str] | None) -> Score:
+    from inspect_ai.scorer import Score
+
+    messages = [_plain(message) for message in state.messages]
+    place = f"sample {state.sample_id}"
+    item = await _awaited(asyncio.to_thread, carried, state.metadata, column, messages, root=root, place=place)
+    result = await _awaited(reward.result, item)
+    answer = getattr(item, "answer", None)
+    if result.reward is None:
+        reason = result.problem.partition(":")[0]
+        return Score.unscored(reason=reason, answer=answer, explanation=result.problem, metadata=result.numbers)
+    return Score(
+        value=result.reward, answer=answer, explanation=result.problem or result.verdict.reason, metadata=result.numbers
+    )
+
+
+async def _awaited(function: Any, *given: Any, **named: Any) -> Any:
+    """The result of an async function, also where Inspect runs on trio: then on a loop of prill's own."""
+    import anyio
+    import sniffio
+
+    if sniffio.current_async_library() == "asyncio":
+        return await function(*given, **named)
+    return await anyio.to_thread.run_sync(lambda: run_blocking(function(*given, **named)))
+
+
+def _plain(message: Any) -> dict[str, Any]:
+    """A message of Inspect in the chat form."""
+    plain: dict[str, Any] = message.model_dump(exclude_none=True)
+    content = plain.get("content")
+    if isinstance(content, list):
+        plain["reasoning_content"] = "\n".join(part.get("reasoning", "") for part in content if part["type"] == "reasoning")
+        plain["content"] = [
+            {"type": "image_url", "image_url": part["image"]} if part["type"] == "image" else part for part in content
+        ]
+    return plain

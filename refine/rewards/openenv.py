@@ -1,0 +1,112 @@
+"""A rubric for OpenEnv: an environment's episodes, judged when they end.
+
+MyEnvironment(rubric=judge_rubric(prill.reward("vlm", model="gpt-4o")))
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from prill.errors import InputError, MissingExtra, UsageError
+from prill.refine.rewards.loops import run_blocking
+from prill.refine.rewards.reward import Reward, RewardResult
+from prill.store import BadLine, Item
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+if TYPE_CHECKING:
+    from openenv.core.rubrics import TrajectoryRubric
+
+Episode = Sequence[tuple[Any, Any]]
+
+
+def judge_rubric(
+    reward: Reward,
+    *,
+    goal: str | None = None,
+    trajectory_of: Callable[[Episode], Trajectory] | None = None,
+    intermediate_reward: float = 0.0,
+) -> TrajectoryRubric:
+    """A `TrajectoryRubric` that gives `intermediate_reward` until an observation is `done`, and then the reward.
+
+    `trajectory_of` makes a trajectory of the pairs of action and observation; without it `episode_trajectory` does, with this
+    `goal`. Where there is no verdict the step raises, or gives the number of `on_unscored="value"`; it is never 0 by itself.
+    `compute_step_rewards` gives those of a judge of steps, else the reward at the last step. Steps wait for their judge.
+    """
+    try:
+        from openenv.core.rubrics import TrajectoryRubric
+    except ModuleNotFoundError:
+        raise MissingExtra("openenv is missing; install it: pip install openenv") from None
+    reward = reward.raising()
+    convert = trajectory_of or (lambda episode: episode_trajectory(episode, goal=goal))
+
+    class JudgeRubric(TrajectoryRubric):  # type: ignore[misc,unused-ignore]
+        def __init__(self) -> None:
+            super().__init__(intermediate_reward=intermediate_reward)
+            self.result: RewardResult | None = None
+            self._judged: Trajectory | None = None
+
+        def score_trajectory(self, trajectory: Episode) -> float:
+            item: Item
+            try:
+                item = self._judged = convert(trajectory)
+            except InputError as error:
+                item = BadLine("episode", "episode", str(error), b"")
+            self.result = run_blocking(reward.result(item))
+            assert self.result.reward is not None  # it raises instead
+            return self.result.reward
+
+        def compute_step_rewards(self) -> list[float]:
+            if self.result is None or self._judged is None or self.result.reward is None:
+                raise UsageError("no episode was judged since the last reset: there are no rewards for its steps")
+            if self.result.verdict.rewards is not None:
+                return list(self.result.verdict.rewards)
+            return [0.0] * (len(self._trajectory) - 1) + [self.result.reward]
+
+        def reset(self) -> None:
+            super().reset()
+            self.result = self._judged = None
+
+    return JudgeRubric()
+
+
+def episode_trajectory(episode: Episode, *, goal: str | None = None) -> Trajectory:
+    """A trajectory of pairs of an action and the observation after it, by the names that environments commonly use.
+
+    Of an observation: `screenshot` (bytes, base64 or a data URL), `text`, `url`, `goal`; of an action: its fields. What was
+    seen before the first action is not among the pairs. Raises InputError where no goal is known.
+    """
+    states = [_state(observation) for _, observation in episode]
+    goal = goal or next((str(observation.goal) for _, observation in episode if getattr(observation, "goal", None)), None)
+    if not goal:
+        raise InputError("no goal is known: the observations have none, so give it to the rubric")
+    seen = [Observation(), *states[:-1]]
+    steps = tuple(Step(before, _action(action)) for before, (action, _) in zip(seen, episode, strict=True))
+    return Trajectory(id="episode", task=Task(goal=goal), steps=steps, final=states[-1] if states else None)
+
+
+def _state(observation: Any) -> Observation:
+    text, url = getattr(observation, "text", None), getattr(observation, "url", None)
+    return Observation(_picture(getattr(observation, "screenshot", None)), text=text or None, url=url or None)
+
+
+def _picture(screenshot: Any) -> Any:
+    if not isinstance(screenshot, str):
+        return screenshot
+    try:  # a text is never taken for a path: it comes from the environment
+        return base64.b64decode(screenshot.rpartition(",")[2], validate=True) or None
+    except binascii.Error as error:
+        raise InputError(f"a screenshot is to be base64 or a data URL: {error}") from None
+
+
+def _action(action: Any) -> Action:
+    if isinstance(action, str):
+        return Action("other", action)
+    fields = action.model_dump(exclude={"metadata"}, exclude_none=True)
+    texts = [value for value in fields.values() if isinstance(value, str)]
+    text = texts[0] if len(fields) == 1 and texts else msgspec.json.encode(fields, enc_hook=str).decode()
+    return Action("other", text)

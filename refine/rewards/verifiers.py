@@ -1,0 +1,108 @@
+"""A judge for verifiers (its `verifiers.v1`), which plugs in modules by their name. A module of yours makes it known:
+
+# prill_judge.py, anywhere on the Python path
+from prill.refine.rewards.verifiers import PrillJudge
+__all__ = ["PrillJudge"]
+
+TaskConfig(judges=[{"id": "prill_judge", "judge": "vlm", "model": "gpt-4o", "options": {"kind": "score"}}])
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from prill.errors import MissingExtra, UsageError
+from prill.refine.rewards.chat import carried
+from prill.refine.rewards.reward import Reward, RewardResult, make_reward
+
+if TYPE_CHECKING:
+    PrillJudge: type[Any]
+
+__all__ = ["PrillJudge"]
+_UNUSED = ("sampling", "prompt", "headers", "headers_from_env", "timeout")
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("PrillJudge", "PrillJudgeConfig"):
+        return _classes()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+@lru_cache(1)
+def _classes() -> dict[str, type[Any]]:
+    """The judge and its configuration: they derive from classes of verifiers, which is imported when they are asked for."""
+    try:
+        import verifiers.v1 as vf
+    except ModuleNotFoundError:
+        raise MissingExtra("verifiers is missing; install it: pip install verifiers") from None
+
+    class PrillJudgeConfig(vf.JudgeConfig):  # type: ignore[misc,unused-ignore]
+        judge: str | dict[str, Any] = "vlm"
+        """What prill.reward takes: a name, a TOML or JSON file, or a table."""
+        options: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
+        """Options of the judge and of the reward."""
+        column: str | None = None
+        """The field of the task data that holds a trajectory; None: the trace's messages are judged."""
+        root: str | None = None
+        """The folder that recorded files and their images lie in."""
+
+    class PrillJudge(vf.Judge[float, PrillJudgeConfig]):  # type: ignore[misc,unused-ignore]
+        """Judges a trace with its screenshots. A failure to judge is raised, so that the sample is tried again."""
+
+        async def score(self, task: Any, trace: Any) -> float:
+            messages = [message.model_dump() for message in trace.messages]
+            row = task.model_dump() if self.config.column is not None else {}
+            item = await asyncio.to_thread(
+                carried, row, self.config.column, messages, root=self.config.root, place=f"task {task.idx}"
+            )
+            result = await _reward_of(self.config).result(item)
+            _record(self, trace, result)
+            assert result.reward is not None  # it raises instead
+            return result.reward
+
+    for made in (PrillJudgeConfig, PrillJudge):
+        made.__module__, made.__qualname__ = __name__, made.__name__
+    return {"PrillJudge": PrillJudge, "PrillJudgeConfig": PrillJudgeConfig}
+
+
+def _reward_of(config: Any) -> Reward:
+    """The reward that a configuration describes, made once: verifiers makes a judge for every sample."""
+    return _made(config.model_dump_json())
+
+
+@lru_cache(32)
+def _made(text: str) -> Reward:
+    config = _classes()["PrillJudgeConfig"].model_validate_json(text)
+    # What was set cannot be told from the defaults after a way through a process, so they are compared.
+    given = {name for name in type(config).model_fields if getattr(config, name) != _default(config, name)}
+    if unused := [name for name in _UNUSED if name in given]:
+        raise UsageError(f"{', '.join(unused)}: prill's judges do not use this; give `options` of the judge instead")
+    options = dict(config.options)
+    if "model" in given:
+        options.setdefault("model", config.model)
+    if "base_url" in given:
+        options.setdefault("base_url", config.base_url)
+    if given & {"base_url", "api_key_var"}:
+        options.setdefault("api_key_env", config.api_key_var)
+    return make_reward(config.judge, **options).raising()
+
+
+def _default(config: Any, name: str) -> Any:
+    return type(config).model_fields[name].get_default(call_default_factory=True)
+
+
+def _record(judge: Any, trace: Any, result: RewardResult) -> None:
+    """Keeps the verdict with the trace as verifiers keeps a call of its own judges, tokens and all."""
+    import verifiers.v1 as vf
+
+    verdict = result.verdict
+    usage = vf.Usage(
+        prompt_tokens=verdict.usage.prompt_tokens, completion_tokens=verdict.usage.completion_tokens, cost=verdict.usage.usd
+    )
+    trace.record_judge_call(
+        name=judge.reward_name,
+        request={"model": verdict.evaluator.model, "judge": verdict.evaluator.name, "trajectory": verdict.id},
+        response=vf.JudgeResponse(text=verdict.reason, parsed=dict(result.numbers), usage=usage),
+    )

@@ -1,0 +1,59 @@
+"""The reward function of verl, which it loads from a file of yours:
+
+    import prill
+    from prill.refine.rewards.verl import compute_score_of
+    compute_score = compute_score_of(prill.reward("vlm", model="gpt-4o"))
+
+`reward.custom_reward_function.path` names that file. The reward manager is to be `naive`: `rate_limited` turns every error and
+its own time-out into a reward of 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from prill.refine.rewards.reward import Reward
+from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
+from prill.store import Item
+
+ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
+
+
+def compute_score_of(
+    reward: Reward,
+    *,
+    key: str | None = COLUMN,
+    goal: str = "question",
+    root: str | os.PathLike[str] | None = None,
+) -> ComputeScore:
+    """verl's `compute_score`: the reward as `score`, and beside it numbers with the same keys always, which verl logs.
+
+    `key` is where in `extra_info` the trajectory travels (see `item_of`, also for `root`): from the data set, or from the
+    `extra_fields` of an agent loop. With None the completion alone is judged, by the goal that stands at the key `goal`.
+    verl cannot leave a sample out. Where there is no verdict the function raises, which ends the training; with
+    `on_unscored="value"` it gives that number, and `unscored` is 1.
+    """
+    reward = reward.raising()
+
+    # verl asks whether it is a coroutine function: an object with an async __call__ would be called in a thread.
+    async def compute_score(
+        data_source: str = "",
+        solution_str: str = "",
+        ground_truth: object = None,
+        extra_info: Mapping[str, Any] | None = None,
+        **settings: object,
+    ) -> dict[str, float]:
+        item = await asyncio.to_thread(item_in, solution_str, extra_info or {})
+        result = await reward.result(item)
+        assert result.reward is not None  # it raises instead
+        return {"score": result.reward, **result.numbers}
+
+    def item_in(solution: str, extra: Mapping[str, Any]) -> Item:
+        if key is None:
+            return single_step(str(column_of(extra, goal)), solution)
+        return item_of(column_of(extra, key), root=root, place=f"extra_info {extra.get('index', '')}".rstrip())
+
+    return compute_score

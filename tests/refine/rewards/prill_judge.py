@@ -1,0 +1,5 @@
+"""What makes the judge known to verifiers, as docs/rewards.md shows it."""
+
+from prill.refine.rewards.verifiers import PrillJudge
+
+__all__ = ["PrillJudge"]

@@ -1,0 +1,108 @@
+"""Rewards inside other people's frameworks, each the real package in an environment of its own (`make test-frameworks`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prill.testing import MockServer
+
+from .table import CASES, documented
+
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
+# By the name of the row in docs/rewards.md; the folder of the environment is that in small letters.
+FRAMEWORKS = ("verl", "verifiers", "Inspect", "OpenEnv", "ART")
+QUIET = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ENVIRONMENTS, reason="no environments with frameworks: make test-frameworks"),
+]
+See = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def well() -> Iterator[MockServer]:
+    with MockServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def see(well: MockServer) -> Iterator[See]:
+    """What a framework makes of the cases and of what its own test asks; each framework is started once."""
+    with ExitStack() as servers:
+        late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
+        garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
+        places = json.dumps({"well": well.base_url, "late": late, "garbage": garbage})
+
+        @cache
+        def run(name: str) -> subprocess.CompletedProcess[str]:
+            folder = Path(ENVIRONMENTS, name.lower())
+            if not (folder / ".installed").exists():
+                pytest.skip(f"{name} is not installed; see {folder}/install.log")
+            command = [str(folder / "bin/python"), str(Path(__file__).with_name("frameworks.py")), name, places]
+            environment = {key: value for key, value in os.environ.items() if key != "NO_SUCH_KEY"}
+            return subprocess.run(command, env={**environment, **QUIET}, capture_output=True, text=True, check=False)
+
+        def told(name: str) -> dict[str, Any]:
+            done = run(name)
+            assert done.returncode == 0, done.stderr[-3000:]
+            seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return seen
+
+        yield told
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_trainers_see_what_is_documented(name: str, case: str, see: See) -> None:
+    assert see(name)["cases"][case] == documented()[name][case]
+
+
+def test_verl_gets_the_same_numbers_always(see: See) -> None:
+    more = see("verl")["more"]
+    scored, valued = more["scored"], more["valued"]
+    assert more["example"] == 1.0, "examples/verl_reward.py, by its path"
+    assert scored["reward_score"] == 1.0 and valued["reward_score"] == 0.25
+    assert scored["reward_extra_info"].keys() == valued["reward_extra_info"].keys()
+    assert scored["reward_extra_info"]["unscored"] == 0.0 and valued["reward_extra_info"]["unscored"] == 1.0
+
+
+def test_rate_limited_verl_makes_errors_zero(see: See) -> None:
+    """Why the document says to use another manager, or `on_unscored="value"`."""
+    more = see("verl")["more"]
+    assert more["limited"]["reward_score"] == 0.0 and "no_evidence" in more["limited"]["reward_extra_info"]["error"]
+    assert more["limited and valued"]["reward_score"] == 0.25
+    assert more["limited and valued"]["reward_extra_info"]["unscored"] == 1.0
+
+
+def test_verifiers_judge_sees_screenshots(see: See, well: MockServer) -> None:
+    more = see("verifiers")["more"]
+    assert more["reward"] == 2.0, "the judge's 1 by its weight"
+    assert more["call"]["success"] == 1.0 and more["tokens"] > 0
+    assert well.stats().images > 0
+
+
+def test_inspect_leaves_unscored_out(see: See) -> None:
+    more = see("Inspect")["more"]
+    assert (more["reason"], more["counted"]) == ("no_evidence", [0, 1])
+
+
+def test_inspect_judges_conversations(see: See) -> None:
+    assert see("Inspect")["more"]["conversation"] == 1.0
+
+
+def test_openenv_pays_the_last_step(see: See) -> None:
+    assert see("OpenEnv")["more"]["steps"] == [0.0, 1.0]
+
+
+def test_art_drops_what_is_unscored(see: See) -> None:
+    assert see("ART")["more"] == {"rewards": [0.0, 1.0], "unscored": 1}
