@@ -1,9 +1,10 @@
 """How fast prill asks a judge, against a mock endpoint that answers after 200 ms, beside other ways of asking.
 
-Run:   .venv/bin/python benchmarks/throughput.py [--seconds 10] [--memory] [--out FILE.json]
-Shows: verdicts a second, client CPU a verdict and peak memory; text only, and with a 1280x720 screenshot each; for prill,
-       prill that keeps transcripts, a bare loop over the SDK's asynchronous client, a plain loop, and a pool of 10 worker
-       processes (how the original code did it). The server has one core and the client another.
+Run:   .venv/bin/python benchmarks/throughput.py [--only WAY,WAY] [--seconds 10] [--memory] [--out FILE.json]
+Shows: verdicts a second, CPU a verdict of the client and of the server, and peak memory; text only, and with a 1280x720
+       screenshot each; for prill, prill that keeps transcripts, a bare loop over the SDK's asynchronous client, a plain loop,
+       and a pool of 10 worker processes (how the original code did it). The server has one core and the client another.
+       "1 process" and "2 processes" are `prill score --processes`, with two cores for the client and the server together.
        `ideal` is concurrency / latency.
        --memory adds prill's peak memory for 1,000 and for 100,000 trajectories (about three minutes more).
 Every row is measured in a process of its own, all in one run; on a busy machine only the ratios mean anything.
@@ -25,6 +26,8 @@ from pathlib import Path
 
 LATENCY = 0.2
 MODEL = "mock"
+_OURS = ("prill", "transcripts", "1 process", "2 processes")
+_SHARED = {0, 1}
 
 
 def write_input(folder: Path, count: int, images: bool) -> Path:
@@ -91,14 +94,16 @@ def requests(path: Path, images: bool) -> list[dict[str, object]]:
     return rows
 
 
-def with_prill(base_url: str, path: Path, concurrency: int, images: bool, *, transcripts: bool = False) -> None:
+def with_prill(
+    base_url: str, path: Path, concurrency: int, images: bool, *, processes: int = 1, transcripts: bool = False
+) -> None:
     from prill.scoring import score_files
 
     with tempfile.TemporaryDirectory() as out:
         evaluator = judge(base_url, concurrency, images)
         folder = Path(out) / "v.transcripts" if transcripts else None
-        run = score_files([path], evaluator, Path(out) / "v.jsonl", concurrency=concurrency, transcripts=folder)
-        tally = asyncio.run(run)
+        settings = {"concurrency": concurrency, "processes": processes} if processes > 1 else {"concurrency": concurrency}
+        tally = asyncio.run(score_files([path], evaluator, Path(out) / "v.jsonl", transcripts=folder, **settings))
         assert not tally.unscored, tally.unscored
 
 
@@ -141,15 +146,17 @@ def cpu_seconds() -> float:
 
 def measure(args: argparse.Namespace) -> None:
     """One row, in this process; prints it as JSON."""
-    os.sched_setaffinity(0, {0})
+    os.sched_setaffinity(0, _SHARED if args.way.endswith(("process", "processes")) else {0})
     import openai  # noqa: F401 (loaded outside the measured time, for all ways alike)
 
     path = Path(args.input)
-    rows = [] if args.way in ("prill", "transcripts") else requests(path, args.images)
+    rows = [] if args.way in _OURS else requests(path, args.images)
     count = len(rows) or sum(1 for _ in path.open())
     ways = {
         "prill": lambda: with_prill(args.base_url, path, args.concurrency, args.images),
         "transcripts": lambda: with_prill(args.base_url, path, args.concurrency, args.images, transcripts=True),
+        "1 process": lambda: with_prill(args.base_url, path, args.concurrency, args.images),
+        "2 processes": lambda: with_prill(args.base_url, path, args.concurrency, args.images, processes=2),
         "bare SDK": lambda: with_bare_sdk(args.base_url, rows, args.concurrency),
         "plain loop": lambda: with_plain_loop(args.base_url, rows),
         "pool of 10": lambda: with_pool(args.base_url, rows),
@@ -166,21 +173,31 @@ def row(way: str, concurrency: int, images: bool, count: int, latency: float = L
     from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
-        os.sched_setaffinity(server.pid, {1})
+        os.sched_setaffinity(server.pid, _SHARED if way.endswith(("process", "processes")) else {1})
         path = write_input(Path(folder), count, images)
         command = [sys.executable, __file__, "--way", way, "--concurrency", str(concurrency), "--input", str(path)]
         command += ["--base-url", server.base_url] + (["--images"] if images else [])
+        before = seconds_of(server.pid)
         result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        result["server_ms"] = 1000 * (seconds_of(server.pid) - before) / count
     return {"way": way, "concurrency": concurrency, "images": images, **result}
+
+
+def seconds_of(pid: int) -> float:
+    """User and system time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(rows: list[dict[str, object]]) -> str:
     """The rows for reading."""
-    lines = [f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} {'CPU ms':>7} {'peak MB':>8}"]
+    lines = [
+        f"{'':12} {'conc.':>5} {'input':>6} {'n':>7} {'verdicts/s':>11} {'of ideal':>9} {'CPU ms':>7} {'mock ms':>7} {'MB':>5}"
+    ]
     for r in rows:
         ideal = r["per_second"] / (r["concurrency"] / LATENCY)
         kind = "image" if r["images"] else "text"
-        numbers = f"{r['per_second']:>11.1f} {ideal:>9.1%} {r['cpu_ms']:>7.2f} {r['peak_mb']:>8.0f}"
+        numbers = f"{r['per_second']:>11.1f} {ideal:>9.1%} {r['cpu_ms']:>7.2f} {r['server_ms']:>7.2f} {r['peak_mb']:>5.0f}"
         lines.append(f"{r['way']:12} {r['concurrency']:>5} {kind:>6} {r['count']:>7} {numbers}")
     return "\n".join(lines)
 
@@ -188,6 +205,7 @@ def table(rows: list[dict[str, object]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of a row at the ideal rate")
+    parser.add_argument("--only", metavar="WAY,WAY", help="these ways alone, such as '1 process,2 processes'")
     parser.add_argument("--memory", action="store_true")
     parser.add_argument("--out")
     for hidden in ("--way", "--input", "--base-url"):
@@ -211,7 +229,13 @@ def main() -> None:
             ("prill", 256),
             ("transcripts", 64),
             ("transcripts", 256),
+            ("1 process", 64),
+            ("2 processes", 64),
+            ("1 process", 256),
+            ("2 processes", 256),
         ]:
+            if args.only and way not in args.only.split(","):
+                continue
             rows.append(row(way, concurrency, images, round(args.seconds * concurrency / LATENCY)))
             print(table(rows[-1:]) if len(rows) == 1 else table(rows[-1:]).splitlines()[1], flush=True)
     if args.memory:

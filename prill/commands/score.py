@@ -61,8 +61,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="verdict file, where a run that broke off is taken up; or -"
     )
-    parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
-    parser.add_argument("--processes", type=positive, default=1, metavar="N", help="processes that judge (default 1)")
+    parser.add_argument(
+        "--concurrency",
+        type=positive,
+        default=16,
+        metavar="N",
+        help="most calls at once (default 16); --processes N: so many processes share the work (default 1)",
+    )
+    parser.add_argument("--processes", type=positive, default=1, help=argparse.SUPPRESS)  # the line above tells of it
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument(
         "--shard", type=Shard.read, metavar="I/N", help="this machine's share of the trajectories; see prill merge"

@@ -89,17 +89,17 @@ async def next_message(reader: asyncio.StreamReader) -> Any:
         return None
 
 
-async def _work(end: socket.socket) -> bool:
-    """Judges until there is no more; False where the other end went without a word."""
+async def _work(end: socket.socket) -> None:
+    """Judges until there is no more, or the other end goes without a word."""
     reader, writer = await asyncio.open_connection(sock=end, limit=BUFFER)
     if not isinstance(setup := await next_message(reader), Setup):
-        return False
+        return
     try:
         judge = _judge_of(setup)
     except (*UNPICKLABLE, ImportError, PrillError) as error:
         writer.write(framed(Ready(f"{type(error).__name__}: {error}")))
         await writer.drain()
-        return True
+        return
     writer.write(framed(Ready()))
     running: set[asyncio.Task[_Judged]] = set()
 
@@ -124,10 +124,9 @@ async def _work(end: socket.socket) -> bool:
     while isinstance(message := await next_message(reader), Job):
         begin(message)
     if message is None:
-        return False
+        os._exit(1)  # nobody wants what threads are still at
     writer.write(framed(End(tuple(lessons_of(judge)))))
     await writer.drain()
-    return True
 
 
 def _judge_of(setup: Setup) -> Evaluator:
@@ -159,6 +158,4 @@ def _portable(error: BaseException) -> BaseException:
 def main(words: Sequence[str]) -> None:
     """Works at the socket of that number."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pool, which finishes what is under way
-    end = socket.socket(fileno=int(words[0]))
-    if not asyncio.run(_work(end)):
-        os._exit(1)  # nobody wants what threads are still at
+    asyncio.run(_work(socket.socket(fileno=int(words[0]))))

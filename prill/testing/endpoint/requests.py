@@ -21,6 +21,7 @@ NO_IMAGES = (
     "At most 0 image(s) may be provided in one prompt.",  # vLLM
     "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",  # llama.cpp
 )
+_PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 # What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
 
@@ -92,7 +93,7 @@ _turns = msgspec.json.Decoder(list[Turn]).decode
 
 def read_prompt(request: Request) -> Prompt:
     """The prompt of a request."""
-    raw = bytes(request.messages)
+    raw = _without_pictures(bytes(request.messages))
     if code := _CODE.search(raw):
         raw = raw.replace(code[1], b"")
     user_text: str | None = None
@@ -117,6 +118,17 @@ def read_prompt(request: Request) -> Prompt:
         wants_number=b"a whole number from 0 to 100" in raw,
         has_detail=images > 0 and b'"detail":"' in raw,
     )
+
+
+def _without_pictures(raw: bytes) -> bytes:
+    """The messages with a hash in the place of every picture: half a megabyte that is then looked at once, not ten times."""
+    pieces, end = list[bytes](), 0
+    while (start := raw.find(_PICTURE, end)) >= 0:
+        start += len(_PICTURE)
+        stop = raw.index(b'"', start)
+        pieces += raw[end:start], hashlib.sha1(memoryview(raw)[start:stop], usedforsecurity=False).hexdigest().encode()
+        end = stop
+    return b"".join((*pieces, raw[end:])) if pieces else raw
 
 
 def key_rejection(faults: Faults, headers: Mapping[str, str], query: Mapping[str, str]) -> Rejection | None:
