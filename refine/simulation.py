@@ -124,6 +124,22 @@ def judge_of_verdicts(
     return JudgeModel(sides[True], sides[False], 0.5 if calibration is None else calibration.threshold)
 
 
+def judge_of_calibration(calibration: Calibration) -> JudgeModel:
+    """The judge by what its calibration has on record: scores of labelled runs held out, and its threshold.
+
+    Raises UsageError for a file of an earlier version, which has none.
+    """
+    known = calibration.held_out
+    if known is None:
+        raise UsageError(
+            "the calibration is of an earlier version and does not tell how often its judge errs: make it anew with `prill "
+            "calibrate`, or give verdicts and labels as well",
+            parameters=("calibration", "verdicts", "labels"),
+        )
+    successes = [*known.successes, *[None] * known.unscored_successes]
+    return JudgeModel(successes, [*known.failures, *[None] * known.unscored_failures], calibration.threshold)
+
+
 def simulate(
     spec: SimulationSpec, judge: JudgeModel | None = None, recorded: Sequence[Recorded] = ()
 ) -> dict[str, list[Outcome]]:

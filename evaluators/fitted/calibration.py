@@ -77,11 +77,23 @@ class Quality:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Calibrated scores of labelled runs that the map was not fitted to, by what the runs truly were, and how many of each the
+    judge left unscored: how the judge errs, at any threshold."""
+
+    successes: tuple[float, ...]
+    failures: tuple[float, ...]
+    unscored_successes: int = 0
+    unscored_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """The file: whose scores it is for, the map, and the threshold with the rule that chose it.
 
     `method_rule` says why the map has its method, `truth` which labels counted where annotators differ. `before` and `after`
-    are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts.
+    are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts, and so are the scores `held_out`,
+    which files of earlier versions lack.
     """
 
     format: str
@@ -99,6 +111,7 @@ class Calibration:
     grouped_by: str
     before: Quality
     after: Quality
+    held_out: HeldOut | None = None
 
     def __call__(self, score: float) -> float:
         """The calibrated score, to six digits; the threshold is compared with exactly this."""

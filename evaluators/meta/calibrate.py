@@ -18,6 +18,7 @@ from prill.evaluators.fitted.calibration import (
     Bin,
     Calibration,
     CalibrationMap,
+    HeldOut,
     Method,
     fit_map,
     quality,
@@ -131,6 +132,7 @@ def calibrate(
         grouped_by="task" if tasks is not None else "trajectory",
         before=quality(scores, truths),
         after=quality(trial.after, truths),
+        held_out=_by_truth(trial.after, truths, [pair.truth for pair in pairing.pairs if pair.verdict.success is None]),
     )
     return CalibrationResult(
         calibration=calibration,
@@ -150,6 +152,19 @@ def calibrate(
         cost=None if goal.costs is None else mean_cost(trial.after, truths, threshold, *goal.costs),
         missed=goal.precision is not None and trial.right < goal.precision * trial.called,
         constant_cost=None if goal.costs is None else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
+    )
+
+
+def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]) -> HeldOut:
+    sides = {
+        side: tuple(sorted(score for score, truth in zip(scores, truths, strict=True) if truth is side))
+        for side in (True, False)
+    }
+    return HeldOut(
+        successes=sides[True],
+        failures=sides[False],
+        unscored_successes=unscored.count(True),
+        unscored_failures=unscored.count(False),
     )
 
 

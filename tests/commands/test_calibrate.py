@@ -55,6 +55,24 @@ def test_calibration_is_told_and_written(files: tuple[Path, Path, Path], prill: 
     assert Path("c.svg").read_text().startswith("<svg")
 
 
+def test_calibration_alone_tells_the_errors(files: tuple[Path, Path, Path], prill: Prill) -> None:
+    assert prill("calibrate", *files[:2], "-o", "c.json", "--source", "human").returncode == 0
+    made = json.loads(Path("c.json").read_text())
+    known = made["held_out"]
+    assert len(known["successes"]) == made["successes"] and len(known["failures"]) == 299 - made["successes"]
+    assert known["unscored_successes"] + known["unscored_failures"] == made["unscored"] == 1
+    wrong = [sum(score >= 0.5 for score in known["failures"]), sum(score < 0.5 for score in known["successes"])]
+    rates = (wrong[0] / len(known["failures"]), wrong[1] / len(known["successes"]))
+    done = prill("reflexion", "--simulate", "--calibration", "c.json", "--runs", 40, "--tasks", 10, "-o", "sim")
+    assert done.returncode == 0, done.stderr
+    assert f"judge: false positives {rates[0]:.1%}, false negatives {rates[1]:.1%}, unscored 0.3%\n" in done.stdout
+    del made["held_out"]
+    Path("old.json").write_text(json.dumps(made))
+    old = prill("reflexion", "--simulate", "--calibration", "old.json", "-o", "sim")
+    assert (old.returncode, old.stderr.count("\n")) == (2, 1)
+    assert "is of an earlier version" in old.stderr and "make it anew with `prill calibrate`" in old.stderr
+
+
 def test_costs_choose_the_threshold(files: tuple[Path, Path, Path], prill: Prill) -> None:
     words = ("--source", "human", "--cost-fp", "1", "--cost-fn", "4", "--method", "isotonic", "--json")
     done = prill("calibrate", *files[:2], "-o", "c.json", *words)

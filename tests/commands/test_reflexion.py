@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from prill.refine.outcomes import read_results
+from prill.testing.android import FakeAdb
 from prill.testing.shop import Shop, shop_configs
 
 from .conftest import Prill
@@ -85,6 +87,38 @@ class Umpire:
         note()
         right = trajectory.answer == trajectory.task.goal.split()[-1]
         return Verdict(id=trajectory.id, success=right, reason="so it looks", evaluator=self.info)
+"""
+TAPPER = """
+from prill.types import Action, EvaluatorInfo, Step, Verdict
+
+
+class Tapper:
+    def __init__(self):
+        self.lessons = []
+
+    def reset(self, task):
+        self.left = ["Settings", "Bluetooth"][: 1 + len(self.lessons)]
+
+    async def act(self, observation):
+        if not self.left:
+            return Step(observation, Action("stop", "stop", value="It is on."))
+        word = self.left.pop(0)
+        line = next(line.strip() for line in observation.text.splitlines() if word in line)
+        return Step(observation, Action("click", f"click {line}", target=line))
+
+    async def reflect(self, trajectory, verdict):
+        return f"Seen: {verdict.reason}. Turn it on."
+
+
+class Watcher:
+    info = EvaluatorInfo("watcher", "1")
+
+    def screenshots(self, trajectory):
+        return ()
+
+    async def __call__(self, trajectory):
+        on = "Bluetooth' checked: true" in trajectory.steps[-1].observation.text
+        return Verdict(id=trajectory.id, success=on, reason="it is on" if on else "it is off", evaluator=self.info)
 """
 
 
@@ -159,6 +193,20 @@ def test_bad_usage_is_one_clear_error(prill: Prill, tmp_path: Path, words: tuple
     done = prill(*common[:4], "-o", "out", *(() if "--policy" in words else common[4:6]), *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
+
+
+# Phones
+
+
+def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_adb: FakeAdb) -> None:
+    (tmp_path / "tapper.py").write_text(TAPPER)
+    words = ("android", "--goal", "Turn on Bluetooth", "--adb-port", fake_adb.port, "--policy", "tapper.py:Tapper")
+    done = prill("reflexion", *words, "--evaluator", "tapper.py:Watcher", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    assert fake_adb.phone().screen.toggles["Bluetooth"]
+    (task,) = read_results("out").tasks
+    assert [(a.status, a.lesson) for a in task.attempts] == [("failure", "Seen: it is off. Turn it on."), ("success", None)]
+    assert "truth unknown: 1" in done.stdout, "no oracle looks at phones"
 
 
 # Real sites

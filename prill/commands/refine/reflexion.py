@@ -43,6 +43,7 @@ from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.refine.simulation import Recorded as RecordedTruths
 from prill.refine.simulation import (
     SimulationSpec,
+    judge_of_calibration,
     judge_of_rates,
     judge_of_verdicts,
     simulate,
@@ -77,7 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     drawn.add_argument("--recorded", metavar="DIR", help="attempts of another run or recording, instead of --success")
     drawn.add_argument("--verdicts", metavar="V", help="verdicts of your judge, instead of error rates; with --labels")
     drawn.add_argument("--labels", metavar="L", help="labels of the same attempts")
-    drawn.add_argument("--calibration", metavar="FILE", help="calibration of that judge: its scores and threshold")
+    drawn.add_argument(
+        "--calibration", metavar="FILE", help="calibration of that judge; alone: its own record of how the judge errs"
+    )
     add_label_options(drawn)
 
 
@@ -193,7 +196,7 @@ def _simulate(args: argparse.Namespace) -> int:
         calibration = read_calibration(args.calibration) if args.calibration else None
         judge = judge_of_verdicts(list(read_verdicts(args.verdicts)), truth, calibration)
     elif args.calibration:
-        raise UsageError("--calibration needs --verdicts and --labels: it has no error rates of its own")
+        judge = judge_of_calibration(read_calibration(args.calibration))
     recorded = _recorded_attempts(Path(args.recorded)) if args.recorded else ()
     outcomes = simulate(spec, judge, recorded)
     text, folder = "\n".join(simulation_lines(outcomes, judge.rates)), Path(args.output)
