@@ -95,7 +95,7 @@ class Study:
         """The training of one seed; it starts from the weights that the policy plays with."""
         table = {"preset": "small-text", **self.training}
         if isinstance(model := self.policy.get("model"), str):
-            table.setdefault("model", model)
+            table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
         return training_spec(**{**table, "seed": seed})
 
 

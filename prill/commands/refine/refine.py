@@ -17,7 +17,8 @@ from prill.commands.rollout import arguments, play
 from prill.commands.rollout.cases import numbers
 from prill.errors import UsageError
 from prill.files.outputs import expect_place
-from prill.policies.registry import POLICIES, make_policy
+from prill.models.registry import model_options
+from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
 from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
 from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 class Rollouts:
     """Plays as `prill rollout` does: the tables of episodes hold its options, and any environment and policy will do.
 
-    The policy has to have an option `adapter`, and to be one that can be taught. Raises UsageError.
+    The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model that has one (`local:DIR`,
+    `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those. Raises UsageError.
     """
 
     def __init__(self, study: Study) -> None:
@@ -75,13 +77,23 @@ class Rollouts:
         self._name = str(options.pop("name", ""))
         if not self._name:
             raise UsageError("policy.name is missing: name the policy")
-        if "adapter" not in options_of(POLICIES.maker(self._name)):
-            raise UsageError(f"the policy {self._name} has no option `adapter`: it cannot play what was trained")
+        maker = POLICIES.maker(self._name)
+        own, model = options_of(maker), options.get("model")
+        asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
+        if "adapter" not in own and "adapter" not in asked:
+            what = f"asks {model}, which takes no adapter" if asks_a_model(maker) and model else "has no option `adapter`"
+            raise UsageError(
+                f"the policy {self._name} {what}: it cannot play what was trained; a policy that asks a model can with "
+                "local:DIR or vllm:MODEL"
+            )
         self._options = options
+        self._of_model = asked
         policy = make_policy(self._name, **options)
         if not isinstance(policy, Demonstrator):
             raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = policy
+        if "policy" in study.evaluation or "policy" in study.episodes:
+            raise UsageError("evaluation.policy: only attempts may be another policy's")
         for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
             try:
                 self._arguments(Path(name), {**study.episodes, **table}, None)
@@ -101,15 +113,18 @@ class Rollouts:
     def _arguments(self, out: Path, episodes: Table, adapter: Path | None) -> argparse.Namespace:
         """Those of `prill rollout`."""
         episodes = dict(episodes)
-        environment = episodes.pop("environment", None)
+        environment, player = episodes.pop("environment", None), episodes.pop("policy", None)
         if not isinstance(environment, str):
             raise UsageError("episodes.environment is missing: name the environment")
         policy = {**self._options, **({} if adapter is None else {"adapter": str(adapter.resolve())})}
-        words = [environment, "--output", str(out), "--policy", self._name, "--retry-broken"]
+        words = [environment, "--output", str(out), "--policy", player or self._name, "--retry-broken"]
+        if player is not None:
+            policy = {}
         if (model := policy.pop("model", None)) is not None:
             words += ["--model", str(model)]
         for key, value in policy.items():
-            words += ["--set", f"policy.{key}={value if isinstance(value, str) else json.dumps(value)}"]
+            whose = "model" if key in self._of_model else "policy"
+            words += ["--set", f"{whose}.{key}={value if isinstance(value, str) else json.dumps(value)}"]
         for key, value in episodes.items():
             words += list(_flag(key, value))
         return arguments(words)

@@ -223,7 +223,7 @@ async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
     if args.policy is None:
         raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
     assigned = read_assigned(args)
-    plan = plan_policy(args, kind.platform, assigned.policy)
+    plan = plan_policy(args, kind.platform, assigned)
     listed = _listed_cases(args)
     setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)
