@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prill.refine.outcomes import read_results, table_of
     from prill.refine.reflector import Reflective, Reflector, ReflectorSpec
     from prill.refine.reflexion import Challenge, Play, play_again
-    from prill.refine.results import results_of, results_text
+    from prill.refine.results import results_of, results_text, write_results
     from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
     from prill.refine.training.preflight import check_training
@@ -50,6 +50,7 @@ __all__ = [
     "train",
     "training_spec",
     "with_second_opinion",
+    "write_results",
 ]
 _HOMES = {
     "Challenge": "reflexion",
@@ -80,5 +81,6 @@ _HOMES = {
     "train": "training.train",
     "training_spec": "training.spec",
     "with_second_opinion": "retries",
+    "write_results": "results",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
