@@ -252,7 +252,8 @@ def swapped_p(differences: Iterable[int]) -> float:
             reached[total + by] += count
             reached[total - by] += count
         ways = reached
-    return sum(count for total, count in ways.items() if abs(total) >= abs(sum(given))) / 2 ** len(given)
+    as_far = sum(count for total, count in ways.items() if abs(total) >= abs(sum(given)))
+    return float(as_far / 2 ** len(given))
 
 
 def _drawn_anew(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:

@@ -50,6 +50,7 @@ targets = "language"
 steps = 20
 batch = 2
 samples = 0
+max_length = 4096
 dtype = "float32"
 
 [[arms]]
@@ -73,7 +74,7 @@ def giving_up(tmp_path: Path, tiny_model: Callable[..., Path]) -> Path:
     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": "```stop [no]```"}], "trajectory": "t", "step": 0}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
     random = tiny_model("qwen2", lines=tuple(texts), tokens=2000)  # a token a word, or the long question costs
-    settings = {"method": "full", "learning_rate": 1e-2, "steps": 15, "batch": 1, "samples": 0}
+    settings = {"method": "full", "learning_rate": 1e-2, "steps": 15, "batch": 1, "samples": 0, "checkpoint_every": 15}
     return train(TrainSpec(model=str(random), **settings), tmp_path / "rows.jsonl", tmp_path / "giving-up")
 
 
