@@ -1,7 +1,6 @@
-"""Policies that ask a model can be taught: `react` over a tiny model in this process learns from a script, by an adapter.
+"""Policies that ask a model can be taught: `react` over a tiny random model in this process, by an adapter of the model.
 
-The model was random, and is first taught one answer in full, so that its episodes end well, and fail. What it learns then
-is one page by heart; nothing is claimed beyond that.
+Two steps teach it nothing, and nothing is claimed: this is the chain, from what a script did to plays with the adapter.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ STUDY = """
 name = "react"
 model = "local:{model}"
 reasoning = false
-max_tokens = 24
+max_tokens = 4
 
 [episodes]
 environment = "miniwob"
@@ -41,13 +40,12 @@ behaviour = "solve,wrong-target"
 seeds = "0-1"
 
 [evaluation]
-seeds = "1000-1002"
+seeds = "1000-1001"
 
 [training]
 preset = "small-text"
-learning_rate = 1e-2
 targets = "language"
-steps = 20
+steps = 2
 batch = 2
 samples = 0
 max_length = 4096
@@ -60,47 +58,42 @@ judge = "oracle"
 
 
 @pytest.fixture
-def giving_up(tmp_path: Path, tiny_model: Callable[..., Path]) -> Path:
-    """A tiny model that stops at once, whatever it sees."""
+def random_model(tiny_model: Callable[..., Path]) -> Path:
+    """A tiny model whose tokens are react's words: its questions are long."""
     if missing := [name for name in ("torch", "transformers", "trl", "peft") if find_spec(name) is None]:
         pytest.skip(f"not installed: {', '.join(missing)}")
-    from prill.refine.training.spec import TrainSpec
-    from prill.refine.training.train import train
-
     runs = [run for run in read_trajectories(SAMPLES) if isinstance(run, Trajectory) and run.task.site == "click-test-2"]
     asked, _ = React(ScriptedModel([]), ReactSpec(reasoning=False)).demonstrate(runs[0], 0)
-    texts = ["\n".join(map(str, message.parts)) for message in asked]
-    prompt = [{"role": message.role, "content": text} for message, text in zip(asked, texts, strict=True)]
-    row = {"prompt": prompt, "completion": [{"role": "assistant", "content": "```stop [no]```"}], "trajectory": "t", "step": 0}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    random = tiny_model("qwen2", lines=tuple(texts), tokens=2000)  # a token a word, or the long question costs
-    settings = {"method": "full", "learning_rate": 1e-2, "steps": 15, "batch": 1, "samples": 0, "checkpoint_every": 15}
-    return train(TrainSpec(model=str(random), **settings), tmp_path / "rows.jsonl", tmp_path / "giving-up")
+    return tiny_model("qwen2", lines=tuple("\n".join(map(str, message.parts)) for message in asked), tokens=2000)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the libraries' own, about their deprecations
 @pytest.mark.usefixtures("chromium")
 def test_react_over_a_local_model_is_taught(
-    giving_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (tmp_path / "study.toml").write_text(STUDY.format(model=giving_up))
+    (tmp_path / "study.toml").write_text(STUDY.format(model=random_model))
     assert main(["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(tmp_path / "out"), "--json"]) == 0
     results = json.loads(capsys.readouterr().out)
-    assert {score["arm"]: (score["successes"], score["n"]) for score in results["scores"]} == {
-        "base": (0, 3),
-        "filtered": (3, 3),
-    }
+    assert [(score["arm"], score["n"] + score["unlabelled"]) for score in results["scores"]] == [("base", 2), ("filtered", 2)]
     (judge,) = results["judges"]
     assert (judge["attempts"]["episodes"], judge["learnt"]["attempts"], judge["learnt"]["precision"]) == (4, 2, 1.0)
+    done = tmp_path / "out/seed-0/filtered/round-1"
     # The rows are react's own questions, and its own words for what the script did.
-    (first, *_) = map(json.loads, (tmp_path / "out/seed-0/filtered/round-1/rows.jsonl").read_text().splitlines())
+    first = json.loads((done / "rows.jsonl").read_text().splitlines()[0])
     assert first["completion"][0]["content"] == "```click [1]```"
     assert "triple back-ticks" in first["prompt"][0]["content"]
+    agents = [
+        {run.agent for run in read_trajectories(folder / "trajectories.jsonl") if isinstance(run, Trajectory)}
+        for folder in (tmp_path / "out/base/attempts", tmp_path / "out/base/evaluation", done / "evaluation")
+    ]
+    name = f"react/local/{random_model.name}"
+    assert agents == [{"scripted"}, {name}, {f"{name}+adapter"}]
 
 
-def table(**policy: str) -> dict[str, object]:
+def table(**policy: object) -> dict[str, object]:
     episodes = {"environment": "miniwob", "tasks": ["click-test-2"]}
     arm = {"name": "filtered", "judge": "oracle"}
     return {
@@ -110,7 +103,7 @@ def table(**policy: str) -> dict[str, object]:
 
 def test_adapters_go_to_the_model_of_a_policy(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    study = study_of(table(name="react", model=f"local:{tmp_path}", batch="4", reasoning="false"))
+    study = study_of(table(name="react", model=f"local:{tmp_path}", batch=4, reasoning=False))
     assert study.training_of(0).model == str(tmp_path)
     args = Rollouts(study)._arguments(tmp_path, {**study.episodes, **study.evaluation}, tmp_path / "adapter")
     assert args.model == f"local:{tmp_path}"
@@ -124,7 +117,7 @@ def test_adapters_go_to_the_model_of_a_policy(tmp_path: Path) -> None:
         ({"name": "autoui"}, "the policy autoui has no option `adapter`: .*local:DIR"),
     ],
 )
-def test_models_without_adapters_are_refused(policy: dict[str, str], message: str) -> None:
+def test_models_without_adapters_are_refused(policy: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Rollouts(study_of(table(**policy)))
 
