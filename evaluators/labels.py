@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 
@@ -10,13 +11,30 @@ from prill.errors import UsageError
 from prill.labels.truth import gold_labels
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-__all__ = ["gold_labels", "grouped_folds", "latest_verdicts", "task_of"]
+__all__ = ["gold_labels", "grouped_folds", "latest_verdicts", "task_of", "template_of"]
+# What environments put behind a task that they make anew for each seed: `miniwob/click-link?seed=3`.
+_SEED = re.compile(r"\?seed=\d+$")
+# Where WebArena's template is noted: tasks of one template differ in what is filled into it.
+TEMPLATE = "intent_template_id"
 
 
 def task_of(trajectory: Trajectory) -> str:
     """The task's name, unique across sites; its goal where it has no id."""
     task = trajectory.task
     return f"{task.site or ''}/{task.id or task.goal}"
+
+
+def template_of(trajectory: Trajectory) -> str:
+    """What the tasks have in common that are made of one mould: `miniwob/click-link` of every seed, WebArena's template.
+
+    `task_of` tells one goal from another, and this one kind of goal: an agent that has learnt one of them knows the others. The
+    template of WebArena is in the metadata of what `prill rollout` records and of logs that name it. All else is its own kind.
+    """
+    task = trajectory.task
+    if (number := trajectory.metadata.get(TEMPLATE)) is not None:
+        return f"{task.site or ''}/template {number}"
+    id = task.id or task.goal
+    return _SEED.sub("", id) if _SEED.search(id) else task_of(trajectory)
 
 
 def latest_verdicts(verdicts: Iterable[Verdict]) -> tuple[EvaluatorInfo, dict[str, Verdict]]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prill.refine.outcomes import read_results, table_lines, table_of
     from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, challenges_of
     from prill.refine.reflexion import Challenge, Play, play_again
-    from prill.refine.results import results_of, results_text
+    from prill.refine.results import results_of, results_text, write_results
     from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
     from prill.refine.training.preflight import check_training
@@ -52,6 +52,7 @@ __all__ = [
     "train",
     "training_spec",
     "with_second_opinion",
+    "write_results",
 ]
 _HOMES = {
     "Challenge": "reflexion",
@@ -84,5 +85,6 @@ _HOMES = {
     "train": "training.train",
     "training_spec": "training.spec",
     "with_second_opinion": "retries",
+    "write_results": "results",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from prill.errors import InputError, UsageError
 from prill.evaluators.fitted.calibration import Calibration, comparable, read_calibration
-from prill.evaluators.labels import latest_verdicts, task_of
+from prill.evaluators.labels import latest_verdicts, template_of
 from prill.evaluators.steps import kept_steps
 from prill.models.images import file_hash
 from prill.registry import read_options
@@ -370,7 +370,7 @@ def _capped(steps: list[KeptStep], spec: FilterSpec) -> tuple[list[KeptStep], se
     """
     of_task: dict[str, list[KeptStep]] = defaultdict(list)
     for step in steps:
-        of_task[task_of(step.trajectory)].append(step)
+        of_task[template_of(step.trajectory)].append(step)
     limits = [spec.per_task] if spec.per_task is not None else []
     if spec.balance and of_task:
         limits.append(min(map(len, of_task.values())))
@@ -392,7 +392,7 @@ def _fact(trajectory: Trajectory, index: int, label: str, why: str) -> StepFact:
     return StepFact(
         id=trajectory.id,
         index=index,
-        task=task_of(trajectory),
+        task=template_of(trajectory),
         site=trajectory.task.site or "",
         action=trajectory.steps[index].action.kind,
         label=label,

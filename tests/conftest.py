@@ -60,19 +60,22 @@ def torchvision_beside_cpu_torch() -> Callable[[], None]:
 def tiny_model(
     tmp_path_factory: pytest.TempPathFactory, torchvision_beside_cpu_torch: Callable[[], None]
 ) -> Callable[[str], Path]:
-    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once; see tests/models/tiny.py."""
+    """The folder of a tiny random model of a kind, `qwen2`, `qwen2_5_vl` or `qwen3_vl`, made once; see tests/models/tiny.py.
+
+    What else `tiny.build` takes may stand beside the kind.
+    """
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers")):
         pytest.skip("not installed: pip install 'prill[local]'")
 
     @functools.cache
-    def folder(kind: str) -> Path:
+    def folder(kind: str, **more: Any) -> Path:
         import torch
 
         from .models import tiny
 
         torch.set_num_threads(1)  # several threads wait for each other actively, and crawl where something else wants a core
         torchvision_beside_cpu_torch()
-        return tiny.save(*tiny.build(kind), tmp_path_factory.mktemp("tiny") / kind)
+        return tiny.save(*tiny.build(kind, **more), tmp_path_factory.mktemp("tiny") / kind)
 
     return folder
 

@@ -53,6 +53,7 @@ class _Config:
     task_id: int | str | None = None
     sites: tuple[str, ...] = ()
     start_url: str | None = None
+    intent_template_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -194,8 +195,9 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
         for observation, action, logged in states
     )
     answer, ended_by = split_answer(record.response)
-    extra = {"captions": folder.captions_name, "ended_by": ended_by}
     other = record.other or _Other()
+    template = None if other.config is None else other.config.intent_template_id
+    extra = {"captions": folder.captions_name, "ended_by": ended_by, "intent_template_id": template}
     return Trajectory(
         id=uid,
         task=_task(uid, record.intent, other.config, folder.platform),

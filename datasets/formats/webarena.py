@@ -9,7 +9,7 @@ import ast
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -132,26 +132,31 @@ def _trajectory(path: Path, image_folder: ImageFolder, error: str | None, date: 
             raise InputError(f"step {i}: {problem}") from None
     name = _NAME.fullmatch(path.name)
     answer, ended_by = split_answer(steps[-1].action.value if steps[-1].action.is_final else None)
-    extra = {"ended_by": ended_by, "date": date}
-    trial = name[2] if name else None
-    task = _task(head)
+    trial, config = name[2] if name else None, _config(head)
+    task, template = _task(config), config.get("intent_template_id", "")
+    extra = {"ended_by": ended_by, "date": date, "intent_template_id": int(template) if template.isdecimal() else None}
     return Trajectory(
         id=f"{task.id}_{trial}" if trial else task.id,
         task=task,
         steps=tuple(steps),
         answer=answer,
-        metadata={key: value for key, value in extra.items() if value},
+        metadata={key: value for key, value in extra.items() if value not in (None, "")},
         error=error,
     )
 
 
-def _task(head: str) -> Task:
-    """The task of the configuration in front of the pages."""
+def _config(head: str) -> dict[str, str]:
+    """The configuration in front of the pages, as it is written."""
     _, _, config = head.partition("<pre>")
     parts = _CONFIG.split(config.rpartition("</pre>")[0])
     values: dict[str, str] = {}
     for key, value in zip(parts[1::2], parts[2::2], strict=True):
         values.setdefault(key, value.strip())
+    return values
+
+
+def _task(values: Mapping[str, str]) -> Task:
+    """The task of a configuration."""
     number = values.get("task_id", "")
     if not number.isdecimal() or not values.get("intent"):
         raise InputError("the configuration in front of the first page has no task_id or no intent")

@@ -217,8 +217,8 @@ def make_captioner(args: argparse.Namespace) -> Captioner:
     return captioner_of(args.captioner, lax=True, **options)
 
 
-def make_model(args: argparse.Namespace, name: str | None = None) -> LanguageModel:
-    """The model of `--model`, or another at the same place. Raises UsageError."""
+def make_model(args: argparse.Namespace, name: str | None = None, given: Mapping[str, Any] | None = None) -> LanguageModel:
+    """The model of `--model`, or another at the same place, with options that are `given` besides. Raises UsageError."""
     name = name or args.model
     if not name:
         raise UsageError("--model is missing: name a model at the endpoint, or `embedded`")
@@ -227,7 +227,7 @@ def make_model(args: argparse.Namespace, name: str | None = None) -> LanguageMod
         options["concurrency"] = args.concurrency
     if unknown := [f"--{option.replace('_', '-')}" for option in options if option not in names]:
         raise UsageError(f"model {name} has no option {', '.join(unknown)}")
-    return model_of(name, lax=True, **options)
+    return model_of(name, lax=True, **{**options, **(given or {})})
 
 
 def positive(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,13 +15,14 @@ _SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A share at a place, its interval, and what it is in words."""
+    """A share at a place, its interval, and what it is in words; `dots` are the single ones, (x, share), that it stands for."""
 
     x: float
     share: float
     low: float
     high: float
     words: str
+    dots: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +33,37 @@ class Line:
     points: Sequence[Point]
 
 
-def line_chart(title: str, across: str, lines: Sequence[Line], *, whole: bool = False) -> str:
-    """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too."""
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A share that holds at every place, with its interval: a dashed line in a band."""
+
+    name: str
+    share: float
+    low: float
+    high: float
+
+
+def line_chart(
+    title: str, across: str, lines: Sequence[Line], *, whole: bool = False, level: Level | None = None, close: bool = False
+) -> str:
+    """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the shares that there are, in tens.
+
+    Points at whole numbers stand beside each other where they meet; where places are shares, they stand where they are.
+    """
     last = max((point.x for line in lines for point in line.points), default=1.0) if whole else 1.0
     last = max(last, 1.0)
     ticks = [float(i) for i in range(int(last) + 1)] if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
+    up = _Upward.around(lines, level) if close else _Upward()
+    height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 30} {_TOP + _HEIGHT + 50 + 18 * len(lines)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 30} {height}" '
         'font-family="sans-serif" font-size="12" role="img">',
         f"<title>{escape(title)}</title>",
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{_LEFT}" y="22" font-size="14">{escape(title)}</text>',
     ]
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        y = _down(share)
+    for share in up.ticks:
+        y = up(share)
         parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
     for tick in ticks:
@@ -52,29 +71,74 @@ def line_chart(title: str, across: str, lines: Sequence[Line], *, whole: bool = 
         words = f"{tick:g}" if whole else f"{tick:.0%}"
         parts.append(f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{words}</text>')
     parts.append(f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 36}" text-anchor="middle">{escape(across)}</text>')
+    if level is not None:
+        parts += _band(level, up, len(lines))
     for i, line in enumerate(lines):
-        parts += _drawn(line, i, last, len(lines))
+        parts += _drawn(line, i, last, up, 5.0 * (i - (len(lines) - 1) / 2) if whole else 0.0)
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _drawn(line: Line, i: int, last: float, count: int) -> list[str]:
+def _drawn(line: Line, i: int, last: float, up: _Upward, shift: float) -> list[str]:
     colour, shape = _COLOURS[i % len(_COLOURS)], _SHAPES[i % len(_SHAPES)]
-    shift = 5.0 * (i - (count - 1) / 2)  # beside each other where they meet
     places = [(_LEFT + _WIDTH * point.x / last + shift, point) for point in line.points]
-    path = "L".join(f"{x:.1f} {_down(point.share):.1f}" for x, point in places)
+    path = "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
     parts = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>'] if len(places) > 1 else []
     for x, point in places:
-        parts.append(
-            f'<line x1="{x:.1f}" y1="{_down(point.low):.1f}" x2="{x:.1f}" y2="{_down(point.high):.1f}" stroke="{colour}"/>'
-        )
+        parts.append(f'<line x1="{x:.1f}" y1="{up(point.low):.1f}" x2="{x:.1f}" y2="{up(point.high):.1f}" stroke="{colour}"/>')
+        for at, share in point.dots:
+            words = escape(f"{line.name}: {share:.1%}")
+            place = f'cx="{_LEFT + _WIDTH * at / last + shift:.1f}" cy="{up(share):.1f}"'
+            parts.append(f'<circle {place} r="2.5" fill="white" stroke="{colour}"><title>{words}</title></circle>')
         words = escape(f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}")
-        place = f"translate({x:.1f} {_down(point.share):.1f})"
+        place = f"translate({x:.1f} {up(point.share):.1f})"
         parts.append(f'<path d="{shape}" transform="{place}" fill="{colour}"><title>{words}</title></path>')
-    y = _TOP + _HEIGHT + 56 + 18 * i
+    y = _legend(i)
     parts.append(f'<path d="{shape}" transform="translate({_LEFT + 6} {y - 4})" fill="{colour}"/>')
     parts.append(f'<text x="{_LEFT + 20}" y="{y}">{escape(line.name)}</text>')
     return parts
 
 
-def _down(share: float) -> float:
-    return _TOP + _HEIGHT * (1 - share)
+def _band(level: Level, up: _Upward, i: int) -> list[str]:
+    words = escape(f"{level.name}: {level.share:.1%}, interval {level.low:.1%} to {level.high:.1%}")
+    dashed = 'stroke="#555" stroke-dasharray="6 4"'
+    y, row = up(level.share), _legend(i)
+    return [
+        f'<rect x="{_LEFT}" y="{up(level.high):.1f}" width="{_WIDTH}" height="{up(level.low) - up(level.high):.1f}" '
+        f'fill="#000" fill-opacity="0.07"><title>{words}</title></rect>',
+        f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" {dashed}/>',
+        f'<line x1="{_LEFT - 2}" y1="{row - 4}" x2="{_LEFT + 14}" y2="{row - 4}" {dashed}/>',
+        f'<text x="{_LEFT + 20}" y="{row}">{escape(level.name)}</text>',
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Upward:
+    """Where a share stands between the least and the greatest that are shown, from the top of the picture down."""
+
+    least: float = 0.0
+    greatest: float = 1.0
+
+    @staticmethod
+    def around(lines: Sequence[Line], level: Level | None) -> _Upward:
+        """From the tenth below all that is shown to the tenth above."""
+        points = [point for line in lines for point in line.points]
+        shown = [share for point in points for share in (point.low, point.high, *(dot for _, dot in point.dots))]
+        shown += [] if level is None else [level.low, level.high]
+        if not shown:
+            return _Upward()
+        least = math.floor(10 * min(shown)) / 10
+        return _Upward(least, max(math.ceil(10 * max(shown)) / 10, least + 0.1))
+
+    @property
+    def ticks(self) -> Sequence[float]:
+        if (self.least, self.greatest) == (0.0, 1.0):
+            return (0.0, 0.25, 0.5, 0.75, 1.0)
+        tenths = round(10 * (self.greatest - self.least))
+        return [self.least + i / 10 for i in range(tenths + 1)]
+
+    def __call__(self, share: float) -> float:
+        return _TOP + _HEIGHT * (self.greatest - share) / (self.greatest - self.least)
+
+
+def _legend(i: int) -> int:
+    return _TOP + _HEIGHT + 56 + 18 * i

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from prill.cli import main
-from prill.commands.refine.refine import Rollouts, by_precision, by_round
+from prill.commands.refine.refine import Rollouts
 from prill.refine.filtered_bc import read_study
-from prill.refine.results import Results, Score, outcomes_of
+from prill.refine.results import outcomes_of
 from prill.store import read_labels
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "filtered_bc" / "miniwob.toml"
@@ -92,26 +92,6 @@ def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     (tmp_path / "base/evaluation").mkdir(parents=True)
     assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(tmp_path), "--tables-only"]) == 2
     assert "holds no study yet" in capsys.readouterr().err
-
-
-def shown(arm: str, seed: int, successes: int) -> Score:
-    return Score(arm=arm, seed=seed, round=1, successes=successes, n=20, unlabelled=0, interval=(0.0, 1.0))
-
-
-def test_training_seeds_are_no_more_episodes() -> None:
-    one, three = (
-        Results(scores=tuple(shown("a", seed, 10) for seed in range(seeds)), differences=(), judges=(), by_task={})
-        for seeds in (1, 3)
-    )
-    interval = "interval 29.9% to 70.1%"
-    assert interval in by_round(one) and interval in by_round(three)
-    assert "30 of 60" in by_round(three)
-
-
-def test_judge_that_passed_nobody_has_no_point() -> None:
-    judges = tuple({"arm": arm, "judge": {"precision": precision}} for arm, precision in (("a", 0.5), ("b", 0.8), ("c", None)))
-    results = Results(scores=tuple(shown(arm, 0, 10) for arm in "abc"), differences=(), judges=judges, by_task={})
-    assert by_precision(results).count("10 of 20") == 2
 
 
 @pytest.mark.slow

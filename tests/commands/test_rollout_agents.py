@@ -13,7 +13,7 @@ import pytest
 
 from prill.commands.rollout import configure
 from prill.commands.rollout.cases import Case
-from prill.commands.rollout.policies import plan_policy
+from prill.commands.rollout.policies import Assigned, plan_policy
 from prill.emulators.webarena.sites import PUBLIC
 from prill.evaluators.evidence import action_text
 from prill.policies.react import React
@@ -216,7 +216,7 @@ def test_react_is_told_webarenas_sites(monkeypatch: pytest.MonkeyPatch) -> None:
     configure(parser)
     words = ["--tasks", "0", "--policy", "react", "--model", "m", "--base-url", "http://127.0.0.1:1", "-o", "out"]
     args = parser.parse_args(["webarena", *words], argparse.Namespace(concurrency=1))
-    policy = plan_policy(args, "web", {}).make(Case("0"))
+    policy = plan_policy(args, "web", Assigned()).make(Case("0"))
     assert isinstance(policy, React)
     assert policy.spec.sites == (
         "http://openstreetmap.org (map), http://homepage.com (a list of all sites, with passwords at "

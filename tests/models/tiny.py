@@ -49,8 +49,8 @@ TEMPLATE = """\
 """
 
 
-def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure")) -> Any:
-    """Bytes as tokens, pieces of the `lines`, and the special ones: every text can be written."""
+def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", "Status: failure"), size: int = 400) -> Any:
+    """Bytes as tokens, pieces of the `lines`, and the special ones, `size` in all: every text can be written."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -58,7 +58,7 @@ def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", 
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=list(SPECIAL), show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=size, special_tokens=list(SPECIAL), show_progress=False, initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
     )
     bare.train_from_iterator([*lines] * 10, trainer)
     made = PreTrainedTokenizerFast(
@@ -72,12 +72,14 @@ def tokenizer(lines: Sequence[str] = ("Thoughts: it is done.\nStatus: success", 
     return made
 
 
-def build(kind: str, *, served: bool = False, window: int = 4096, seed: int = 0, lines: Sequence[str] = ()) -> tuple[Any, Any]:
+def build(
+    kind: str, *, served: bool = False, window: int = 4096, seed: int = 0, lines: Sequence[str] = (), tokens: int = 400
+) -> tuple[Any, Any]:
     """An untrained model of two layers, and its tokenizer or processor. Needs torchvision where the model sees."""
     import torch
     import transformers
 
-    words = tokenizer(lines) if lines else tokenizer()
+    words = tokenizer(lines, tokens) if lines else tokenizer()
     size = -(-len(words) // 64) * 64 if served else len(words)
     width, head = (256, 64) if served else (64, 16)
     text: dict[str, Any] = {

@@ -208,3 +208,15 @@ def test_empty_result_names_the_rules() -> None:
 def test_settings_that_clash_are_refused(given: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         filter_spec(given)
+
+
+def test_seeds_of_a_task_are_one_task() -> None:
+    """MiniWoB++ makes a task anew for each seed, and WebArena fills templates: neither is another kind of task."""
+    seeds = [attempt(f"s{n}", click(7), task=f"miniwob/click-link?seed={n}", site="click-link") for n in range(3)]
+    filled = [replace(attempt(f"w{n}", click(7), task=f"webarena.{n}"), metadata={"intent_template_id": 222}) for n in range(2)]
+    alone = attempt("a", click(7), task="webarena.9", site="shopping")
+    runs = [*seeds, *filled, alone]
+    filtered = filter_steps(runs, [verdict(run.id) for run in runs], FilterSpec(per_task=1))
+    kept = sorted(step.trajectory.id[0] for step in filtered.steps)
+    assert kept == ["a", "s", "w"]
+    assert {fact.task for fact in filtered.facts} == {"miniwob/click-link", "/template 222", "shopping/webarena.9"}

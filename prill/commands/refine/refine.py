@@ -6,11 +6,9 @@ import argparse
 import json
 import sys
 import warnings
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
@@ -18,21 +16,18 @@ import msgspec
 from prill.commands.rollout import arguments, play
 from prill.commands.rollout.cases import numbers
 from prill.errors import UsageError
-from prill.files.outputs import expect_place, write_output
-from prill.policies.registry import POLICIES, make_policy
+from prill.files.outputs import expect_place
+from prill.models.registry import model_options
+from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
 from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
-from prill.refine.results import BASE, Results, Score, results_of, results_text
+from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
 from prill.registry import options_of
-from prill.report.lines import Line, Point, line_chart
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
     from prill.scoring import Tally
-
-RESULTS, TABLES = "results.json", "results.md"
-BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,14 +59,8 @@ def run(args: argparse.Namespace) -> int:
             return 130
     elif not ((out / STUDY).is_file() and (out / BASE / "evaluation").is_dir()):
         raise UsageError(f"{out}: holds no study yet")
-    results = results_of(out)
-    figures = msgspec.to_builtins(results)
-    write_output(out / RESULTS, json.dumps(figures, indent=1, ensure_ascii=False).encode() + b"\n")
-    write_output(out / TABLES, results_text(results).encode())
-    write_output(out / BY_ROUND, by_round(results).encode())
-    if len({judge["arm"] for judge in results.judges if judge["judge"]["precision"] is not None}) > 1:
-        write_output(out / BY_PRECISION, by_precision(results).encode())
-    print(json.dumps(figures) if args.json else results_text(results))
+    results = write_results(out)
+    print(json.dumps(msgspec.to_builtins(results)) if args.json else results_text(results))
     print(f"-> {out / TABLES}, {out / RESULTS}, {out / BY_ROUND}", file=sys.stderr)
     return 3 if any(judge["ended"] for judge in results.judges) else 0
 
@@ -79,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 class Rollouts:
     """Plays as `prill rollout` does: the tables of episodes hold its options, and any environment and policy will do.
 
-    The policy has to have an option `adapter`, and to be one that can be taught. Raises UsageError.
+    The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model that has one (`local:DIR`,
+    `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those. Raises UsageError.
     """
 
     def __init__(self, study: Study) -> None:
@@ -87,13 +77,23 @@ class Rollouts:
         self._name = str(options.pop("name", ""))
         if not self._name:
             raise UsageError("policy.name is missing: name the policy")
-        if "adapter" not in options_of(POLICIES.maker(self._name)):
-            raise UsageError(f"the policy {self._name} has no option `adapter`: it cannot play what was trained")
+        maker = POLICIES.maker(self._name)
+        own, model = options_of(maker), options.get("model")
+        asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
+        if "adapter" not in own and "adapter" not in asked:
+            what = f"asks {model}, which takes no adapter" if asks_a_model(maker) and model else "has no option `adapter`"
+            raise UsageError(
+                f"the policy {self._name} {what}: it cannot play what was trained; a policy that asks a model can with "
+                "local:DIR or vllm:MODEL"
+            )
         self._options = options
+        self._of_model = asked
         policy = make_policy(self._name, **options)
         if not isinstance(policy, Demonstrator):
             raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = policy
+        if "policy" in study.evaluation or "policy" in study.episodes:
+            raise UsageError("evaluation.policy: only attempts may be another policy's")
         for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
             try:
                 self._arguments(Path(name), {**study.episodes, **table}, None)
@@ -113,15 +113,18 @@ class Rollouts:
     def _arguments(self, out: Path, episodes: Table, adapter: Path | None) -> argparse.Namespace:
         """Those of `prill rollout`."""
         episodes = dict(episodes)
-        environment = episodes.pop("environment", None)
+        environment, player = episodes.pop("environment", None), episodes.pop("policy", None)
         if not isinstance(environment, str):
             raise UsageError("episodes.environment is missing: name the environment")
         policy = {**self._options, **({} if adapter is None else {"adapter": str(adapter.resolve())})}
-        words = [environment, "--output", str(out), "--policy", self._name, "--retry-broken"]
+        words = [environment, "--output", str(out), "--policy", player or self._name, "--retry-broken"]
+        if player is not None:
+            policy = {}
         if (model := policy.pop("model", None)) is not None:
             words += ["--model", str(model)]
         for key, value in policy.items():
-            words += ["--set", f"policy.{key}={value if isinstance(value, str) else json.dumps(value)}"]
+            whose = "model" if key in self._of_model else "policy"
+            words += ["--set", f"{whose}.{key}={value if isinstance(value, str) else json.dumps(value)}"]
         for key, value in episodes.items():
             words += list(_flag(key, value))
         return arguments(words)
@@ -186,40 +189,3 @@ def _shown() -> Iterator[Audience]:
             yield Audience(say, judged, read, trained)
         finally:
             close()
-
-
-def by_round(results: Results) -> str:
-    """The picture of success by round: a line an arm, over all training seeds; round 0 is the untrained policy."""
-    lines = []
-    for arm in dict.fromkeys(score.arm for score in results.scores if score.arm != BASE) or (BASE,):
-        rounds: dict[int, list[Score]] = defaultdict(list)
-        for score in results.scores:
-            if score.arm in (arm, BASE):
-                rounds[score.round].append(score)
-        lines.append(Line(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
-    return line_chart("Success on the episodes held out", "round", lines, whole=True)
-
-
-def by_precision(results: Results) -> str:
-    """The picture of success after the last round against the precision of what each arm's judge let through."""
-    last = max((score.round for score in results.scores), default=0)
-    lines = []
-    for arm in dict.fromkeys(judge["arm"] for judge in results.judges):
-        precisions = [
-            j["judge"]["precision"] for j in results.judges if j["arm"] == arm and j["judge"]["precision"] is not None
-        ]
-        scores = [score for score in results.scores if (score.arm, score.round) == (arm, last)]
-        if scores and precisions:
-            lines.append(Line(arm, [_point(fmean(precisions), scores)]))
-    return line_chart("Success after training, by how right the judge was", "precision of the judge", lines)
-
-
-def _point(x: float, scores: Sequence[Score]) -> Point:
-    """The share of all training seeds together. They play the same episodes, so the interval is that of one seed's count."""
-    from prill.evaluators.metrics import wilson
-
-    successes, n = sum(score.successes for score in scores), sum(score.n for score in scores)
-    episodes = round(n / len(scores))
-    share = successes / n if n else 0.0
-    low, high = wilson(share, episodes) if episodes else (0.0, 1.0)
-    return Point(x, share, low, high, f"{successes} of {n}")

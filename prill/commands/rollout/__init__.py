@@ -27,6 +27,7 @@ from prill.commands.rollout.webarena import WEBARENA
 from prill.emulators.pool import Pool
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
+from prill.evaluators.labels import TEMPLATE
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
 from prill.files.outputs import check_output, expect_place
 from prill.models.guard import PATIENCE
@@ -231,7 +232,7 @@ async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
     if args.policy is None:
         raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
     assigned = read_assigned(args)
-    plan = plan_policy(args, kind.platform, assigned.policy)
+    plan = plan_policy(args, kind.platform, assigned)
     listed = _listed_cases(args)
     setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)
@@ -258,10 +259,16 @@ def _episodes(made: Session) -> list[Episode[Any]]:
             agent=made.plan.agent,
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
-            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt},
+            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **_template(made, row)},
         )
         for row in made.rows
     ]
+
+
+def _template(made: Session, row: Case) -> dict[str, int]:
+    """What the task has in common with others, where the benchmark has told (WebArena)."""
+    number = made.setting.templates.get(row.task)
+    return {} if number is None else {TEMPLATE: number}
 
 
 def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:

@@ -28,7 +28,8 @@ class Setting(Generic[E]):
     `oracle` labels an episode in the state its environment is in; `fingerprint` is what tells this setting from others, and
     `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
     is taken for broken: in a browser it may well be the site that is down, so that is many. `leftovers` says why an episode may
-    find what an earlier one changed; None: each begins in a fresh state.
+    find what an earlier one changed; None: each begins in a fresh state. `templates` has the number of what a task was filled
+    in, where there is one.
     """
 
     environments: Sequence[E]
@@ -40,6 +41,7 @@ class Setting(Generic[E]):
     contents: Mapping[str, object] = field(default_factory=dict)
     patience: int = 30
     leftovers: str | None = None
+    templates: Mapping[str, int] = field(default_factory=dict)
 
 
 class MakeSetting(Protocol):

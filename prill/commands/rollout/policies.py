@@ -12,6 +12,7 @@ from prill.commands.options import make_model
 from prill.commands.rollout.cases import Case
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
+from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, Fingerprinted, asks_a_model, make_policy, policies_with
 from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.registry import Maker, OptionError, nearest, options_of
@@ -47,44 +48,48 @@ class PolicyPlan:
 
 @dataclass(frozen=True)
 class Assigned:
-    """What `--set` says of the policy, and of the environment."""
+    """What `--set` says of the policy, of its model, and of the environment."""
 
-    policy: dict[str, Any]
-    environment: dict[str, Any]
+    policy: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
 
 
 def read_assigned(args: argparse.Namespace) -> Assigned:
     """Each KEY=VALUE for the one of policy and environment that has such an option; `policy.` or `environment.` says which.
 
-    Raises UsageError for a key that neither has, or both.
+    `model.` is an option of the model that the policy asks: `model.adapter=DIR`. Raises UsageError for a key that nothing has,
+    or several things.
     """
     makers = {"policy": POLICIES.maker(args.policy), "environment": ENVIRONMENTS.maker(args.environment)}
     options = {kind: [name for name in options_of(maker) if name not in _FILLED] for kind, maker in makers.items()}
     if args.policy == "scripted":  # how it behaves is a matter of the episode
         options["policy"] = []
-    assigned: dict[str, dict[str, Any]] = {"policy": {}, "environment": {}}
+    options["model"] = list(model_options(args.model)) if asks_a_model(makers["policy"]) else []
+    assigned: dict[str, dict[str, Any]] = {"policy": {}, "environment": {}, "model": {}}
     for words in args.set or ():
         name, equals, value = words.partition("=")
         if not equals:
             raise UsageError(f"--set {words}: expected KEY=VALUE")
         kind, _, key = name.rpartition(".")
-        kinds = [one for one in options if key in options[one] and kind in ("", one)]
+        # What the model has is named in full: a time limit, say, is the environment's unless that is said.
+        kinds = [one for one in options if key in options[one] and kind in ((one,) if one == "model" else ("", one))]
         if not kinds:
             raise _unknown(name, key, args, options)
         if len(kinds) > 1:
             raise UsageError(f"--set {name}: policy and environment have it; say policy.{key} or environment.{key}")
         assigned[kinds[0]][key] = _value(words, value)
-    return Assigned(assigned["policy"], assigned["environment"])
+    return Assigned(**assigned)
 
 
-def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[str, Any]) -> PolicyPlan:
+def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Assigned) -> PolicyPlan:
     """The policy of `--policy`. Raises UsageError, also for options that it does not have."""
     maker = POLICIES.maker(args.policy)
     _refuse_foreign(args, maker)
     if args.policy == "scripted" and args.environment != "miniwob":
         return _plan_shop(args)
-    model = make_model(args) if _asks_model(args, maker) else None
-    options = {**_flag_options(args, platform), **assigned}
+    model = make_model(args, given=assigned.model) if _asks_model(args, maker) else None
+    options = {**_flag_options(args, platform), **assigned.policy}
     # A policy that draws by itself draws anew for each seed and attempt.
     drawn = [name for name in ("seed", "attempt") if name in options_of(maker) and name not in options]
 
@@ -104,12 +109,22 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Mapping[
     name = args.policy.rpartition(":")[2]
     fingerprint = {key: value for key, value in options.items() if key != "trajectories"}
     if model is not None:
-        fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0}
+        fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0, **_of_model(assigned.model)}
     if isinstance(policy, Fingerprinted):
         fingerprint["asked"] = policy.fingerprint(platform)
         fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
     return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None))
+
+
+def _of_model(assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """What `--set` said of the model, as records tell runs apart; an adapter by its weights, for where they lie may change."""
+    found = {f"model.{key}": value for key, value in assigned.items()}
+    if (adapter := assigned.get("adapter")) is not None:
+        from prill.models.local.choices import weights_hash
+
+        found["model.adapter"] = weights_hash(adapter)
+    return found
 
 
 def _plan_shop(args: argparse.Namespace) -> PolicyPlan:

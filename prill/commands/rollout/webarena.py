@@ -126,6 +126,7 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         close,
         {name: config.intent for name, config in workers[0].configs.items()},
         leftovers=None if args.shop or args.reset or assigned.get("reset") else _LEFTOVERS,
+        templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
     )
 
 

@@ -80,7 +80,8 @@ def test_bare_ids_read_from_page(tmp_path: Path) -> None:
 
 def test_reference_answer_stays_out(tmp_path: Path) -> None:
     render(tmp_path, "24", page("t", "stop []"))
-    assert "SECRET" not in repr(list(load(tmp_path)))
+    loaded = list(load(tmp_path))
+    assert "SECRET" not in repr(loaded) and loaded[0].metadata["intent_template_id"] == 222
 
 
 def test_page_text_like_markup_stays_text(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_early_stop_is_the_harness(tmp_path: Path) -> None:
     assert (trajectory.answer, trajectory.steps[0].thought, trajectory.metadata) == (
         None,
         None,
-        {"ended_by": "Early stop: Same action for 3 times"},
+        {"ended_by": "Early stop: Same action for 3 times", "intent_template_id": 222},
     )
 
 
