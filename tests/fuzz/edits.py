@@ -155,6 +155,8 @@ def edited_value(value: Any, change: bytes) -> Any:
             break
         holder, key = places[place % len(places)]
         odd = ODD_VALUES[what % len(ODD_VALUES)]
+        if odd is not _DEEP:
+            odd = copy.deepcopy(odd)  # the next edit may change it, and must not change it for the cases that follow
         if kind <= 2:
             holder[key] = odd
         elif kind == 3:
