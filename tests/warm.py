@@ -134,10 +134,10 @@ def become() -> None:
     if Path(sys.argv[0]).name == "prill":
         from prill.cli import main
 
-        sys.path.insert(0, str(Path(sys.argv[0]).parent))
+        sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
         sys.exit(main())
     del sys.argv[0]
-    sys.path.insert(0, str(Path(sys.argv[0]).parent))
+    sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
