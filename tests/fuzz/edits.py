@@ -155,6 +155,8 @@ def edited_value(value: Any, change: bytes) -> Any:
             break
         holder, key = places[place % len(places)]
         odd = ODD_VALUES[what % len(ODD_VALUES)]
+        if odd is not _DEEP:
+            odd = copy.deepcopy(odd)  # the next edit may change it, and must not change it for the cases that follow
         if kind <= 2:
             holder[key] = odd
         elif kind == 3:
@@ -195,11 +197,14 @@ def bounded() -> Iterator[None]:
     """Fails what does not come to an end."""
     before = signal.signal(signal.SIGALRM, _too_long)
     signal.setitimer(signal.ITIMER_REAL, BOUND)
-    faulthandler.dump_traceback_later(2 * BOUND, exit=True)  # for what does not even look at signals
+    # For what computes and does not even look at signals: its traceback, and the end of the process.
+    faulthandler.register(signal.SIGVTALRM, chain=True)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 2 * BOUND)
     try:
         yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        faulthandler.unregister(signal.SIGVTALRM)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
