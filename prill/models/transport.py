@@ -310,6 +310,7 @@ class Endpoint:
 
     async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
         import aiohttp
+
         httpx = http_library()
         seconds = connection.guard.attempt_seconds()
         try:
