@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
+    from prill.refine.rewards.art import group_scorer
     from prill.refine.rewards.chat import chat_trajectory
     from prill.refine.rewards.gymnasium import judge_episodes
+    from prill.refine.rewards.inspect_ai import judge_scorer
     from prill.refine.rewards.loops import run_blocking
+    from prill.refine.rewards.openenv import judge_rubric
     from prill.refine.rewards.reward import Reward, RewardResult, RewardSpec, make_reward
     from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
     from prill.refine.rewards.trl import TRLReward
+    from prill.refine.rewards.verl import compute_score_of
 
 __all__ = [
     "Recorded",
@@ -22,8 +26,12 @@ __all__ = [
     "TRLReward",
     "chat_trajectory",
     "column_of",
+    "compute_score_of",
+    "group_scorer",
     "item_of",
     "judge_episodes",
+    "judge_rubric",
+    "judge_scorer",
     "make_reward",
     "pack",
     "refer",
@@ -38,8 +46,12 @@ _HOMES = {
     "TRLReward": "trl",
     "chat_trajectory": "chat",
     "column_of": "travel",
+    "compute_score_of": "verl",
+    "group_scorer": "art",
     "item_of": "travel",
     "judge_episodes": "gymnasium",
+    "judge_rubric": "openenv",
+    "judge_scorer": "inspect_ai",
     "make_reward": "reward",
     "pack": "travel",
     "refer": "travel",

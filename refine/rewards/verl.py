@@ -1,7 +1,7 @@
 """The reward function of verl, which it loads from a file of yours:
 
     import prill
-    from prill.refine.rewards.verl import compute_score_of
+    from prill.refine.rewards import compute_score_of
     compute_score = compute_score_of(prill.reward("vlm", model="gpt-4o"))
 
 `reward.custom_reward_function.path` names that file. The reward manager is to be `naive`: `rate_limited` turns every error and
