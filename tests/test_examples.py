@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from prill import Observation, Task, Trajectory, read_trajectories, read_verdicts, write_trajectories
+from prill.refine import read_results
 from prill.testing import MockServer
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +30,7 @@ def run(*command: object, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -165,3 +166,20 @@ def test_three_platforms_on_one_page(tmp_path: Path) -> None:
     assert "switch 'Wi-Fi' checked: false" in str(texts["android"][-1])
     assert "Heading 'Settings'" in str(texts["ios"][-1])
     assert "Alder Desk Lamp" in str(texts["web"])
+
+
+@embedded
+def test_one_small_model_does_all_of_reflexion(tmp_path: Path) -> None:
+    for package in ("playwright", "miniwob"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("no Chromium: apt-get install chromium")
+    shown = run("examples/reflexion_embedded.sh", tmp_path, PRILL=PRILL, PRILL_CACHE_DIR=str(tmp_path / "cache"))
+    assert re.search(r"\| 1 \| \d \| 5 \| +\d+\.0% \|", shown), shown
+    results = read_results(tmp_path)
+    lessons = [attempt.lesson for task in results.tasks for attempt in task.attempts if attempt.lesson]
+    assert lessons, "what a judge so strict refuses is tried again with a lesson"
+    assert results.table is not None and not {"broken", "not_begun"} & results.table.ended.keys()
+    assert min(results.table.actor.calls, results.table.judge.calls, results.table.reflector.calls) > 0
+    assert 'class="attempt-link"' in (tmp_path / "page.html").read_text("utf-8")
