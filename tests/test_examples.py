@@ -30,7 +30,7 @@ def run(*command: object, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=1800,
         check=False,
     )
     assert result.returncode == 0, result.stderr
