@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from prill import Observation, Task, Trajectory, read_trajectories, read_verdicts, write_trajectories
+from prill.refine import read_results
 from prill.testing import MockServer
 
 from .warm import warm_commands
@@ -50,7 +51,7 @@ def run(*command: object, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -210,7 +211,7 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
             pytest.skip(f"{package} is not installed: pip install 'prill[serve]'")
     with MockServer() as server:
         environment = {**os.environ, "OPENAI_BASE_URL": server.base_url}
-        command = (PRILL, "serve", "examples/reward_service/service.toml", "--port", "0", "--json")
+        command = (sys.executable, "-m", "prill", "serve", "examples/reward_service/service.toml", "--port", "0", "--json")
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as service:
             try:
                 assert service.stdout is not None
@@ -221,3 +222,20 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
         assert service.returncode == 0
     assert lines[:2] == ["OpenRLHF [1.0]", "OpenRLHF [0.0]"]
     assert lines[2].startswith("  422: no_evidence") and lines[3:] == ["OpenRLHF None", "slime [1.0, 0.0]"]
+
+
+@embedded
+def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
+    for package in ("playwright", "miniwob"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
+        pytest.skip("no Chromium: apt-get install chromium")
+    shown = run("examples/reflexion_embedded.sh", tmp_path, PRILL=str(prill), PRILL_CACHE_DIR=str(tmp_path / "cache"))
+    assert re.search(r"\| 1 \| \d \| 5 \| +\d+\.0% \|", shown), shown
+    results = read_results(tmp_path)
+    lessons = [attempt.lesson for task in results.tasks for attempt in task.attempts if attempt.lesson]
+    assert lessons, "what a judge so strict refuses is tried again with a lesson"
+    assert results.table is not None and not {"broken", "not_begun"} & results.table.ended.keys()
+    assert min(results.table.actor.calls, results.table.judge.calls, results.table.reflector.calls) > 0
+    assert 'class="attempt-link"' in (tmp_path / "page.html").read_text("utf-8")
