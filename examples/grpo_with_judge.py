@@ -28,10 +28,18 @@ def tiny_model() -> tuple[Any, Any]:
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<end>", pad_token="<pad>", chat_template=TEMPLATE)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
-    ends = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 1}
-    return Qwen2ForCausalLM(Qwen2Config(vocab_size=len(letters), **sizes, **heads, **ends)), tokenizer
+    config = Qwen2Config(
+        vocab_size=len(letters),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    return Qwen2ForCausalLM(config), tokenizer
 
 
 def main(judge_model: str) -> None:
