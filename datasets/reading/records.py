@@ -120,9 +120,12 @@ def find_rows(folder: str | PathLike[str], stem: str) -> Path:
 
 
 def image_in(folder: str | PathLike[str], name: str) -> str:
-    """The absolute path of an image named in a row. Raises InputError when it lies outside the folder."""
+    """The absolute path of an image named in a row. Raises InputError when it lies outside the folder, or the name is none."""
     root = Path(folder).resolve()
-    path = (root / name).resolve()
+    try:
+        path = (root / name).resolve()
+    except (ValueError, RuntimeError):  # a null character, half a character, links in a circle
+        raise InputError(f"image path {name!r} is no name of a file") from None
     if not path.is_relative_to(root):
         raise InputError(f"image path {name!r} leaves the folder {folder}")
     return str(path)

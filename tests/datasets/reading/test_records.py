@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from prill.datasets.reading import records as rows
-from prill.datasets.reading.records import date_in, decode_json, read_file, read_rows, valid_unicode
+from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_rows, valid_unicode
 from prill.errors import InputError
 from prill.store import BadLine
 
@@ -83,3 +83,10 @@ def test_dates_in_names_and_stamps(text: str, date: str | None) -> None:
 
 def test_lone_surrogates_joined_or_replaced() -> None:
     assert [valid_unicode(text) for text in ("tea é", "\ud83d\ude00", "a\ud800b")] == ["tea é", "\N{GRINNING FACE}", "a�b"]
+
+
+@pytest.mark.parametrize("name", ["a\0.png", "\ud800.png", "../up.png", "loop/a.png"])
+def test_odd_image_names_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match="is no name of a file|leaves the folder"):
+        image_in(tmp_path, name)
