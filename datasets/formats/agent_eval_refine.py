@@ -53,7 +53,7 @@ class _Config:
     task_id: int | str | None = None
     sites: tuple[str, ...] = ()
     start_url: str | None = None
-    intent_template_id: int | None = None
+    intent_template_id: int | str | None = None
 
 
 @dataclass(frozen=True)

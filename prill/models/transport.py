@@ -413,13 +413,15 @@ class Endpoint:
             default_query=dict(parse_qsl(url.query)),
             default_headers={"api-key": self._key()} if (url.hostname or "").endswith(_AZURE) else None,
         )
-        headers = {**client.default_headers, **client.auth_headers}  # some of them are marked as left out
+        # As the SDK puts them together: what the user says in $OPENAI_CUSTOM_HEADERS counts, in whatever case it is written.
+        headers = httpx.Headers(client.auth_headers)
+        headers.update({name: value for name, value in client.default_headers.items() if isinstance(value, str)})
         # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
         closing = _close_with_loop(client)
         connection = connections[settings] = _Connection(
             client,
             http,
-            httpx.Headers({name: value for name, value in headers.items() if isinstance(value, str)}),
+            headers,
             AdaptiveLimiter(self.concurrency),
             Guard(self.place, self.patience, self.timeout),
             closing,

@@ -153,7 +153,7 @@ def series_of(item: Trajectory | BadLine) -> tuple[tuple[object, ...], int] | No
     """What the attempts at one task have in common, and which of them this is, from 0; None for what is no such attempt."""
     if isinstance(item, BadLine) or not isinstance(attempt := item.metadata.get("attempt"), int):
         return None
-    return (task_of(item), item.task.goal, item.agent, item.metadata.get("seed")), attempt
+    return (task_of(item), item.task.goal, item.agent, str(item.metadata.get("seed"))), attempt
 
 
 def detail(

@@ -35,9 +35,9 @@ class _Lost(PrillError):
 class Workers:
     """The judge, in `processes` processes; `async with` starts and ends them.
 
-    Each has its share of the calls at once that the judge's models may make, and all of them have one budget. They make
-    verdicts and nothing else. One that dies is replaced, and what it was at is judged by whoever is idle. They end with this
-    process, however that ends. Raises UsageError for a judge that cannot be pickled.
+    Each has its share of the calls at once that a model of the judge may make, at least one, and all of them have one budget.
+    They make verdicts and nothing else. One that dies is replaced, and what it was at is judged by whoever is idle. They end
+    with this process, however that ends. Raises UsageError for a judge that cannot be pickled.
 
     What a judge keeps in memory, it keeps in each process.
     """

@@ -34,8 +34,12 @@ def test_file_and_flags_are_the_same_run(prill: Prill, tmp_path: Path) -> None:
     words = [*guessing(tmp_path)[:-2], "--max-steps", "4", "--keep-best", "--lesson-tokens", "100"]
     assert prill(*words, "-o", "flags").returncode == 0
     (tmp_path / "r.toml").write_text(CONFIG)
-    policy = {"name": "guesser.py:Guesser"}
-    tables = {"episodes": {"tasks": "tasks.jsonl", "max_steps": 4}, "policy": policy, "judge": {"evaluator": "oracle"}}
+    policy = {"name": "guesser.py:Guesser", "model": None}  # null: as if it were left out
+    tables = {
+        "episodes": {"tasks": "tasks.jsonl", "max_steps": 4, "seeds": None},
+        "policy": policy,
+        "judge": {"evaluator": "oracle"},
+    }
     more = {"retries": {"attempts": 3, "keep_best": True}, "lessons": {"lesson_tokens": 100}}
     (tmp_path / "r.json").write_text(json.dumps({**tables, **more}))
     for name in ("r.toml", "r.json"):

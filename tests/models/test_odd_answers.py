@@ -54,6 +54,32 @@ async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
 GOOD_BYTES = HEAD + b"Connection: close\r\n\r\n" + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
 
 
+async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "authorization: Basic abc\nX-Team: red")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "trial")
+    seen: list[tuple[str, bytes, list[tuple[str, str]]]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        headers = sorted((name.lower(), value) for name, value in request.headers.items())
+        # What the SDK tells of its own retries and time limits, which are prill's here.
+        told = [pair for pair in headers if pair[0] not in ("x-stainless-retry-count", "x-stainless-read-timeout")]
+        seen.append((request.raw_path, await request.read(), told))
+        return web.json_response({"choices": [{"message": {"content": ANSWER}}]})
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_post("/a%2Fb/chat/completions", note)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    model = OpenAIModel("m", base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/a%2Fb/?api-version=1&tag=x+y")
+    await model.complete(ASK, form=FORM)
+    client = (await model.endpoint.connection()).client
+    await client.post("/chat/completions", cast_to=transport.http_library().Response, content=seen[0][1])
+    await runner.cleanup()
+    assert seen[0] == seen[1]
+    assert [value for name, value in seen[0][2] if name == "authorization"] == ["Basic abc"]
+    assert ("openai-project", "trial") in seen[0][2]
+
+
 async def test_huge_packed_answer_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "MOST_ANSWER", 3 << 20)
     body = gzip.compress(b" " * (50 << 20))

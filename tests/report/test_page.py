@@ -121,6 +121,11 @@ def test_failure_leaves_the_old_page(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
 
 
+def test_odd_metadata_beside_retries(tmp_path: Path) -> None:
+    write_report(tmp_path / "r.html", [trajectory("a", metadata={"attempt": 1, "seed": [1]})], retries={})
+    assert overview(tmp_path / "r.html")["rows"][0]["attempt"] == 1
+
+
 def test_missing_folder_is_made(tmp_path: Path) -> None:
     write_report(tmp_path / "new" / "r.html", [trajectory("a")])
     assert len(overview(tmp_path / "new" / "r.html")["rows"]) == 1

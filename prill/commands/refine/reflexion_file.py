@@ -78,6 +78,8 @@ def words_of(
         flags = {action.dest: action for title in titles for action in groups[title] if action.dest not in _NEVER}
         for key, value in table.items():
             place = f"{path}: {section}.{key}"
+            if value is None and key in (*flags, *settable):  # JSON's null: as if it were left out
+                continue
             if key in flags:
                 words += _words_of_flag(flags[key], value, place, said)
             elif key not in settable:

@@ -11,6 +11,7 @@ import pytest
 from prill.cli import main
 from prill.datasets.formats.agent_eval_refine import load, load_labels, platform_of
 from prill.errors import UsageError
+from prill.evaluators.labels import template_of
 from prill.store import BadLine
 from prill.types import Action, LabelRecord, Trajectory
 
@@ -181,6 +182,13 @@ def test_reference_answers_stay_out(tmp_path: Path) -> None:
     trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config, "score": "SECRET"})]))
     assert (trajectory.task.id, trajectory.task.site, trajectory.task.start_url) == ("webarena.24", "shopping", "http://shop")
     assert "SECRET" not in repr(trajectory)
+
+
+@pytest.mark.parametrize("number", [0, "7b"])
+def test_template_is_kept_as_it_is_written(tmp_path: Path, number: object) -> None:
+    config = {"task_id": 24, "sites": ["shopping"], "intent_template_id": number}
+    trajectory = only(folder(tmp_path / "web", [record("24", "stop []", other={"config": config})]))
+    assert template_of(trajectory) == f"shopping/template {number}"
 
 
 def test_harness_stop_is_no_answer(tmp_path: Path) -> None:
