@@ -142,6 +142,12 @@ def model_options_given(args: argparse.Namespace) -> dict[str, Any]:
     return _options_set(args, [name for _, names in _OF_MODELS for name in names])
 
 
+def says_of_judge(args: argparse.Namespace) -> bool:
+    """Whether the words of the command line say which judge, or anything of it or of its model."""
+    names = ("evaluator", "prompt", "set", "captions", "captioner_model", "model", *args.of_judge)
+    return any(getattr(args, name, None) for name in names) or bool(model_options_given(args))
+
+
 def settings_of(words: Iterable[str]) -> dict[str, Any]:
     """What `--set KEY=VALUE` gives, several times perhaps."""
     return dict(map(_setting, words))

@@ -18,7 +18,7 @@ from prill.service.desk import Answer, Busy, Desk, JudgeBroke, Source
 from prill.service.intake import Intake
 from prill.types import Trajectory, UnscoredReason, Usage
 
-_INLINE = 64_000  # bytes of a request up to which it is read without a thread
+INLINE = 64_000  # bytes of a request up to which it is read without a thread
 
 
 class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
@@ -126,8 +126,9 @@ class Judging:
     _jobs: OrderedDict[str, _Job] = field(default_factory=OrderedDict)
 
     async def read(self, request: Any, body_size: int) -> Any:
-        """What a request's `read`-like function gives; in a thread where much has to be decoded."""
-        return await asyncio.to_thread(request) if body_size > _INLINE else request()
+        """What a request's `read`-like function gives; in a thread where much has to be decoded, or files may be read."""
+        slow = body_size > INLINE or self.intake.media_root is not None
+        return await asyncio.to_thread(request) if slow else request()
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float) -> Answer:
         """The reward of a trajectory. Raises Busy and JudgeBroke."""
@@ -184,11 +185,15 @@ class Judging:
         if running := [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]:
             await asyncio.wait(running)
 
+    def check_count(self, items: int) -> None:
+        """Raises InputError for more trajectories than a request may bring."""
+        if items > self.max_items:
+            raise InputError(f"{items} items; the limit here is {self.max_items} a request")
+
     def _check(self, request: ScoreRequest) -> None:
         if not request.items:
             raise InputError("items is empty: nothing to judge")
-        if len(request.items) > self.max_items:
-            raise InputError(f"{len(request.items)} items; the limit here is {self.max_items} a request")
+        self.check_count(len(request.items))
 
     async def _score(self, request: ScoreRequest, size: int, client: str, deadline: float, job: _Job | None) -> list[Scored]:
         async def one(place: int, item: ScoreItem) -> Scored | JudgeBroke:

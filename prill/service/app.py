@@ -141,7 +141,11 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
 
     @app.post("/get_reward", **describe("get_reward", OpenRLHF, None))
     async def get_reward(request: Request) -> Response:
-        trajectories = await read(request, OpenRLHF, lambda wanted: wanted.trajectories(intake))
+        def batch(wanted: OpenRLHF) -> Any:
+            judging.check_count(len(wanted.query))
+            return wanted.trajectories(intake)
+
+        trajectories = await read(request, OpenRLHF, batch)
         who = visit(request)
         results = await judging.results(trajectories, who.client, who.deadline)
         failed = next((result for result in results if result.reward is None), None)
@@ -159,16 +163,17 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     @app.post("/verify", **describe("verify", NemoGym, None))
     async def verify(request: Request) -> Response:
         def both(wanted: NemoGym) -> Any:
-            return wanted.made(intake)
+            return wanted.made(intake), msgspec.json.decode(data)
 
         data, who = await request.body(), visit(request)
-        trajectory = await read(request, NemoGym, both)
-        row = msgspec.json.decode(data)
+        trajectory, row = await read(request, NemoGym, both)
         try:
             [result] = await judging.results([trajectory], who.client, who.deadline)
+            answer = nemo_answer(row, result)
         except JudgeBroke as error:
-            return reply(nemo_failure(row, str(error)))
-        return reply(nemo_answer(row, result))
+            answer = nemo_failure(row, str(error))
+        written: Response = await judging.read(lambda: reply(answer), len(data))
+        return written
 
     @app.get("/healthz", **describe("healthz", None, None))
     async def healthz() -> Response:
@@ -178,7 +183,7 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     async def readyz() -> Response:
         if door.closed:
             return refusal(503, "ending", "the service is ending", 30)
-        if board.trouble:
+        if board.just_broke:
             return refusal(503, "judge_unavailable", board.trouble, 10)
         return reply({"status": "ready"})
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Seconds; a request may be held for minutes.
 _BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0)
 SCORE_BINS = 10
+_UNREADY = 30.0  # seconds after a judgement broke; then requests may try the judge again, or nobody would ever find it back
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Board:
     sources: Counter[str] = field(default_factory=Counter)
     broken: int = 0
     trouble: str = ""
+    broke_at: float = 0.0
     usage: Usage = field(default_factory=Usage)
     scores: list[int] = field(default_factory=lambda: [0] * SCORE_BINS)
     latest: deque[Latest] = field(default_factory=lambda: deque(maxlen=50))
@@ -85,7 +87,7 @@ class Board:
         self.finished.append(time.time())
         if isinstance(result, BaseException):
             self.broken += 1
-            self.trouble = f"the latest judgement broke: {type(result).__name__}"
+            self.trouble, self.broke_at = f"the latest judgement broke: {type(result).__name__}", time.monotonic()
             return
         verdict = result.verdict
         outcome = "unscored" if verdict.success is None else "success" if verdict.success else "failure"
@@ -98,6 +100,11 @@ class Board:
         if verdict.score is not None:
             self.scores[min(SCORE_BINS - 1, int(verdict.score * SCORE_BINS))] += 1
         self.latest.append(Latest(time.time(), verdict.id, outcome, verdict.score, result.reward, took))
+
+    @property
+    def just_broke(self) -> bool:
+        """Whether the latest judgement broke, and not long ago."""
+        return bool(self.trouble) and time.monotonic() - self.broke_at < _UNREADY
 
     def rate(self, seconds: float = 60.0) -> float:
         """Judgements a second, of the latest so many seconds."""

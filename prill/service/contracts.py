@@ -88,17 +88,21 @@ class NemoGym(msgspec.Struct):
         return intake.of_value(self.trajectory) or _Responses(intake).trajectory(self.responses_create_params, self.response)
 
 
+_CLASS, _ERROR = "_ng_failure_class", "_ng_failure_judge_error"
+
+
 def nemo_answer(row: dict[str, Any], result: RewardResult) -> dict[str, Any]:
     """The row with its reward. A row without a verdict has the failure class that keeps it out of the metrics; the reward of 0
     beside it is what the schema asks for."""
     if result.reward is None:
         return nemo_failure(row, result.problem)
-    return {**row, "reward": result.reward, "reward_components": result.numbers}
+    judged = {key: value for key, value in row.items() if key not in (_CLASS, _ERROR)}  # of a row that failed before
+    return {**judged, "reward": result.reward, "reward_components": result.numbers}
 
 
 def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
     """The row as NeMo-Gym marks one whose judge failed."""
-    return {**row, "reward": 0.0, "_ng_failure_class": "judge_failed", "_ng_failure_judge_error": words}
+    return {**row, "reward": 0.0, _CLASS: "judge_failed", _ERROR: words}
 
 
 # Computer-use actions of OpenAI's Responses, in our words.
@@ -204,8 +208,7 @@ def _point(place: dict[str, Any], size: tuple[int, int] | None) -> tuple[float, 
     x, y = place.get("x"), place.get("y")
     if size is None or not isinstance(x, int | float) or not isinstance(y, int | float):
         return None
-    point = x / size[0], y / size[1]
-    return point if all(0 <= part <= 1 for part in point) else None
+    return (x / size[0], y / size[1]) if 0 <= x <= size[0] and 0 <= y <= size[1] else None
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

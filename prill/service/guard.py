@@ -86,7 +86,7 @@ class Guard:
             await _answer(noted, 503, "busy", str(busy), after=busy.after)
         finally:
             took = time.monotonic() - began
-            path = scope.get("route_path") or (scope["path"] if scope["path"] in self.holds else "other")
+            path = getattr(scope.get("route"), "path", None) or (scope["path"] if scope["path"] in self.holds else "other")
             self.board.request(path, status, took)
             if self.spec.log != "quiet":
                 log.info("%s %s %d %.3f s", scope["method"], quote(scope["path"]), status, took)

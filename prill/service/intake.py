@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -21,6 +21,7 @@ import msgspec
 from prill.errors import InputError, UsageError
 from prill.models.images import open_image, open_image_file
 from prill.refine.rewards import Recorded, single_step
+from prill.refine.rewards.travel import pictures_of
 from prill.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
 from prill.types import Trajectory
 
@@ -58,6 +59,8 @@ class Intake:
             found = _recorded(file)[id] if id is not None else _only(file, path)
         except (InputError, UsageError) as error:
             raise InputError(str(error).replace(file, path)) from None
+        except OSError as error:
+            raise InputError(f"path {path!r}: it cannot be read ({error.strerror})") from None
         return self._with_images(found, root, {})
 
     def of_value(self, value: Any) -> Trajectory | None:
@@ -78,8 +81,9 @@ class Intake:
         place, id = value.get("path"), value.get("id")
         return self.recorded(place, id if isinstance(id, str) else None) if isinstance(place, str) else None
 
-    def answered(self, prompt: Any, response: str, images: Sequence[bytes] = ()) -> Trajectory:
-        """A prompt and what was answered to it, as a trajectory of one step."""
+    def answered(self, prompt: str | Sequence[Mapping[str, Any]], response: str) -> Trajectory:
+        """A prompt (a text, or a chat with images inside) and what was answered to it, as a trajectory of one step."""
+        images: list[Any] = [] if isinstance(prompt, str) else [image for turn in prompt for image in pictures_of(turn)]
         if len(images) > self.max_images:
             raise InputError(f"more than {self.max_images} images, which is the limit here")
         for place, data in enumerate(images):

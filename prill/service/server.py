@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -113,6 +115,7 @@ def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = 
         def _drained(self, task: asyncio.Task[None]) -> None:
             self.should_exit = True
 
+    logging.getLogger("uvicorn.error").addFilter(_without_words)
     config = uvicorn.Config(
         service.app,
         http=Impatient,
@@ -125,6 +128,15 @@ def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = 
         timeout_keep_alive=_KEEP_ALIVE,
     )
     return Draining(config)
+
+
+def _without_words(record: logging.LogRecord) -> bool:
+    """An error that nobody caught is logged as where it happened: its message may quote what a client sent."""
+    if record.exc_info and record.exc_info[0] is not None:
+        kind, _, places = record.exc_info
+        record.msg = f"{record.getMessage().strip()}: {kind.__name__}\n{''.join(traceback.format_tb(places))}"
+        record.args, record.exc_info, record.exc_text = (), None, None
+    return True
 
 
 def _listen(spec: ServiceSpec) -> socket.socket:

@@ -10,7 +10,8 @@ import base64
 import binascii
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,34 +109,49 @@ def single_step(
 class Recorded:
     """The trajectories of a recorded file by id: read once for where each of them is, and then only what is asked for.
 
-    The file is as `prill check` likes it: JSON Lines, not packed. What is appended later is found.
+    The file is as `prill check` likes it: JSON Lines, not packed. What is appended later is found, and so is everything
+    after the file was written anew. Any number of threads may ask.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).resolve()
         self._places: dict[str, int] = {}
         self._version = (-1, -1)
+        self._reading = threading.Lock()
 
     def __getitem__(self, id: str) -> Trajectory:
         """The trajectory. Raises InputError when there is none of that id, or it is broken; UsageError for an unusable file."""
-        if id not in self._places and self._version != _version(self.path):
+        line = self._line(id)
+        if line is None or _id(line) != id:  # it was appended since, or stands elsewhere now
             self._index()
-        if id not in self._places:
+            line = self._line(id)
+        if line is None:
             near = nearest(id, self._places)
             raise InputError(f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}")
-        with self.path.open("rb") as file:
-            file.seek(self._places[id])
-            line = file.readline()
+        if _id(line) != id:
+            raise InputError(f"{self.path}: the file was written anew while it was read; begin again")
         try:
-            trajectory = decode_trajectory(line, folder_of(self.path))
+            return decode_trajectory(line, folder_of(self.path))
         except InputError as error:
             raise InputError(f"{self.path}: trajectory {id!r}: {error}") from None
-        if trajectory.id != id:
-            raise InputError(f"{self.path}: the file was written anew while it was read; begin again")
-        return trajectory
+
+    def _line(self, id: str) -> bytes | None:
+        """What stands where the trajectory was when the places were noted."""
+        place = self._places.get(id)
+        if place is None:
+            return None
+        with self.path.open("rb") as file:
+            file.seek(place)
+            return file.readline()
 
     def _index(self) -> None:
-        self._version, places, offset = _version(self.path), dict[str, int](), 0
+        """Notes the places, unless the file is still the one they were noted of; others wait meanwhile."""
+        with self._reading:
+            if self._version != _version(self.path):
+                self._note_places()
+
+    def _note_places(self) -> None:
+        version, places, offset = _version(self.path), dict[str, int](), 0
         forms: set[str] = {line.form for line in _first(self.path)}
         if not forms <= {"line", "crlf"}:
             raise UsageError(f"{self.path}: not one JSON object a line; write it anew with prill convert")
@@ -144,7 +160,7 @@ class Recorded:
                 if (id := _id(line)) is not None:
                     places.setdefault(id, offset)
                 offset += len(line)
-        self._places = places
+        self._places, self._version = places, version
 
 
 class _Head(msgspec.Struct):
@@ -291,7 +307,8 @@ def text_of(turn: Mapping[str, Any]) -> str:
     content = turn.get("content")
     if isinstance(content, str):
         return content
-    texts = [part.get("text") for part in content or () if isinstance(part, Mapping)]
+    parts = content if isinstance(content, Iterable) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
 
@@ -302,7 +319,7 @@ def pictures_of(turn: Mapping[str, Any]) -> list[Picture]:
     for part in content if isinstance(content, list | tuple) else ():
         if not isinstance(part, Mapping):
             continue
-        picture = part.get("image")
+        picture: Any = part.get("image")
         url = part.get("image_url")
         url = url.get("url") if isinstance(url, Mapping) else url
         if isinstance(url, str):
@@ -310,5 +327,8 @@ def pictures_of(turn: Mapping[str, Any]) -> list[Picture]:
                 raise InputError("the prompt names an image by a URL, which is not fetched; send it inside, as a data URL")
             found.append(_bytes(url, "image_url"))
         elif picture is not None and not isinstance(picture, str | os.PathLike):  # a path in a prompt could name any file
+            picture = picture.get("bytes") if isinstance(picture, Mapping) else picture
+            if not isinstance(picture, bytes) and not hasattr(picture, "getbands"):  # what every image of PIL has
+                raise InputError("an image of the prompt is neither bytes nor a picture; send it inside, as a data URL")
             found.append(picture)
     return found

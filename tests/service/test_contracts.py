@@ -17,6 +17,7 @@ from .conftest import Visiting
 from .gate import Gate
 
 Record = Callable[..., dict[str, Any]]
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 UNSCORED = {"timeout": 502, "parse": 502, "input": 422, "no_evidence": 422, "gone": 503, "bug": 503}
 
 
@@ -103,9 +104,7 @@ async def test_slime_gets_a_number_or_a_table(visiting: Visiting, record: Record
 
 
 async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
-    shot = (
-        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
-    )
+    shot = PIXEL
     output = [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "I look."}]},
         {"type": "computer_call", "call_id": "1", "action": {"type": "click", "x": 1, "y": 0, "button": "left"}},
@@ -133,6 +132,24 @@ async def test_nemo_rows_come_back_whole(visiting: Visiting) -> None:
     assert kinds == [("click", False), ("swipe", True), ("other", True), ("answer", False)]
     assert (trajectory.task.goal, trajectory.answer, trajectory.steps[0].thought) == ("Buy tea", "Done.", "I look.")
     assert trajectory.steps[1].action.end_point == (1.0, 1.0) and trajectory.steps[3].observation.text == "added"
+
+
+async def test_a_judged_row_has_no_old_failure(visiting: Visiting) -> None:
+    row = {"responses_create_params": {"input": "Buy tea"}, "response": {"output": []}}
+    async with visiting(Gate()) as (client, _):
+        failed = (await client.post("/verify", json={**row, "trajectory": {"id": "t", "task": {"goal": "parse"}}})).json()
+        assert failed["_ng_failure_class"] == "judge_failed"
+        again = (await client.post("/verify", json={**failed, "trajectory": None})).json()
+    assert again["reward"] == 1.0 and not [key for key in again if key.startswith("_ng")]
+
+
+async def test_places_off_the_screen_are_no_points(visiting: Visiting) -> None:
+    far = b'{"type": "computer_call", "action": {"type": "click", "x": 1' + b"0" * 400 + b', "y": 1}}'
+    shot = msgspec.json.encode({"type": "computer_call_output", "output": {"image_url": PIXEL}})
+    row = b'{"responses_create_params": {"input": "g"}, "response": {"output": [' + shot + b"," + far + b"]}}"
+    async with visiting(Gate()) as (client, _):
+        answer = await client.post("/verify", content=row, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["reward"]) == (200, 1.0)
 
 
 async def test_kept_replies_are_shared_with_score(visiting: Visiting, record: Record, tmp_path: Path) -> None:

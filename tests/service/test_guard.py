@@ -110,6 +110,8 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
     async with visiting(Gate(), max_items=2) as (client, _):
         for items in ([], [{"trajectory": record()}] * 3):
             assert (await client.post("/v1/score", json={"items": items})).status_code == 422
+        batch = {"query": ["words"] * 3, "prompts": ["w"] * 3}
+        assert "the limit here is 2" in (await client.post("/get_reward", json=batch)).text
 
 
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -128,7 +130,7 @@ def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: Record) -> None:
-    async with visiting(Gate()) as (client, _):
+    async with visiting(Gate()) as (client, service):
         goals = ("success", "failure", "timeout", "bug")
         items = [{"trajectory": record(goal, f"<script>{goal}")} for goal in goals]
         await client.post("/v1/score", json={"items": items})
@@ -148,5 +150,8 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert (await client.get("/readyz")).status_code == 503  # the latest judgement broke
+        service.board.broke_at -= 60  # a cluster sends nothing to who is not ready: so this must end by itself
+        assert (await client.get("/readyz")).status_code == 200
+        service.board.broke_at += 60
         await client.post("/rm", json={"response": "r", "label": record(id="again")})
         assert (await client.get("/readyz")).status_code == 200

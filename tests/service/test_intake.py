@@ -4,6 +4,7 @@ import base64
 import io
 import os
 import struct
+import threading
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from prill import write_trajectories
 from prill.errors import InputError
 from prill.service.intake import Intake
 from prill.types import Observation, Task, Trajectory
+
+from .gate import Gate
 
 
 def png(width: int = 4, height: int = 4) -> bytes:
@@ -153,3 +156,37 @@ def test_deep_brackets_are_one_clear_error() -> None:
     record = {"id": "t", "task": {"goal": "g"}, "steps": [nested]}
     with pytest.raises(InputError):
         Intake().trajectory(record)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ([{"image_url": f"data:image/png;base64,{text(png())}"}] * 3, "more than 2 images"),
+        ([{"image_url": f"data:image/png;base64,{text(png(20, 20))}"}], "an image of 20x20 pixels"),
+        ([{"image_url": "data:image/png;base64,AAAA"}], "is not an image"),
+        ([{"image": {"path": "/etc/hostname"}}], "send it inside"),
+        ([{"image": 5}], "send it inside"),
+    ],
+)
+def test_images_of_a_chat_have_the_same_limits(parts: list[dict[str, Any]], words: str) -> None:
+    prompt = [{"role": "user", "content": [{"type": "text", "text": "Buy tea"}, *parts]}]
+    with pytest.raises(InputError, match=words):
+        Intake(max_images=2, max_pixels=100).answered(prompt, "Done.")
+
+
+async def test_files_are_read_beside_the_loop(visiting: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_in = []
+    recorded = Intake.recorded
+
+    def noting(self: Intake, path: str, id: str | None = None) -> Trajectory:
+        read_in.append(threading.current_thread())
+        return recorded(self, path, id)
+
+    monkeypatch.setattr(Intake, "recorded", noting)
+    async with visiting(Gate(), media_root=root) as (client, _):
+        answers = [
+            await client.post("/v1/score", json={"items": [{"path": "runs.jsonl", "id": "a"}]}),
+            await client.post("/rm", json={"response": "", "label": "runs.jsonl#b"}),
+        ]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len(read_in) == 2 and threading.current_thread() not in read_in

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -114,6 +115,18 @@ def test_garbage_on_the_wire_is_400(served: str) -> None:
     assert head(served, b"\x16\x03\x01 nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
 
 
+def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> None:
+    spec = ServiceSpec(port=0)
+    server_of(make_service(Reward(Gate()), spec), spec)
+    words = "words of a page"
+    try:
+        raise KeyError(words.upper())
+    except KeyError as error:
+        logging.getLogger("uvicorn.error").error("Exception in ASGI application\n", exc_info=error)
+    assert "Exception in ASGI application: KeyError" in caplog.text and "test_process.py" in caplog.text
+    assert words.upper() not in caplog.text
+
+
 async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that does not begin a request in time is closed, also after a first request on it."""
     monkeypatch.setattr("prill.service.server._HEAD_SECONDS", 0.2)
@@ -190,6 +203,9 @@ def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
         (("--evaluator", "modular", "--model", "m"), "--captioner is missing"),
         (("nowhere.toml",), "nowhere.toml: No such file"),
         (("x.toml", "--evaluator", "vlm"), "x.toml says which judge"),
+        (("x.toml", "--model", "m"), "x.toml says which judge"),
+        (("x.toml", "--cache", "replies"), "x.toml says which judge"),
+        (("x.toml", "--set", "votes=3"), "x.toml says which judge"),
     ],
 )
 def test_bad_usage_is_one_clear_error(options: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:

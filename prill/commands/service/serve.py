@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 
-from prill.commands.options import add_judge_options, add_options_of, make_evaluator, options_given, positive
+from prill.commands.options import add_judge_options, add_options_of, make_evaluator, options_given, positive, says_of_judge
 from prill.errors import UsageError
 from prill.refine.rewards import Reward, RewardSpec, make_reward
 from prill.registry import read_options
@@ -62,7 +62,7 @@ def _of_options(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | No
 
 def _of_file(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | None]:
     """What the file says; the options of the service on the command line go before it."""
-    if args.evaluator or options_given(args, RewardSpec):
+    if says_of_judge(args) or options_given(args, RewardSpec):
         raise UsageError(f"{args.service} says which judge and which reward; leave those options out, or the file")
     spec, reward = service_table(
         args.service, **read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True)

@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from PIL import Image
 
 from prill import Action, Observation, Step, Task, Trajectory, write_trajectories
 from prill.errors import InputError, UsageError
-from prill.refine.rewards import Recorded, column_of, item_of, pack, refer, single_step
+from prill.refine.rewards import Recorded, column_of, item_of, pack, refer, single_step, travel
 from prill.store import BadLine
 
 
@@ -78,6 +80,38 @@ def test_what_is_appended_later_is_found(tmp_path: Path) -> None:
     assert recorded["tea-2"].task.goal == "b"
     with pytest.raises(InputError, match=r"no trajectory has the id 'tea-3' \(did you mean"):
         recorded["tea-3"]
+
+
+def test_a_file_written_anew_is_found_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    record = '{{"id": "{}", "task": {{"goal": "{}"}}}}\n'
+    path.write_text(record.format("a", "1") + record.format("b", "2"))
+    recorded = Recorded(path)
+    assert recorded["b"].task.goal == "2"
+    path.write_text(record.format("b", "anew") + record.format("a", "and moved"))
+    assert (recorded["a"].task.goal, recorded["b"].task.goal) == ("and moved", "anew")
+
+
+def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": "a", "task": {"goal": "g"}}\n')
+    inside, further = threading.Event(), threading.Event()
+    first = travel._first
+
+    def slow(path: Path) -> Any:
+        inside.set()
+        assert further.wait(60)
+        return first(path)
+
+    monkeypatch.setattr(travel, "_first", slow)
+    recorded = Recorded(path)
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(recorded.__getitem__, "a")
+        assert inside.wait(60)
+        other = pool.submit(recorded.__getitem__, "a")
+        wait([other], 0.2)  # it is not to end before
+        further.set()
+        assert one.result(60).id == other.result(60).id == "a"
 
 
 @pytest.mark.parametrize(
