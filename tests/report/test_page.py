@@ -81,6 +81,8 @@ def test_row_without_verdict_or_label(tmp_path: Path) -> None:
         "scores": [None, None],
         "parts": ["wiki", "robot", "web", None],
         "broken": None,
+        "series": None,
+        "attempt": None,
     }
     assert "Verdicts of first that belong to no trajectory in this page: 5." in (tmp_path / "r.html").read_text("utf-8")
 
