@@ -45,9 +45,10 @@ def tiny_model() -> tuple[Any, Any]:
 def main(judge_model: str) -> None:
     """Trains, and says how the rewards were."""
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
+    from trl import GRPOConfig, GRPOTrainer  # pyright: ignore[reportPrivateImportUsage]
 
     reward = prill.reward("modular", captioner="text", model=judge_model, kind="success", on_unscored="abstain")
+    judges: list[Any] = [TRLReward(reward, column=None)]  # judges the completion; for episodes, see docs/rewards.md
     model, tokenizer = tiny_model()
     with tempfile.TemporaryDirectory() as folder:
         settings = GRPOConfig(
@@ -65,7 +66,7 @@ def main(judge_model: str) -> None:
         trainer = GRPOTrainer(
             model=model,
             processing_class=tokenizer,
-            reward_funcs=[TRLReward(reward, column=None)],  # judges the completion; for episodes, see docs/rewards.md
+            reward_funcs=judges,
             train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": task}]} for task in TASKS]),
             args=settings,
         )

@@ -121,7 +121,7 @@ def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch
         (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++ and the local shop only"),
         (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
         (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "--shop has its own tasks and resets itself"),
-        (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 12"),
+        (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 25"),
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--behaviour", "no-submit"), "there are solve and"),
         (("webarena", "--shop", "--tasks", "all", "--policy", "scripted", "--viewport", "big"), "expected a size such as"),
     ],
