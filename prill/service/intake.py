@@ -72,8 +72,9 @@ class Intake:
             except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
                 raise InputError(f"the label begins like JSON and is none: {error}") from None
         if isinstance(value, str):
-            file, mark, name = value.partition("#")
-            return self.recorded(file, name) if mark and file.endswith(".jsonl") else None
+            # What names a recording is never taken for an answer, also where it cannot be read: packed, or without an id.
+            file, _, name = value.partition("#")
+            return self.recorded(file, name or None) if file.endswith((".jsonl", ".jsonl.gz")) else None
         if not isinstance(value, dict):
             return None
         if "task" in value:

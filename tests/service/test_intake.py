@@ -1,6 +1,7 @@
 """What requests bring: images inline or below the root, and nothing from anywhere else."""
 
 import base64
+import gzip
 import io
 import os
 import struct
@@ -190,3 +191,10 @@ async def test_files_are_read_beside_the_loop(visiting: Any, root: Path, monkeyp
         ]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert len(read_in) == 2 and threading.current_thread() not in read_in
+
+
+@pytest.mark.parametrize("label", ["runs.jsonl.gz#b", "runs.jsonl", "nowhere.jsonl#b"])
+def test_label_of_a_recording_is_no_answer(label: str, root: Path) -> None:
+    (root / "runs.jsonl.gz").write_bytes(gzip.compress((root / "runs.jsonl").read_bytes()))
+    with pytest.raises(InputError):
+        Intake(root).of_value(label)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
 from prill.cli import main
-from prill.emulators.browser.chromium import chromium_path
-from prill.errors import UsageError
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
@@ -164,14 +161,8 @@ def test_example_environment_is_recorded(tmp_path: Path) -> None:
     assert [(label.success, label.note) for label in labels(tmp_path / "out")] == [(True, "the counter shows 3")]
 
 
+@pytest.mark.usefixtures("chromium")
 def test_example_policy_plays_miniwob(tmp_path: Path) -> None:
-    for module in ("playwright", "miniwob"):
-        if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
     policy = f"{EXAMPLES / 'own_policy.py'}:ClickNamed"
     words = ("--tasks", "click-button,click-link", "--seeds", "0,1", "--policy", policy)
     assert main(["rollout", "miniwob", *words, "-o", str(tmp_path / "buttons")]) == 0
