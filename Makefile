@@ -22,6 +22,10 @@ VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art
 SAMPLES := datasets/samples/miniwob
 
+# Tests start the command hundreds of times. Where the environment forbids Python to keep what it compiled, each start would
+# compile prill anew, which costs twice what the start does.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel clean browser adb
 
 demo: $(VENV)/.installed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import json
 import os
 import random
@@ -25,7 +27,9 @@ from prill.evaluators.labels import gold_labels, grouped_folds
 from prill.store import BadLine, encode
 from prill.types import Action, Observation, Step, Task, Trajectory
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'prill[student]'")
+# Looked for and not imported, as every worker collects every file.
+if importlib.util.find_spec("sklearn") is None:
+    pytest.skip("scikit-learn is not installed: pip install 'prill[student]'", allow_module_level=True)
 
 
 def made(number: int, success: bool, site: str = "shop", **changes: Any) -> Trajectory:
@@ -55,22 +59,24 @@ def fitted(kind: Kind = "student", evidence_only: bool = False, runs: list[Traje
     return fit(examples(runs, GOLD, kind, evidence_only)[0], kind, evidence_only)
 
 
+@functools.cache
 def hardened() -> Fit:
     families = ("stop-early", "answer-short")
     plain, runs = (examples(RUNS, GOLD, "student", False, harden)[0] for harden in ((), families))
     return fit_with_scores(runs, "student", False, hardened=True, plain=plain)
 
 
-HARDENED = hardened()
-MODELS = {(kind, only): fitted(kind, only) for kind in ("student", "prior") for only in (False, True)}  # type: ignore[arg-type]
+@functools.cache
+def model_of(kind: Kind, evidence_only: bool) -> StudentModel:
+    return fitted(kind, evidence_only)
 
 
-def judge(kind: str = "student", evidence_only: bool = False) -> Student:
-    return Student(MODELS[kind, evidence_only], label="test")  # type: ignore[index]
+def judge(kind: Kind = "student", evidence_only: bool = False) -> Student:
+    return Student(model_of(kind, evidence_only), label="test")
 
 
 @pytest.mark.parametrize("kind", ["student", "prior"])
-async def test_student_learns_easy_outcomes(kind: str) -> None:
+async def test_student_learns_easy_outcomes(kind: Kind) -> None:
     verdicts = [await judge(kind)(run) for run in RUNS]
     right = sum(verdict.success == GOLD[verdict.id] for verdict in verdicts)
     assert right >= (38 if kind == "student" else 32)
@@ -79,7 +85,7 @@ async def test_student_learns_easy_outcomes(kind: str) -> None:
 
 
 async def test_saved_judge_says_the_same(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
+    (tmp_path / "m.json").write_bytes(encode(model_of("student", False)))
     loaded = Student.load(tmp_path / "m.json")
     assert [(await loaded(run)).score for run in RUNS] == [(await judge()(run)).score for run in RUNS]
     assert loaded.info.model is not None and loaded.info.model.startswith("sha256:")
@@ -91,7 +97,7 @@ def test_fitting_twice_gives_the_same_file() -> None:
 
 @pytest.mark.parametrize("kind", ["student", "prior"])
 @given(words=st.text(max_size=40), number=st.integers(0, len(RUNS) - 1))
-def test_claims_do_not_move_the_score(kind: str, words: str, number: int) -> None:
+def test_claims_do_not_move_the_score(kind: Kind, words: str, number: int) -> None:
     import asyncio
 
     run = RUNS[number]
@@ -127,9 +133,9 @@ def test_evidence_only_ignores_added_words(words: list[str], number: int) -> Non
 
 
 def test_evidence_only_words_speak_against() -> None:
-    weights = MODELS["student", True].words["state"].values()
+    weights = model_of("student", True).words["state"].values()
     assert weights and max(weights) < 0
-    assert set(MODELS["student", True].words) == {"state", "state before"}
+    assert set(model_of("student", True).words) == {"state", "state before"}
 
 
 async def test_claims_shown_answer_counts() -> None:
@@ -198,26 +204,26 @@ async def test_no_readable_state_no_verdict() -> None:
     ],
 )
 async def test_unlike_states_are_no_evidence(page: str, reason: str) -> None:
-    for student in (judge(), judge(evidence_only=True), Student(HARDENED.model, label="test")):
+    for student in (judge(), judge(evidence_only=True), Student(hardened().model, label="test")):
         verdict = await student(replace(RUNS[0], final=Observation(caption=page)))
         assert (verdict.unscored, reason in verdict.reason) == ("no_evidence", True), verdict.reason
 
 
 @given(number=st.integers(0, len(RUNS) - 1), count=st.integers(1, 12), kind=st.sampled_from(["click", "type", "hover", "goto"]))
-def test_added_steps_never_raise_the_score(number: int, count: int, kind: str) -> None:
+def test_added_steps_never_raise_the_score(number: int, count: int, kind: Kind) -> None:
     import asyncio
 
     run = RUNS[number]
     # At the beginning: in the middle they might break up a run of equal actions, which speaks against success too.
     added = tuple(Step(Observation(), Action(kind, target=f"new {i}", value="Place order")) for i in range(count))
     longer = replace(run, steps=(*added, *run.steps))
-    for student in (judge(evidence_only=True), Student(HARDENED.model, label="test")):
+    for student in (judge(evidence_only=True), Student(hardened().model, label="test")):
         before, after = (asyncio.run(student(one)).score for one in (run, longer))
         assert before is not None and after is not None and after <= before
 
 
 def test_hardened_words_speak_against() -> None:
-    model = HARDENED.model
+    model = hardened().model
     assert set(model.words) == {"state", "state before", "answer"}
     assert all(weight < 0 for words in model.words.values() for weight in words.values())
     assert all(model.features[name][0] <= 0 for name in AGAINST)
@@ -225,11 +231,11 @@ def test_hardened_words_speak_against() -> None:
 
 
 def test_hardened_card_has_unseen_families() -> None:
-    card = HARDENED.model.card
+    card = hardened().model.card
     assert set(card.attacks) == {"stop-early", "answer-short"}
     assert all(0 < one.failures <= 20 and one.hardened <= 1 for one in card.attacks.values())
     assert card.not_hardened is not None and card.not_hardened.runs + card.not_hardened.abstained == 40
-    assert MODELS["student", False].card.not_hardened is None
+    assert model_of("student", False).card.not_hardened is None
 
 
 def test_unknown_family_or_prior_is_refused() -> None:
@@ -247,7 +253,7 @@ def test_prior_reads_telemetry_only() -> None:
 
 
 async def test_weak_transfer_means_no_verdict() -> None:
-    model = MODELS["student", False]
+    model = model_of("student", False)
     transfer = model.card.transfer
     assert transfer is not None
     weak = replace(model, card=replace(model.card, transfer=replace(transfer, auc=0.6)))
@@ -274,7 +280,7 @@ async def test_reason_names_words_and_new_site() -> None:
 
 
 def test_judging_needs_no_scikit_learn(tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_bytes(encode(MODELS["student", False]))
+    (tmp_path / "m.json").write_bytes(encode(model_of("student", False)))
     program = (
         "import asyncio, sys\nfrom prill.evaluators.fitted.student import Student\nfrom prill.types import *\n"
         f"judge = Student.load({str(tmp_path / 'm.json')!r})\n"
@@ -305,13 +311,13 @@ def test_wrong_file_is_a_usage_error(content: bytes, tmp_path: Path) -> None:
     ],
 )
 def test_other_version_must_be_refitted(change: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "m.json").write_bytes(encode(replace(MODELS["student", False], **change)))
+    (tmp_path / "m.json").write_bytes(encode(replace(model_of("student", False), **change)))
     with pytest.raises(UsageError, match="prill fit"):
         Student.load(tmp_path / "m.json")
 
 
 def test_card_counts_data_and_both_sites() -> None:
-    card = MODELS["student", False].card
+    card = model_of("student", False).card
     assert (card.runs, card.tasks, card.successes, card.left_out) == (40, 20, 20, 0)
     assert card.sites == {"forum": 20, "shop": 20}
     assert card.all_runs.runs == 40
@@ -328,7 +334,7 @@ def test_unusable_runs_are_counted() -> None:
 
 
 def test_rare_words_are_not_learnt() -> None:
-    words = MODELS["student", False].words["state"]
+    words = model_of("student", False).words["state"]
     assert "thank" in words
     assert "7" not in words
 
