@@ -88,7 +88,7 @@ $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 
 # MiniWoB++: only its pages are needed, neither Selenium nor Gymnasium. libwebarena: its 812 task configurations.
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,dev]'
+	$(PIP) --editable '.[embedded,ocr,web,android,ios,student,serve,anthropic,dev]'
 	$(PIP) --no-deps miniwob libwebarena
 	@touch $@
 

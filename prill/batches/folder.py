@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 import msgspec
 
@@ -34,13 +34,15 @@ URL = "/v1/chat/completions"
 # Errors of requests that were never carried out: they are written anew.
 _NOT_DONE = ("batch_expired", "batch_cancelled")
 _ID_BYTES = 16
+Api = Literal["openai", "anthropic"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFile:
     """A file of requests, all for one model. `upload` and `batch` are its ids at a batch API; `fetched`: its answers are here.
 
-    `status` is what the batch API said last.
+    `api` is the batch API it was handed in at; Anthropic's takes no files, so `upload` is the moment before the batch was
+    made. `status` is what the batch API said last.
     """
 
     name: str
@@ -49,6 +51,7 @@ class RequestFile:
     base_url: str
     api_key_env: str
     requests: int
+    api: Api | None = None
     upload: str | None = None
     batch: str | None = None
     status: str | None = None

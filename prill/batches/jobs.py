@@ -1,115 +1,231 @@
-"""Batches at an endpoint: files of requests carried there, and their answers fetched, by OpenAI's files and batches API."""
+"""Batches at an endpoint: files of requests carried there, and their answers fetched, by OpenAI's or Anthropic's batch API."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+import importlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
-from prill.batches.folder import URL, BatchFolder, RequestFile
-from prill.errors import EndpointError
+from prill.batches.folder import URL, Api, BatchFolder, RequestFile
+from prill.errors import EndpointError, MissingExtra
 from prill.files.outputs import failures, part_of
 from prill.models.transport import Endpoint, http_library
 from prill.models.wire import error_message
 
 if TYPE_CHECKING:
+    import anthropic
     import openai
 
-# What ends a batch, in OpenAI's words; all but the first may leave requests that were never carried out.
-ENDED = ("completed", "expired", "cancelled", "failed")
+Say = Callable[[str], None]
+# What ends a batch, in OpenAI's words and in Anthropic's.
+ENDED = ("completed", "expired", "cancelled", "failed", "ended")
 _SECONDS = 600.0  # for one request: a file of 200 MB takes a while
 _TAG = "prill_requests"  # in a batch's metadata: the hash of its file, so that no file becomes two batches
+_ANTHROPIC = "anthropic.com"
 
 
-async def submit(folder: BatchFolder, say: Callable[[str], None] = lambda words: None) -> int:
+async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None) -> int:
     """Makes batches of the files that are none yet, and says of each what it is called; gives how many there are in all.
 
-    Whatever breaks, the next call goes on from there: no file becomes two batches. Raises EndpointError.
+    `api`: whose batch API the endpoint has; without it, Anthropic's where the address is Anthropic's, else OpenAI's. Whatever
+    breaks, the next call goes on from there: no file becomes two batches. Raises EndpointError, MissingExtra.
     """
     for entry in folder.manifest.files:
         if entry.batch is not None or entry.fetched:
             continue
-        path = folder.path / entry.name
-        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written anew since
-        async with _api(entry, f"{entry.name} cannot be submitted") as client:
-            tag = await asyncio.to_thread(_hash_of, path)
-            known = [batch async for batch in client.batches.list(limit=100) if (batch.metadata or {}).get(_TAG) == tag]
-            free = (batch for batch in known if batch.id not in taken)
-            batch = next((batch for batch in free if batch.status not in ENDED or batch.output_file_id), None)
-            if batch is None:
-                if entry.upload is None:
-                    entry = replace(entry, upload=(await client.files.create(file=path, purpose="batch")).id)
-                    folder.update(entry)
-                batch = await client.batches.create(
-                    input_file_id=entry.upload or "",
-                    endpoint=URL,  # type: ignore[arg-type]
-                    completion_window="24h",
-                    metadata={_TAG: tag},
-                )
-        folder.update(replace(entry, batch=batch.id, status=batch.status))
-        say(f"{entry.name}: {entry.requests} requests, batch {batch.id} ({batch.status})")
+        entry = replace(entry, api=api or entry.api or api_of(entry.base_url))
+        async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
+            entry = await desk.submit(folder, entry)
+        folder.update(entry)
+        say(f"{entry.name}: {entry.requests} requests, batch {entry.batch} ({entry.status})")
     return sum(entry.batch is not None for entry in folder.manifest.files)
 
 
-async def fetch(folder: BatchFolder, say: Callable[[str], None] = lambda words: None) -> int:
+async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
     """Fetches the answers of the batches that have ended, and gives how many are still under way. Raises EndpointError."""
     under_way = 0
     for entry in folder.manifest.files:
         if entry.batch is None or entry.fetched:
             continue
-        async with _api(entry, f"batch {entry.batch} cannot be fetched") as client:
-            batch = await client.batches.retrieve(entry.batch)
-            counts = batch.request_counts
-            done = f", {counts.completed} done and {counts.failed} failed of {counts.total}" if counts else ""
-            say(f"{entry.name}: batch {batch.id} {batch.status}{done}")
-            if batch.status not in ENDED:
+        async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
+            looked = await desk.look(entry)
+            say(f"{entry.name}: batch {entry.batch} {looked.status}{looked.done}")
+            if looked.status not in ENDED:
                 under_way += 1
-                folder.update(replace(entry, status=batch.status))
+                folder.update(replace(entry, status=looked.status))
                 continue
-            files = [id for id in (batch.output_file_id, batch.error_file_id) if id]
-            if batch.status == "failed" or not files:
+            if not looked.files:
                 # Nothing was carried out: it is submitted anew.
-                folder.update(replace(entry, batch=None, upload=None, status=batch.status))
-                reasons = "; ".join(error.message or "" for error in (batch.errors.data if batch.errors else None) or ())
-                raise EndpointError(
-                    f"batch {batch.id} of {entry.name} {batch.status}: {reasons or 'no answers'}; submit it again"
-                )
-            for id in files:
+                folder.update(replace(entry, batch=None, upload=None, status=looked.status))
+                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {looked.problem or 'no answers'}"
+                raise EndpointError(f"{problem}; submit it again")
+            for id in looked.files:
                 part = part_of(folder.path / id)
                 try:
                     with failures(part):
-                        async with client.files.with_streaming_response.content(id) as content:
-                            await content.stream_to_file(part)
+                        await desk.download(id, part)
                     for problem in folder.take(part) if part.stat().st_size else ():
                         say(problem)
                 finally:
                     part.unlink(missing_ok=True)
-        folder.update(replace(entry, status=batch.status, fetched=True))
+        folder.update(replace(entry, status=looked.status, fetched=True))
     return under_way
 
 
-@asynccontextmanager
-async def _api(entry: RequestFile, problem: str) -> AsyncIterator[openai.AsyncOpenAI]:
-    """The client for a file's endpoint; what it raises is an EndpointError that begins with the problem."""
-    import aiohttp
-    import openai
+def api_of(base_url: str) -> Api:
+    """Whose batch API there is at an address."""
+    host = urlsplit(base_url).hostname or ""
+    return "anthropic" if host == _ANTHROPIC or host.endswith(f".{_ANTHROPIC}") else "openai"
 
-    endpoint = Endpoint(entry.base_url, entry.api_key_env, 4, _SECONDS, 6 * _SECONDS, 0)
+
+@dataclass(frozen=True)
+class _Looked:
+    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once it has ended."""
+
+    status: str
+    done: str
+    files: tuple[str, ...]
+    problem: str = ""
+
+
+class _Desk(Protocol):
+    """A batch API."""
+
+    async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
+        """The entry with the name of the batch that its file has become."""
+        ...
+
+    async def look(self, entry: RequestFile) -> _Looked:
+        """How far the batch is."""
+        ...
+
+    async def download(self, id: str, target: Path) -> None:
+        """Writes a file of answers, as lines in OpenAI's form."""
+        ...
+
+
+class _OpenAI:
+    def __init__(self, client: openai.AsyncOpenAI) -> None:
+        self._client = client
+
+    async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
+        path = folder.path / entry.name
+        taken = {other.batch for other in folder.manifest.files}  # of files with the same requests, written anew since
+        tag = await asyncio.to_thread(_hash_of, path)
+        known = [batch async for batch in self._client.batches.list(limit=100) if (batch.metadata or {}).get(_TAG) == tag]
+        free = (batch for batch in known if batch.id not in taken)
+        batch = next((batch for batch in free if batch.status not in ENDED or batch.output_file_id), None)
+        if batch is None:
+            if entry.upload is None:
+                entry = replace(entry, upload=(await self._client.files.create(file=path, purpose="batch")).id)
+                folder.update(entry)
+            batch = await self._client.batches.create(
+                input_file_id=entry.upload or "",
+                endpoint=URL,  # type: ignore[arg-type]
+                completion_window="24h",
+                metadata={_TAG: tag},
+            )
+        return replace(entry, batch=batch.id, status=batch.status)
+
+    async def look(self, entry: RequestFile) -> _Looked:
+        batch = await self._client.batches.retrieve(entry.batch or "")
+        counts = batch.request_counts
+        done = f", {counts.completed} done and {counts.failed} failed of {counts.total}" if counts else ""
+        files = () if batch.status == "failed" else (batch.output_file_id, batch.error_file_id)
+        reasons = "; ".join(error.message or "" for error in (batch.errors.data if batch.errors else None) or ())
+        return _Looked(batch.status, done, tuple(id for id in files if id), reasons)
+
+    async def download(self, id: str, target: Path) -> None:
+        async with self._client.files.with_streaming_response.content(id) as content:
+            await content.stream_to_file(target)
+
+
+class _Anthropic:
+    def __init__(self, client: anthropic.AsyncAnthropic) -> None:
+        self._client = client
+
+    async def submit(self, folder: BatchFolder, entry: RequestFile) -> RequestFile:
+        from prill.batches.anthropic import create, created_since, now
+
+        batch = None
+        if entry.upload is not None:  # a batch was to be made, and its name is not here
+            taken = [other.batch for other in folder.manifest.files]
+            batch = await created_since(self._client, datetime.fromisoformat(entry.upload), entry.requests, taken)
+        if batch is None:
+            entry = replace(entry, upload=now())
+            folder.update(entry)
+            batch = await create(self._client, folder.path / entry.name)
+        return replace(entry, batch=batch.id, status=batch.processing_status)
+
+    async def look(self, entry: RequestFile) -> _Looked:
+        batch = await self._client.messages.batches.retrieve(entry.batch or "")
+        counts = batch.request_counts
+        failed = counts.errored + counts.canceled + counts.expired
+        done = f", {counts.succeeded} done and {failed} failed of {entry.requests}"
+        files = (batch.id,) if batch.results_url else ()
+        return _Looked(batch.processing_status, done, files, "its results are no longer kept" if batch.archived_at else "")
+
+    async def download(self, id: str, target: Path) -> None:
+        from prill.batches.anthropic import write_results
+
+        await write_results(self._client, id, target)
+
+
+@asynccontextmanager
+async def _openai(entry: RequestFile, problem: str) -> AsyncIterator[_OpenAI]:
+    endpoint = _endpoint(entry)
     connection = await endpoint.connection()
+    async with _reported("openai", endpoint, problem):
+        yield _OpenAI(connection.client.with_options(max_retries=2))
+
+
+@asynccontextmanager
+async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthropic]:
     try:
-        yield connection.client.with_options(max_retries=2)
-    except openai.APIStatusError as error:
+        from anthropic import AsyncAnthropic
+    except ImportError:
+        raise MissingExtra("anthropic", "anthropic") from None
+    endpoint = _endpoint(entry)
+    key = (await endpoint.connection()).client.api_key
+    base_url = endpoint.base_url.removesuffix("/v1")  # of the endpoint that speaks OpenAI's language
+    async with (
+        AsyncAnthropic(api_key=key, base_url=base_url, timeout=_SECONDS) as client,
+        _reported("anthropic", endpoint, problem),
+    ):
+        yield _Anthropic(client)
+
+
+_API: Mapping[Api, Callable[[RequestFile, str], AbstractAsyncContextManager[_Desk]]]
+_API = {"openai": _openai, "anthropic": _anthropic}
+
+
+def _endpoint(entry: RequestFile) -> Endpoint:
+    return Endpoint(entry.base_url, entry.api_key_env, 4, _SECONDS, 6 * _SECONDS, 0)
+
+
+@asynccontextmanager
+async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIterator[None]:
+    """What the library raises inside becomes an EndpointError that begins with the problem."""
+    import aiohttp
+
+    sdk = importlib.import_module(library)  # both are made by the same generator, and name their errors alike
+    try:
+        yield
+    except sdk.APIStatusError as error:
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = "; without a batch API there, carry the files out yourself and give the answers to collect"
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
-    except openai.APIConnectionError as error:
+    except sdk.APIConnectionError as error:
         raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({error.__cause__ or error})") from None
-    except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: openai hands these on as they are
+    except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({error or type(error).__name__})") from None
 
 

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
+from prill.batches.folder import Api
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.tallies import figures, say_counts
 from prill.errors import UsageError
@@ -73,6 +74,9 @@ def _configure_submit(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit codes: 0 done, 2 bad usage or no batch API, 130 interrupted (batches that were handed in go on)."
     parser.add_argument("folder", metavar="DIR", help="folder of `prill batch write`")
     parser.add_argument("--wait", action="store_true", help="wait until the batches have ended, and fetch their answers")
+    parser.add_argument(
+        "--api", choices=get_args(Api), help="whose batch API the endpoint has (default: anthropic at Anthropic, else openai)"
+    )
     parser.add_argument("--every", type=positive, default=60, metavar="S", help="seconds between two looks (default 60)")
 
 
@@ -128,7 +132,7 @@ def _submit(args: argparse.Namespace) -> int:
 
 async def _carry(args: argparse.Namespace) -> int:
     with BatchFolder(args.folder) as folder:
-        if not await submit(folder, _say):
+        if not await submit(folder, _say, api=args.api):
             _say("there is nothing to submit")
         while args.wait and await fetch(folder, _say):
             await asyncio.sleep(args.every)

@@ -1,0 +1,154 @@
+"""Requests as Anthropic's Message Batches API wants them, and its results as answers of a batch.
+
+Requests are written once, in OpenAI's form; what the Messages API has no field for (log-probabilities, seed, how closely to
+look at an image) is left out, as Anthropic's own OpenAI-compatible endpoint leaves it out. So scores are 0 or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from prill.errors import InputError
+
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+
+# `stop_reason` of the Messages API -> `finish_reason` of chat completions.
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+# "type" of an error, as Anthropic's documentation lists them -> HTTP status.
+_STATUS = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "api_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+_SAME = ("model", "temperature", "top_p", "top_k")
+_CLOCKS = timedelta(minutes=5)  # by which ours and theirs may differ
+
+
+def message_params(body: Mapping[str, Any]) -> dict[str, Any]:
+    """A body for `/chat/completions` as parameters of the Messages API. Raises InputError for a content that it cannot take."""
+    from anthropic import transform_schema
+
+    params: dict[str, Any] = {name: body[name] for name in _SAME if name in body}
+    params["max_tokens"] = body.get("max_completion_tokens", body.get("max_tokens", 1024))
+    system = [block for m in body["messages"] if m["role"] == "system" for block in _blocks(m["content"])]
+    if system:
+        params["system"] = system
+    params["messages"] = [
+        {"role": m["role"], "content": _blocks(m["content"])} for m in body["messages"] if m["role"] != "system"
+    ]
+    config: dict[str, Any] = {}
+    if (form := body.get("response_format") or {}).get("type") == "json_schema":
+        config["format"] = {"type": "json_schema", "schema": transform_schema(form["json_schema"]["schema"])}
+    if body.get("reasoning_effort") in ("low", "medium", "high"):
+        config["effort"] = body["reasoning_effort"]
+    return params | ({"output_config": config} if config else {})
+
+
+def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str, Any]:
+    """A result as a line of answers in OpenAI's form. Its id is of this batch alone: the next may fail in the same words."""
+    line: dict[str, Any] = {"id": f"{batch}-{result.custom_id}", "custom_id": result.custom_id, "response": None, "error": None}
+    outcome = result.result
+    if outcome.type == "succeeded":
+        return line | {"response": {"status_code": 200, "body": _completion(outcome.message)}}
+    if outcome.type == "errored":
+        error = outcome.error.error
+        body = {"error": {"message": error.message, "type": error.type}}
+        return line | {"response": {"status_code": _STATUS.get(error.type, 500), "body": body}}
+    code = "batch_expired" if outcome.type == "expired" else "batch_cancelled"
+    return line | {"error": {"code": code, "message": f"the request was {outcome.type}"}}
+
+
+async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
+    """Hands a file of requests in, once: an attempt that broke off may have made the batch all the same."""
+    with path.open("rb") as file:
+        requests = [_request(path, number, line) for number, line in enumerate(file, 1)]
+    return await client.with_options(max_retries=0).messages.batches.create(requests=requests)  # type: ignore[arg-type]
+
+
+async def created_since(
+    client: anthropic.AsyncAnthropic, moment: datetime, requests: int, taken: Iterable[str | None]
+) -> MessageBatch | None:
+    """The batch with so many requests that was made after this moment and is none of `taken`: one whose name was lost."""
+    known = set(taken)
+    async for batch in client.messages.batches.list(limit=100):  # the newest first
+        if batch.created_at < moment - _CLOCKS:
+            return None
+        counts = batch.request_counts
+        total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+        if total == requests and batch.id not in known:
+            return batch
+    return None
+
+
+async def write_results(client: anthropic.AsyncAnthropic, id: str, target: Path) -> None:
+    """Writes the results of a batch that has ended, as lines of answers."""
+    with target.open("wb") as file:
+        async for result in await client.messages.batches.results(id):
+            file.write(msgspec.json.encode(answer_line(id, result)) + b"\n")
+
+
+def now() -> str:
+    """The moment, as the folder notes it before a batch is made."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _request(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    request = msgspec.json.decode(line)
+    try:
+        return {"custom_id": request["custom_id"], "params": message_params(request["body"])}
+    except InputError as error:
+        raise InputError(f"{path}:{number}: {error}") from None
+
+
+def _blocks(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [_block(part) for part in parts]
+
+
+def _block(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part["type"] == "text":
+        return {"type": "text", "text": part["text"]}
+    if part["type"] != "image_url":
+        raise InputError(f"a part of a message is of the type {part['type']!r}, which Anthropic's batches do not take")
+    url = part["image_url"]["url"]
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def _completion(message: anthropic.types.Message) -> dict[str, Any]:
+    text = "".join(block.text for block in message.content if block.type == "text")
+    thoughts = "".join(block.thinking for block in message.content if block.type == "thinking")
+    said = {"role": "assistant", "content": text} | ({"reasoning_content": thoughts} if thoughts else {})
+    usage = message.usage
+    read = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    return {
+        "id": message.id,
+        "object": "chat.completion",
+        "model": message.model,
+        "choices": [{"index": 0, "message": said, "finish_reason": _FINISH.get(message.stop_reason or "", "stop")}],
+        "usage": {"prompt_tokens": read, "completion_tokens": usage.output_tokens, "total_tokens": read + usage.output_tokens},
+    }
