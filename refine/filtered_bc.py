@@ -297,7 +297,7 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
 
 
 def _claim(study: Study, out: Path) -> None:
-    """The folder belongs to this study from now on."""
+    """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
     settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
     if not file.exists():
         # A file with a dot is another process's, which claims the folder for the same study just now.
@@ -309,7 +309,11 @@ def _claim(study: Study, out: Path) -> None:
         there = json.loads(file.read_bytes())
     except ValueError as error:
         raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
-    if other := [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]:
+    other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
+    if other == ["arms"] and all(arm in settings["arms"] for arm in there["arms"]):
+        _write(file, settings)
+        return
+    if other:
         raise UsageError(f"{out}: holds a study with other {', '.join(other)}; choose another folder", parameters=("output",))
 
 

@@ -183,10 +183,21 @@ def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
     assert next(d for d in results.differences if d.against == "base").pairs == 5
 
 
+def test_further_arm_leaves_others_as_they_are(tmp_path: Path) -> None:
+    world = Small()
+    run(world, tmp_path / "s")
+    before = list(world.done)
+    run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "strict", "judge": {"evaluator": "always-fail"}}, FILTERED])
+    assert world.done == before, "nothing was let through, so nothing was trained or played"
+    assert [arm["name"] for arm in json.loads((tmp_path / "s" / "study.json").read_bytes())["arms"]][1] == "strict"
+
+
 def test_other_study_in_the_folder_is_refused(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
     with pytest.raises(UsageError, match="holds a study with other rounds"):
         run(Small(), tmp_path / "s", rounds=2)
+    with pytest.raises(UsageError, match="holds a study with other arms"):
+        run(Small(), tmp_path / "s", arms=[{"name": "self-training", "judge": {"evaluator": "oracle"}}, FILTERED])
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")
     with pytest.raises(UsageError, match="holds something that is no study"):
