@@ -30,11 +30,7 @@ def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _field(match: re.Match[str], page: Page) -> list[Move]:
-    place = int(match["place"] or 1)
-    fields = page.fields()
-    if len(fields) < place:
-        raise LookupError(f"there is no text box number {place}")
-    return page.left([click(fields[place - 1])])
+    return page.left([click(page.field(int(match["place"] or 1)))])
 
 
 def _widget(match: re.Match[str], page: Page) -> list[Move]:

@@ -45,21 +45,18 @@ def _pick_date(match: re.Match[str], page: Page) -> list[Move]:
     if _month_shown(page):
         moves = calendar_moves(page, wanted)
         return [*moves, click(page.end())] if _month_shown(page) == (wanted.year, wanted.month) else moves
-    fields = page.fields()
-    if not fields:
-        raise LookupError("there is no date to choose")
     # A calendar that was open and is not any more has taken a day.
-    return page.left([click(fields[0]) if len(page.done) < 2 else click(page.end())])
+    return page.left([click(page.field()) if len(page.done) < 2 else click(page.end())])
 
 
 def _typed_date(match: re.Match[str], page: Page) -> list[Move]:
     """A field for dates takes them as ISO 8601 writes them."""
-    return page.left([enter(page.fields()[0], _date(match).isoformat()), click(page.end())])
+    return page.left([enter(page.field(), _date(match).isoformat()), click(page.end())])
 
 
 def _typed_time(match: re.Match[str], page: Page) -> list[Move]:
     hour = int(match["hour"]) % 12 + (12 if match["half"] == "PM" else 0)
-    return page.left([enter(page.fields()[0], f"{hour:02}:{match['minute']}"), click(page.end())])
+    return page.left([enter(page.field(), f"{hour:02}:{match['minute']}"), click(page.end())])
 
 
 def _flight(match: re.Match[str], page: Page) -> list[Move]:
@@ -74,7 +71,7 @@ def _flight(match: re.Match[str], page: Page) -> list[Move]:
     wanted = _date(match)
     if _month_shown(page):
         return calendar_moves(page, wanted)
-    origin, destination, day = page.fields()[:3]
+    origin, destination, day = page.field(1), page.field(2), page.field(3)
     for field, place in ((origin, match["origin"]), (destination, match["destination"])):
         if (move := enter(field, place)) not in page.done:
             return [move]

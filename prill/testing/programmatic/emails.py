@@ -46,7 +46,7 @@ def _reply(words: str, text: str, page: Page) -> list[Move]:
 
 def _forward(words: str, page: Page) -> list[Move]:
     if page.named("send-forward"):
-        field = page.fields()[0]
+        field = page.field()
         return page.left([enter(field, _recipient(words)), click(page.named("send-forward")[0])])
     return _open(words, page, "Forward")
 

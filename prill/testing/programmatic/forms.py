@@ -13,20 +13,13 @@ def _handed_in(page: Page, moves: Iterable[Move]) -> list[Move]:
     return page.left([*moves, click(page.end())])
 
 
-def _first_field(page: Page) -> Node:
-    fields = page.fields()
-    if not fields:
-        raise LookupError("there is nothing to type into")
-    return fields[0]
-
-
 def _typed(match: re.Match[str], page: Page) -> list[Move]:
-    return _handed_in(page, [enter(_first_field(page), match["text"])])
+    return _handed_in(page, [enter(page.field(), match["text"])])
 
 
 def _other_case(match: re.Match[str], page: Page) -> list[Move]:
     text = match["text"].upper() if match["case"] == "upper" else match["text"].lower()
-    return _handed_in(page, [enter(_first_field(page), text)])
+    return _handed_in(page, [enter(page.field(), text)])
 
 
 def _twice(match: re.Match[str], page: Page) -> list[Move]:
@@ -37,7 +30,7 @@ def _login(match: re.Match[str], page: Page) -> list[Move]:
     """Name and password. A question that comes up locks the fields; once it is answered, what was typed then is typed again."""
     if refusal := page.saying("Cancel"):
         return [click(refusal[0])]
-    user, password = page.fields()[:2]
+    user, password = page.field(1), page.field(2)
     moves = [enter(user, match["user"]), enter(password, match["password"]), click(page.end())]
     known = {move.ref for move in moves}
     done = list(page.done)
@@ -85,7 +78,7 @@ def _copied(match: re.Match[str], page: Page) -> list[Move]:
     texts = page.of_kind("textarea")
     if len(texts) < place:
         raise LookupError(f"there is no text number {place} to copy")
-    return _handed_in(page, [enter(_first_field(page), texts[place - 1].text)])
+    return _handed_in(page, [enter(page.field(), texts[place - 1].text)])
 
 
 def _word(match: re.Match[str], page: Page) -> list[Move]:
@@ -93,12 +86,12 @@ def _word(match: re.Match[str], page: Page) -> list[Move]:
     words, place = re.findall(r"[^\s.,]+", paragraph), int(match["place"])
     if len(words) < place:
         raise LookupError(f"the paragraph has no word number {place}")
-    return _handed_in(page, [enter(_first_field(page), words[place - 1])])
+    return _handed_in(page, [enter(page.field(), words[place - 1])])
 
 
 def _shown_text(match: re.Match[str], page: Page) -> list[Move]:
     letters = "".join(node.text for node in page.nodes if node.tag.lower() in ("span", "t"))
-    return _handed_in(page, [enter(_first_field(page), letters)])
+    return _handed_in(page, [enter(page.field(), letters)])
 
 
 def _movie(match: re.Match[str], page: Page) -> list[Move]:
@@ -109,7 +102,7 @@ def _movie(match: re.Match[str], page: Page) -> list[Move]:
 
 
 def _cell(match: re.Match[str], page: Page) -> list[Move]:
-    return _handed_in(page, [enter(_first_field(page), _beside(page, match["label"]))])
+    return _handed_in(page, [enter(page.field(), _beside(page, match["label"]))])
 
 
 def _cells(match: re.Match[str], page: Page) -> list[Move]:
@@ -128,7 +121,7 @@ def _sum(match: re.Match[str], page: Page) -> list[Move]:
     for _, found in page.matching(r"(-?\d+) ?([-+x*×]) ?(-?\d+) ?=.*"):
         first, sign, second = int(found[1]), found[2], int(found[3])
         result = first + second if sign == "+" else first - second if sign == "-" else first * second
-        return _handed_in(page, [enter(_first_field(page), str(result))])
+        return _handed_in(page, [enter(page.field(), str(result))])
     raise LookupError("no sum is shown")
 
 
@@ -139,13 +132,14 @@ def _equation(match: re.Match[str], page: Page) -> list[Move]:
             result = int(right) - int(second if first == "x" else first)
         else:
             result = int(right) + int(second) if first == "x" else int(first) - int(right)
-        return _handed_in(page, [enter(_first_field(page), str(result))])
+        return _handed_in(page, [enter(page.field(), str(result))])
     raise LookupError("no equation is shown")
 
 
 def _spinner(match: re.Match[str], page: Page) -> list[Move]:
     """By its arrows, for it takes no keys. What it holds tells how often."""
-    missing = int(match["number"]) - int(_first_field(page).text or 0)
+    held = re.fullmatch(r"-?\d+", page.field().text.strip())
+    missing = int(match["number"]) - int(held[0] if held else 0)
     arrows = page.named("ui-spinner-up" if missing > 0 else "ui-spinner-down")
     if not arrows:
         raise LookupError("there is no spinner")

@@ -47,7 +47,7 @@ def _worth(board: str, turn: str) -> float:
 
 def _guess(match: re.Match[str], page: Page) -> list[Move]:
     """Halves what is left. What earlier guesses were told shows in what was guessed next."""
-    field, submit = page.fields()[0], click(page.end())
+    field, submit = page.field(), click(page.end())
     if page.done and page.done[-1].kind == "type":
         return [submit]
     guesses = [int(move.text) for move in page.done if move.kind == "type"]

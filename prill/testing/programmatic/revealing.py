@@ -73,7 +73,7 @@ def _with_icon(page: Page) -> list[Node]:
 
 def _completed(match: re.Match[str], page: Page) -> list[Move]:
     """Types the beginning; then chooses from the list what ends as it has to."""
-    field = page.fields()[0]
+    field = page.field()
     start, last = enter(field, match["start"]), match["last"] or ""
     if start not in page.done:
         return [start]
@@ -89,7 +89,7 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
 def _search_result(match: re.Match[str], page: Page) -> list[Move]:
     """Three results stand on a page; the pages have links of their own below."""
     results = page.named("search-title")
-    search = [enter(page.fields()[0], match["text"]), click(page.one("Search"))]
+    search = [enter(page.field(), match["text"]), click(page.one("Search"))]
     left = page.left(search)
     if left:
         return left

@@ -92,6 +92,13 @@ class Page:
         """What can be typed into, in order, long texts (textarea) left out."""
         return self.of_kind(*(kind for kind in _TYPED if kind != "textarea"))
 
+    def field(self, place: int = 1) -> Node:
+        """One of the fields, counted from 1. Raises LookupError."""
+        fields = self.fields()
+        if len(fields) < place:
+            raise LookupError(f"there is no text box number {place}")
+        return fields[place - 1]
+
     def after(self, node: Node) -> list[Node]:
         """What follows the element."""
         return list(self.nodes[self.nodes.index(node) + 1 :])
