@@ -1,4 +1,4 @@
-"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order [Order 305]`, `CLICK 44`."""
+"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order [305]`, `CLICK 44`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Call:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """The reason, and the action as it is written; None for what is not there.
 
-    The last `ACTION:` counts, and of it the first line, or as much more as closes its brackets. What a model thinks to itself, up
-    to `</think>`, is left out.
+    The last `ACTION:` counts, and of it the first line, or as much more as closes its brackets. What a model thinks to itself,
+    up to `</think>`, is left out.
     """
     reply = reply.rpartition("</think>")[2]
     marks = list(_ACTION.finditer(reply))
@@ -88,17 +88,22 @@ def _bracketed(text: str) -> list[str]:
     """What stands in each pair of brackets at the top; one that is never closed holds the rest, up to the last bracket."""
     found: list[str] = []
     while text.startswith("["):
-        depth = 0
-        for at, character in enumerate(text):
-            depth += (character == "[") - (character == "]")
-            if depth == 0:
-                break
-        else:
-            found.append(text[1:].removesuffix("]"))
-            break
-        found.append(text[1:at])
-        text = text[at + 1 :].lstrip()
+        end = _closing(text)
+        if end is None:
+            return [*found, text[1:].removesuffix("]")]
+        found.append(text[1:end])
+        text = text[end + 1 :].lstrip()
     return found
+
+
+def _closing(text: str) -> int | None:
+    """Where the bracket at the beginning is closed."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth == 0:
+            return at
+    return None
 
 
 def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:

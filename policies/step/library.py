@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -111,16 +111,29 @@ class Library:
         """The root policy for a task's site."""
         return self.surroundings.roots.get(site or "", self.surroundings.root)
 
-    def flat(self) -> Template:
-        """One policy with the rules and examples of all, and no calls: the baseline that SteP is compared with."""
-        sections = []
-        for template in self.templates.values():
-            rules = template.rules.partition(CALLS_HEADING)[0].strip()
-            sections.append(f"## To {template.front.purpose}\n{rules}" if rules else "")
-        # An example that calls a policy shows an action that there is not.
-        examples = tuple(one for one in self._in_turns() if read_call(one.action).verb not in self.templates)
+    def flat(self, fits: Callable[[Template], bool] = lambda template: True) -> Template:
+        """One policy with the rules and examples of all, and no calls: the baseline that SteP is compared with.
+
+        Sections of rules come first, those of the roots before others, then examples; each is whole, and left out where the
+        prompt would no longer fit. Raises UsageError where not even the empty one fits.
+        """
         front = Front(name="flat", purpose="do all that the objective asks for", verbs=tuple(self.surroundings.verbs))
-        return Template(front, "\n\n".join(filter(None, sections)), examples)
+        flat = Template(front, "")
+        if not fits(flat):
+            raise UsageError(f"library {self.name}: not even a prompt without rules fits", parameters=("flat_tokens",))
+        roots = dict.fromkeys((self.surroundings.root, *self.surroundings.roots.values()))
+        for name in dict.fromkeys((*roots, *self.templates)):
+            template = self.templates[name]
+            if rules := template.rules.partition(CALLS_HEADING)[0].strip():
+                section = f"## To {template.front.purpose}\n{rules}"
+                larger = replace(flat, rules=f"{flat.rules}\n\n{section}".strip())
+                flat = larger if fits(larger) else flat
+        for example in self._in_turns():
+            # An example that calls a policy shows an action that there is not.
+            if read_call(example.action).verb not in self.templates:
+                larger = replace(flat, examples=(*flat.examples, example))
+                flat = larger if fits(larger) else flat
+        return flat
 
     def with_examples(self, most: int) -> Library:
         """The library with so many examples at most in all: the first of every policy, then the second of every policy, …"""
@@ -246,9 +259,9 @@ def _check(library: Library, folder: Traversable) -> None:
                 raise UsageError(f"{place}: {problem}") from None
             if verb not in allowed:
                 raise UsageError(f"{place}: {verb!r} is none of this policy's verbs and calls{nearest(verb, allowed)}")
-    if files := [f.name for f in _files(folder) if f.name.endswith(".toml") and f.name.removesuffix(".toml") not in policies]:
-        if strange := [name for name in files if name != "library.toml"]:
-            raise UsageError(f"{folder}/{strange[0]}: these are examples of no policy; there are: {', '.join(policies)}")
+    examples = (file.name for file in _files(folder) if file.name.endswith(".toml") and file.name != "library.toml")
+    if strange := [name for name in examples if name.removesuffix(".toml") not in policies]:
+        raise UsageError(f"{folder}/examples/{strange[0]}: these are examples of no policy; there are: {', '.join(policies)}")
 
 
 def _no_policy(name: str, policies: Mapping[str, Template]) -> str:
