@@ -23,10 +23,10 @@ def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
     """The cross of a dialog says "Close", where it says anything, and comes before its other buttons."""
     if match["name"] != "x":
         return _named(match, page)
-    buttons = page.of_kind("button")
-    if not buttons:
+    crosses = page.saying("Close") or page.of_kind("button")
+    if not crosses:
         raise LookupError("no dialog is open")
-    return page.left([click(buttons[0])])
+    return page.left([click(crosses[0])])
 
 
 def _field(match: re.Match[str], page: Page) -> list[Move]:

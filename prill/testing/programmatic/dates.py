@@ -70,7 +70,7 @@ def _flight(match: re.Match[str], page: Page) -> list[Move]:
         else:
             costs = [60 * int(found[1]) + int(found[2]) for _, found in durations]
         best = min(range(len(offers)), key=costs.__getitem__)
-        return page.left([click(page.touchable(offers[best][0]))])
+        return page.left([click(offers[best][0])])
     wanted = _date(match)
     if _month_shown(page):
         return calendar_moves(page, wanted)
@@ -90,7 +90,7 @@ def _airport(page: Page, place: str) -> Node:
     for node in page.nodes:
         name, _, code = node.text.strip().partition(" (")
         if code and place in (name, code.rstrip(")")):
-            return page.touchable(node)
+            return node
     raise LookupError(f"no airport of {place!r} is offered")
 
 

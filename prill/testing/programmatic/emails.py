@@ -11,7 +11,7 @@ _STAR = r"\b[Ss]tar\b|\b[Ii]mp?o?i?r?m?p?o?r|\b[Mm]ark|\b[Ff]lag"
 # Words with a capital that are no names, wherever in a sentence.
 _NO_NAMES = {"Email", "Primary", "Siri", "Alexa", "Text", "Tuesday"}
 _TO = (
-    r"^(?P<name>{name}) (?:wants|is waiting|needs|must)",
+    r"^(?P<name>{name}) (?:wants (?!his or her)|is waiting|needs|must)",
     r"\bto (?:contact |by email to )?(?P<name>{name})",
     r"\b(?:[Gg]ive|[Ss]end|[Ff]orward|[Ee]mail|[Ll]et|want|put|sure) (?P<name>{name})\b(?!')",
     r"'s email (?P<name>{name})",
@@ -54,8 +54,8 @@ def _forward(words: str, page: Page) -> list[Move]:
 def _open(words: str, page: Page, button: str) -> list[Move]:
     """On the way to the message that is written: the button of a message that is open, or the message in the list."""
     if page.saying("Reply") and page.saying("Forward"):
-        return [click(page.touchable(page.saying(button)[0]))]
-    return [click(page.touchable(_sender(words, page)))]
+        return [click(page.saying(button)[0])]
+    return [click(_sender(words, page))]
 
 
 def _icon(page: Page, sender: Node, name: str) -> Node:

@@ -14,7 +14,7 @@ def _section(match: re.Match[str], page: Page) -> list[Move]:
 def _link_in(page: Page, name: str, closed: list[Node]) -> list[Move]:
     """The link where it is in sight; otherwise the next of what is closed and was not opened before."""
     if found := [node for node in page.saying(name) if node not in closed]:
-        return page.left([click(page.touchable(found[0]))])
+        return page.left([click(found[0])])
     unopened = [node for node in closed if not page.clicked(node)]
     if not unopened:
         raise LookupError(f"{name!r} is nowhere here")
@@ -22,19 +22,19 @@ def _link_in(page: Page, name: str, closed: list[Node]) -> list[Move]:
 
 
 def _link_in_section(match: re.Match[str], page: Page) -> list[Move]:
-    return _link_in(page, match["name"], [page.touchable(header) for header, _ in page.matching(r"Section #\d+")])
+    return _link_in(page, match["name"], [header for header, _ in page.matching(r"Section #\d+")])
 
 
 def _link_in_tab(match: re.Match[str], page: Page) -> list[Move]:
     """The first tab is open from the start, so it comes last."""
-    tabs = [page.touchable(tab) for tab, _ in page.matching(r"(?:Tab #)?\d+")]
+    tabs = [tab for tab, _ in page.matching(r"(?:Tab #)?\d+")]
     return _link_in(page, match["name"], tabs[1:] + tabs[:1])
 
 
 def _in_tree(match: re.Match[str], page: Page) -> list[Move]:
     folders = page.named("folder") or [node for node in page.nodes if node.tag.lower() == "span" and node.text]
     if found := page.saying(match["name"]):
-        return page.left([click(page.touchable(found[0]))])
+        return page.left([click(found[0])])
     return _link_in(page, match["name"], folders)
 
 
@@ -45,7 +45,7 @@ def _menu_path(match: re.Match[str], page: Page) -> list[Move]:
         found = next((node for node in rest if node.text.strip() == name), None)
         if found is None:
             raise LookupError(f"the menu shows no {name!r}")
-        move = click(page.touchable(found)) if name is names[-1] else Move("hover", page.touchable(found).ref)
+        move = click(found) if name is names[-1] else Move("hover", found.ref)
         if move not in page.done:
             return [move]
         rest = rest[rest.index(found) + 1 :]
@@ -55,10 +55,10 @@ def _menu_path(match: re.Match[str], page: Page) -> list[Move]:
 def _menu_item(match: re.Match[str], page: Page) -> list[Move]:
     wanted = page.saying(match["name"]) if match["name"] else _with_icon(page)
     if wanted:
-        return page.left([click(page.touchable(wanted[0]))])
+        return page.left([click(wanted[0])])
     for name in ("Playback", "Menu"):
         if (found := page.saying(name)) and not page.clicked(found[0]):
-            return [click(page.touchable(found[0]))]
+            return [click(found[0])]
     raise LookupError("the menu does not show what is wanted")
 
 
@@ -81,7 +81,7 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
         for node in page.nodes:
             text = node.text.strip()
             if text.startswith(match["start"]) and text.endswith(last) and kind_of(node) in ("div", "li", "a", "t"):
-                return [click(page.touchable(node)), click(page.end())]
+                return [click(node), click(page.end())]
         raise LookupError(f"nothing that ends with {last!r} is offered")
     return page.left([click(page.end())])
 
@@ -112,7 +112,7 @@ def _post_action(match: re.Match[str], page: Page) -> list[Move]:
     below, action = page.after(posts[0]), match["action"]
     for node in below:
         if node.text.strip() in (action, f"{action} {match['user']}"):
-            return page.left([click(page.touchable(node))])
+            return page.left([click(node)])
     name = action.lower() if action in ("Reply", "Retweet", "Like") else "more"
     for node in below:
         if name in (node.text, *node.attributes.get("class", "").split()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 
@@ -58,7 +58,7 @@ class Page:
     def of(goal: str, screen: Screen, done: Sequence[Move]) -> Page:
         """The page with the instruction taken apart, which repeats words of the goal and is not to be clicked."""
         cut = _instruction_end(goal, screen)
-        return Page(screen[cut:], screen[:cut], done)
+        return Page(_placed(screen[cut:]), screen[:cut], done)
 
     def saying(self, text: str) -> list[Node]:
         """The elements that say just this."""
@@ -68,7 +68,7 @@ class Page:
         """The first element that says one of these; where none does, the first whose id or class is one. Raises LookupError."""
         for text in texts:
             if found := self.saying(text) or self.named(text):
-                return self.touchable(found[0])
+                return found[0]
         raise LookupError(f"nothing here says {' or '.join(map(repr, texts))}")
 
     def named(self, name: str) -> list[Node]:
@@ -96,25 +96,16 @@ class Page:
         """What follows the element."""
         return list(self.nodes[self.nodes.index(node) + 1 :])
 
-    def touchable(self, node: Node) -> Node:
-        """The element itself, or, for a piece of text without a place of its own (a negative ref), the element before it."""
-        if node.ref >= 0:
-            return node
-        before = [other for other in self.nodes[: self.nodes.index(node)] if other.ref >= 0]
-        if not before:
-            raise LookupError(f"{node.text!r} cannot be clicked")
-        return before[-1]
-
     def choices(self) -> list[tuple[str, Node]]:
         """Boxes and radio buttons with the words that stand beside them."""
-        return [(self._beside(place), node) for place, node in enumerate(self.nodes) if self._chosen(node)]
+        return [(self._beside(place), node) for place, node in enumerate(self.nodes) if kind_of(node) in ("checkbox", "radio")]
 
     def end(self) -> Node:
         """The button, or what serves as one, that hands everything in: the last of its kind."""
         found = [node for node in self.nodes if node.text.strip().lower() in _ENDINGS]
         if not found:
             raise LookupError("nothing here hands the form in")
-        return self.touchable(found[-1])
+        return found[-1]
 
     def left(self, moves: Iterable[Move]) -> list[Move]:
         """The moves that have not been made yet; one that is needed twice has to be made twice."""
@@ -130,17 +121,13 @@ class Page:
         """Whether the element has been clicked in this episode."""
         return click(node) in self.done
 
-    def _chosen(self, node: Node) -> bool:
-        kind = kind_of(node)
-        # Where the type of an input is not told, the words beside it are a label around it.
-        return kind in ("checkbox", "radio")
-
     def _beside(self, place: int) -> str:
-        around = (self.nodes[place - 1 : place], self.nodes[place + 1 : place + 2])
-        said = [node.text.strip() for nodes in around for node in nodes if node.tag.lower() in ("label", "t", "span")]
-        # Before a box comes the label around it; a piece of text before it belongs to the box above.
-        before = place > 0 and self.nodes[place - 1].tag.lower() == "label" and self.nodes[place - 1].text.strip()
-        return before or (said[-1] if said else "")
+        """The words of the label around the box or, where they are a piece of text of their own, what follows the box."""
+        before = self.nodes[place - 1] if place else None
+        if before is not None and before.tag.lower() == "label" and before.text.strip():
+            return before.text.strip()
+        after = self.nodes[place + 1 : place + 2]
+        return after[0].text.strip() if after and after[0].tag.lower() in ("label", "t", "span") else ""
 
 
 def click(node: Node) -> Move:
@@ -151,6 +138,14 @@ def click(node: Node) -> Move:
 def enter(node: Node, text: str) -> Move:
     """Puts the text into the field, in place of what it holds."""
     return Move("type", node.ref, text)
+
+
+def _placed(screen: Screen) -> Screen:
+    """Pieces of text without a place of their own (a negative ref) get that of the element before them."""
+    placed: list[Node] = []
+    for node in screen:
+        placed.append(replace(node, ref=placed[-1].ref) if node.ref < 0 and placed else node)
+    return placed
 
 
 def _instruction_end(goal: str, screen: Screen) -> int:

@@ -84,7 +84,7 @@ def _size(width: str | None, radius: str | None, points: str | None) -> float:
 def _pie(match: re.Match[str], page: Page) -> list[Move]:
     opener = page.saying("+")
     if opener and not page.clicked(opener[0]):
-        return [click(page.touchable(opener[0]))]
+        return [click(opener[0])]
     return page.left([click(page.one(match["name"]))])
 
 
