@@ -1,7 +1,7 @@
 """Which of the 45 MiniWoB++ tasks of SteP (arXiv 2310.03720) the policy `step` solves with a model that answers by program.
 
 Run: python benchmarks/step_miniwob.py [--seeds 3] [--flat] [TASK …]
-It shows that the machine, the library and the environment carry every task that a good model could do; it says nothing about models.
+It shows that the machine, the library and the environment carry the tasks that a good model could do; of models it says nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from prill.loop import rollout
 from prill.policies.step.agent import StepAgent, StepSpec
 from prill.testing.programmatic.step import ProgrammaticStep
 
-TASKS = """click-link click-option focus-text click-button click-button-sequence click-dialog click-dialog-2 click-tab click-test
-click-test-2 enter-text focus-text-2 enter-text-dynamic enter-password login-user click-pie enter-date grid-coordinate click-widget
-email-inbox email-inbox-nl-turk email-inbox-forward-nl-turk multi-orderings choose-date click-collapsible-2 simple-arithmetic
-click-tab-2 click-tab-2-hard multi-layouts copy-paste click-collapsible choose-date-easy copy-paste-2 simple-algebra click-checkboxes
-click-checkboxes-transfer login-user-popup click-checkboxes-soft enter-text-2 email-inbox-forward-nl search-engine find-word
-choose-date-medium click-checkboxes-large book-flight""".split()
+_NAMES = """
+click-link click-option focus-text click-button click-button-sequence click-dialog click-dialog-2 click-tab click-test
+click-test-2 enter-text focus-text-2 enter-text-dynamic enter-password login-user click-pie enter-date grid-coordinate
+click-widget email-inbox email-inbox-nl-turk email-inbox-forward-nl-turk multi-orderings choose-date click-
+collapsible-2 simple-arithmetic click-tab-2 click-tab-2-hard multi-layouts copy-paste click-collapsible choose-date-
+easy copy-paste-2 simple-algebra click-checkboxes click-checkboxes-transfer login-user-popup click-checkboxes-soft
+enter-text-2 email-inbox-forward-nl search-engine find-word choose-date-medium click-checkboxes-large book-flight
+"""
+TASKS = _NAMES.split()
 
 
 async def main() -> None:
