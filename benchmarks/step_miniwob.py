@@ -1,7 +1,7 @@
 """Which of the 45 MiniWoB++ tasks of SteP (arXiv 2310.03720) the policy `step` solves with a model that answers by program.
 
 Run: python benchmarks/step_miniwob.py [--seeds 3] [--flat] [TASK …]
-It shows that the machine, the library and the environment carry the tasks that a good model could do; of models it says nothing.
+It shows that machine, library and environment carry the tasks that a good model could do; of models it says nothing.
 """
 
 from __future__ import annotations
