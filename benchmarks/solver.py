@@ -1,4 +1,4 @@
-"""Which tasks of MiniWoB++ the programs of prill.testing.programmatic solve: solved and played, by task and by the papers' lists.
+"""Which tasks of MiniWoB++ the programs of prill.testing.programmatic solve: episodes by task, and by the papers' lists.
 
 Run:   python benchmarks/solver.py [--seeds 5] [--first-seed 0] [--staged] [--tasks NAME,NAME]
 Needs: Chromium, playwright, miniwob.

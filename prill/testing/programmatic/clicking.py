@@ -23,7 +23,7 @@ def _in_dialog(match: re.Match[str], page: Page) -> list[Move]:
     """The cross of a dialog says "Close", where it says anything, and comes before its other buttons."""
     if match["name"] != "x":
         return _named(match, page)
-    crosses = page.saying("Close") or page.of_kind("button")
+    crosses = [node for node in page.nodes if kind_of(node) == "button" or node.text.strip() == "Close"]
     if not crosses:
         raise LookupError("no dialog is open")
     return page.left([click(crosses[0])])

@@ -77,11 +77,11 @@ def _completed(match: re.Match[str], page: Page) -> list[Move]:
     start, last = enter(field, match["start"]), match["last"] or ""
     if start not in page.done:
         return [start]
+    for node in page.nodes:
+        text = node.text.strip()
+        if text.startswith(match["start"]) and text.endswith(last) and kind_of(node) in ("div", "li", "a", "t"):
+            return page.left([click(node), click(page.end())])
     if page.done[-1] == start:
-        for node in page.nodes:
-            text = node.text.strip()
-            if text.startswith(match["start"]) and text.endswith(last) and kind_of(node) in ("div", "li", "a", "t"):
-                return [click(node), click(page.end())]
         raise LookupError(f"nothing that ends with {last!r} is offered")
     return page.left([click(page.end())])
 
