@@ -36,7 +36,7 @@ async def main() -> None:
     args = parser.parse_args()
     whole = 0
     with tempfile.TemporaryDirectory() as folder:
-        environment = MiniWoB(Path(folder), text="html")
+        environment = MiniWoB(Path(folder), text="html", timeout=300)
         for name in args.tasks:
             won, actions, calls, problem = 0, 0, 0, ""
             for seed in range(args.seeds):
