@@ -15,6 +15,7 @@ POLICIES = Registry(
     "policy",
     {
         "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
+        "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.policies.step.agent:StepAgent"),
         "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
         "small-text": Entry(

@@ -1,7 +1,7 @@
 // The page as HTML, for agents that read it so: body without scripts, styles and what MiniWoB++ adds around the task.
 //
 // Values, ticks and choices are written as they are now. `data-wob_ref` numbers an element for the whole episode; a target
-// is that number, the tag as printed, or an XPath.
+// is that number (`[7]`, also with words behind it: `[7] button 'OK'`), the tag as printed, or an XPath.
 window.prillHtml = (() => {
   const SKIPPED = "script, style, link, template, noscript, #reward-display, #click-canvas, #sync-task-cover";
   const VOID = ["area", "br", "col", "hr", "img", "input", "wbr"];
@@ -39,7 +39,7 @@ window.prillHtml = (() => {
   const read = (hidden) => [...document.body.children].map((el) => write(el, hidden)).filter(Boolean).join("\n");
 
   function find(target) {
-    const number = /^\[?(\d+)\]?$/.exec(target) || new RegExp(`^<[^>]*${REF}="(\\d+)"`).exec(target);
+    const number = /^\[(\d+)\](?: .*)?$/.exec(target) || /^(\d+)$/.exec(target) || new RegExp(`^<[^>]*${REF}="(\\d+)"`).exec(target);
     if (number) return [...numbers.keys()].find((el) => numbers.get(el) === Number(number[1]) && el.isConnected) || null;
     if (!/^\(*\.?\//.test(target)) return null;
     try {

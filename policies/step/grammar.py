@@ -1,0 +1,124 @@
+"""What a policy answers, read: `REASON:` and `ACTION:`, and actions such as `click [7]`, `find_order [305]`, `CLICK 44`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from prill.actions.webarena import UnreadableAction, read_action
+from prill.models.replies import excerpt
+from prill.types import Action
+
+__all__ = ["Call", "UnreadableAction", "read_call", "read_environment_action", "read_reply"]
+_ACTION = re.compile(r"\**\bACTION\b\**\s*:\**")
+_REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
+_VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
+_QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
+_PLAIN_QUOTED = re.compile(r"\"([^\"\[\]]*)\"|'([^'\[\]]*)'")
+# The older surface: no brackets, `DONE` for the end.
+_OLD_VERBS = {"done": "stop"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """An action by its first word and what it is given. Printed, it has brackets."""
+
+    verb: str
+    arguments: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.verb, *(f"[{argument}]" for argument in self.arguments)))
+
+
+def read_reply(reply: str) -> tuple[str | None, str | None]:
+    """The reason, and the action as it is written; None for what is not there.
+
+    The last `ACTION:` counts, and of it the first line, or as much more as closes its brackets. What a model thinks to itself,
+    up to `</think>`, is left out.
+    """
+    reply = reply.rpartition("</think>")[2]
+    marks = list(_ACTION.finditer(reply))
+    before = reply[: marks[-1].start()] if marks else reply
+    reason = _REASON.search(before)
+    thought = (before[reason.end() :] if reason else before if marks else "").strip() or None
+    if not marks:
+        return thought, None
+    # Models put actions in back-ticks or quotes; a language name may follow the ticks.
+    text = re.sub(r"\A\s*(?:```[a-z]*\s*\n)?[\s`\"']*", "", reply[marks[-1].end() :])
+    end = _line_end(text)
+    return thought, text[:end].strip().strip("`\"'").strip() or None
+
+
+def read_call(text: str) -> Call:
+    """The action that is written in either surface: `type [11] [New York]`, `TYPE 11 "New York"`.
+
+    A bracket is closed by its own: arguments may hold brackets. Raises UnreadableAction for a text without a verb.
+    """
+    match = _VERB.fullmatch(text.strip())
+    if match is None:
+        raise UnreadableAction(f"{excerpt(text)} is no action: an action begins with a verb, as in click [7]")
+    written, rest = match[1], match[2].strip()
+    verb = _OLD_VERBS.get(written.lower(), written.lower())
+    if rest.startswith("["):
+        return Call(verb, _unquoted(verb, tuple(_bracketed(rest))))
+    if not rest:
+        return Call(verb)
+    if quoted := _QUOTED_END.search(rest):
+        before = rest[: quoted.start()].strip()
+        return Call(verb, (before, quoted[1]) if before else (quoted[1],))
+    return Call(verb, (rest,))
+
+
+def read_environment_action(call: Call, *, enter: bool) -> Action:
+    """The action for a browser: `target` is `[number]`. A note does nothing; `enter`: `type` presses Enter unless told not to.
+
+    Raises UnreadableAction for what lacks an element, or is not written as such an action is.
+    """
+    if call.verb == "note":
+        return Action("note", str(call), value=" ".join(call.arguments))
+    if call.verb == "stop":
+        # A stop without brackets has the empty answer.
+        return Action("stop", str(call), value=call.arguments[0] if call.arguments else "")
+    if call.verb == "type" and len(call.arguments) == 2 and not enter:
+        call = Call("type", (*call.arguments, "0"))
+    return read_action(str(call))
+
+
+def _bracketed(text: str) -> list[str]:
+    """What stands in each pair of brackets at the top; one that is never closed holds the rest, up to the last bracket."""
+    found: list[str] = []
+    while text.startswith("["):
+        end = _closing(text)
+        if end is None:
+            return [*found, text[1:].removesuffix("]")]
+        found.append(text[1:end])
+        text = text[end + 1 :].lstrip()
+    return found
+
+
+def _closing(text: str) -> int | None:
+    """Where the bracket at the beginning is closed."""
+    depth = 0
+    for at, character in enumerate(text):
+        depth += (character == "[") - (character == "]")
+        if depth == 0:
+            return at
+    return None
+
+
+def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """`type [5] ["tea"]` types tea: models copy the quotes of the objective. With a third bracket it is left as it is."""
+    if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
+        return arguments[0], inner[1] if inner[1] is not None else inner[2]
+    return arguments
+
+
+def _line_end(text: str) -> int:
+    """Where the first line ends, or the line that closes the brackets which it opens."""
+    depth = 0
+    for at, character in enumerate(text):
+        if character == "\n" and depth <= 0:
+            return at
+        depth += (character == "[") - (character == "]")
+    # What is never closed is cut at the line all the same.
+    return len(text) if depth <= 0 else len(text.partition("\n")[0])
