@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _LINE = re.compile(
     r"(?P<tabs>\t*)\[(?P<number>\d+)\] (?P<role>\w+) (?P<name>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<state>.*)"
 )
-_OBJECTIVE, _PAGE, _URL, _PREVIOUS = "OBJECTIVE: ", "\nOBSERVATION:\n", "\nURL: ", "\nPREVIOUS ACTIONS:\n"
+_OBJECTIVE, _PAGE, _URL = "OBJECTIVE: ", "\nOBSERVATION:\n", "\nURL: "
+_HISTORY = re.compile(r"\nPREVIOUS ACTIONS:\n\[previous .*?\]\n(.*)\n\[/previous ", re.DOTALL)
 _CALL = re.compile(r"(?P<answer>.*?) = (?P<verb>\w+) \[.*\]|(?P<bare>\w+) \[.*\]")
 _SCROLLS = 8
 _ROW = re.compile(r"(?P<leaves>\d\d:\d\d) \w+ (?P<arrives>\d\d:\d\d) ")
@@ -58,10 +59,9 @@ class Screen:
             raise LookupError("this is no prompt of the policy step")
         objective, _, rest = turn.removeprefix(_OBJECTIVE).partition(_PAGE)
         page, _, after = rest.partition(_URL)
-        history = (
-            line for line in after.partition(_PREVIOUS)[2].splitlines() if not line.startswith(("[previous ", "[/previous "))
-        )
-        return cls(objective, tuple(_elements(page)), tuple(history))
+        # Between the marks of a quotation; without a history there is none.
+        history = _HISTORY.search(after)
+        return cls(objective, tuple(_elements(page)), tuple(history[1].splitlines()) if history else ())
 
     @property
     def title(self) -> str:

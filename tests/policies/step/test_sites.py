@@ -53,6 +53,7 @@ def shop() -> Iterator[Shop]:
     ("number", "root", "calls"),
     [
         (1002, "shopping_agent", {"search_reviews"}),
+        (1005, "shopping_agent", {"list_products"}),
         (1009, "reddit_agent", {"find_subreddit"}),
         (1010, "shopping_admin_agent", set()),
         (1011, "github_agent", set()),
