@@ -46,6 +46,7 @@ RUN = (
             "captions",
             "scale",
             "rewards",
+            "agents",
         )
     ),
 )

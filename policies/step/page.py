@@ -112,10 +112,11 @@ class _Element:
                 yield words
 
     def _text(self) -> str:
-        return "" if any(isinstance(child, _Element) for child in self.inside) else " ".join("".join(self._strings()).split())
-
-    def _strings(self) -> Iterator[str]:
-        yield from (child for child in self.inside if isinstance(child, str))
+        words = [child for child in self.inside if isinstance(child, str)]
+        if len(words) < len(self.inside):
+            return ""
+        # What a field holds may have to be copied with every blank.
+        return _one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
 
     def _held(self) -> str:
         if self.attributes.get("type") in ("checkbox", "radio"):
@@ -123,7 +124,7 @@ class _Element:
         if self.tag == "select":
             options = [child for child in self.inside if isinstance(child, _Element)]
             return next((option.value() for option in options if "selected" in option.attributes), "")
-        return " ".join(self.attributes.get("value", "").split())
+        return _one_line(self.attributes.get("value", ""))
 
 
 class _Reader(HTMLParser):
@@ -146,6 +147,10 @@ class _Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self._open[-1].inside.append(data)
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s*\n\s*", " ", text)
 
 
 def _quoted(words: str) -> str:

@@ -1,0 +1,93 @@
+"""Which tasks of MiniWoB++ the programs of prill.testing.programmatic solve: episodes by task, and by the papers' lists.
+
+Run:   python benchmarks/solver.py [--seeds 5] [--first-seed 0] [--staged] [--tasks NAME,NAME]
+Needs: Chromium, playwright, miniwob.
+45: SteP (arXiv 2310.03720). 43: structured reflection (arXiv 2310.08740). 64: Synapse (arXiv 2306.07863), seen and unseen.
+An episode counts as solved when the page's own reward is above 0. Every failure is told with its goal on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from prill.emulators.miniwob.environment import MiniWoB
+from prill.loop import rollout
+from prill.testing.programmatic.policy import Programmatic
+
+LISTS = {
+    "45": """book-flight choose-date choose-date-easy choose-date-medium click-button click-button-sequence click-checkboxes
+click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer click-collapsible click-collapsible-2 click-dialog
+click-dialog-2 click-link click-option click-pie click-tab click-tab-2 click-tab-2-hard click-test click-test-2 click-widget
+copy-paste copy-paste-2 email-inbox email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-nl-turk enter-date
+enter-password enter-text enter-text-2 enter-text-dynamic find-word focus-text focus-text-2 grid-coordinate login-user
+login-user-popup multi-layouts multi-orderings search-engine simple-algebra simple-arithmetic""",
+    "43": """click-button click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft
+click-checkboxes-transfer click-collapsible click-collapsible-2 click-dialog click-dialog-2 click-link click-menu-2 click-option
+click-pie click-scroll-list click-tab click-tab-2 click-tab-2-hard click-test click-test-2 click-widget email-inbox
+email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-nl-turk enter-password enter-text enter-text-2 enter-text-dynamic
+find-word focus-text focus-text-2 login-user multi-layouts multi-orderings navigate-tree read-table read-table-2 search-engine
+social-media social-media-all social-media-some use-autocomplete""",
+    "64": """book-flight choose-date choose-list click-button click-button-sequence click-checkboxes click-checkboxes-large
+click-checkboxes-soft click-checkboxes-transfer click-collapsible click-collapsible-2 click-color click-dialog click-dialog-2
+click-link click-menu click-option click-pie click-scroll-list click-shades click-shape click-tab click-tab-2 click-tab-2-hard
+click-test click-test-2 click-widget copy-paste copy-paste-2 count-shape email-inbox email-inbox-forward-nl
+email-inbox-forward-nl-turk email-inbox-nl-turk enter-date enter-password enter-text enter-text-dynamic enter-time find-word
+focus-text focus-text-2 grid-coordinate guess-number identify-shape login-user login-user-popup multi-layouts multi-orderings
+navigate-tree read-table search-engine simple-algebra simple-arithmetic social-media social-media-all social-media-some terminal
+text-transform tic-tac-toe unicode-test use-autocomplete use-slider use-spinner""",
+}
+
+
+async def play(names: Sequence[str], seeds: range, *, staged: bool) -> dict[str, int]:
+    """How many episodes of each task are solved; told as they come, for a browser can take its time."""
+    solved = dict.fromkeys(names, 0)
+    with tempfile.TemporaryDirectory() as images:
+        environment = MiniWoB(Path(images), text="html", timeout=600.0)
+        try:
+            for name in names:
+                for seed in seeds:
+                    task = await environment.task(name, seed)
+                    trajectory = await rollout(Programmatic(staged=staged), environment, task, id=f"{name}-{seed}")
+                    label = await environment.grade(trajectory)
+                    solved[name] += bool(label.success)
+                    if not label.success:
+                        last = trajectory.steps[-1] if trajectory.steps else None
+                        reason = trajectory.error or (last and last.thought) or label.note
+                        print(f"{name}, seed {seed}: {task.goal!r}: {reason}", file=sys.stderr)
+                print(f"{name:30} {solved[name]:>3} / {len(seeds)}", flush=True)
+        finally:
+            await environment.close()
+    return solved
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5, help="episodes of each task (default 5)")
+    parser.add_argument("--first-seed", type=int, default=0, help="where the seeds begin (default 0)")
+    parser.add_argument("--staged", action="store_true", help="carry out a whole plan before asking for the next")
+    parser.add_argument("--tasks", help="only these, with commas between (default: all of the three lists)")
+    args = parser.parse_args()
+    lists = {name: tasks.split() for name, tasks in LISTS.items()}
+    wanted = args.tasks.split(",") if args.tasks else sorted({task for tasks in lists.values() for task in tasks})
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    solved = asyncio.run(play(wanted, seeds, staged=args.staged))
+    for name, tasks in lists.items():
+        played = [task for task in tasks if task in solved]
+        if not played:
+            continue
+        every = sum(solved[task] == len(seeds) for task in played)
+        most = sum(2 * solved[task] > len(seeds) for task in played)
+        episodes = sum(solved[task] for task in played)
+        print(
+            f"list of {name}: {len(played)} tasks played, {every} solved with every seed, {most} with most seeds; "
+            f"episodes {episodes} / {len(played) * len(seeds)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
