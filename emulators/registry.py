@@ -14,6 +14,7 @@ ENVIRONMENTS = Registry(
     {
         "miniwob": Entry("MiniWoB++ in the system's Chromium", "prill.emulators.miniwob.environment:MiniWoB"),
         "webarena": Entry("WebArena's tasks on its sites", "prill.emulators.webarena.environment:webarena"),
+        "airline": Entry("an airline's desk, with progress", "prill.emulators.airline.environment:airline"),
         "web": Entry("any web page in the system's Chromium", "prill.emulators.browser.environment:BrowserEnvironment"),
         "browsergym": Entry(
             "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",

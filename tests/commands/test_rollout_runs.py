@@ -118,7 +118,7 @@ def test_no_working_phone_ends_the_run(prill: Prill, tmp_path: Path, monkeypatch
         (("web", "--policy", "replay", "--replay", "by-hand.jsonl"), "give either --tasks or --goal"),
         (("android", "--tasks", "nowhere", "--policy", "replay", "--replay", "by-hand.jsonl"), "no such file, and no list"),
         (("android", "--goal", "x"), "--policy is missing"),
-        (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++ and the local shop only"),
+        (("android", "--goal", "x", "--policy", "scripted"), "knows MiniWoB++, the airline and the local shop only"),
         (("ios", "--goal", "x", "--policy", "replay", "--replay", "by-hand.jsonl", "--companion", "/nowhere"), "/nowhere"),
         (("webarena", "--shop", "--reset", "x", "--policy", "scripted"), "--shop has its own tasks and resets itself"),
         (("webarena", "--shop", "--tasks", "1", "--policy", "scripted"), "there is no task 1; there are 25"),

@@ -18,6 +18,7 @@ import msgspec
 
 from prill.actions.early_stop import EarlyStop
 from prill.commands.options import add_model_options, positive
+from prill.commands.rollout.airline import AIRLINE
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import OWN, Setting
 from prill.commands.rollout.phones import PHONES
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 # Stands in the help for whatever is named instead of a built-in environment.
 _OWN = "module:Object|file.py:Object"
-KINDS = {**WEB, "webarena": WEBARENA, **PHONES}
+KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, **PHONES}
 
 
 class Environments(argparse._SubParsersAction):  # type: ignore[type-arg]

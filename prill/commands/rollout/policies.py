@@ -86,6 +86,8 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Assigned
     """The policy of `--policy`. Raises UsageError, also for options that it does not have."""
     maker = POLICIES.maker(args.policy)
     _refuse_foreign(args, maker)
+    if args.policy == "scripted" and args.environment == "airline":
+        return _plan_airline(args)
     if args.policy == "scripted" and args.environment != "miniwob":
         return _plan_shop(args)
     model = make_model(args, given=assigned.model) if _asks_model(args, maker) else None
@@ -130,7 +132,7 @@ def _of_model(assigned: Mapping[str, Any]) -> dict[str, Any]:
 def _plan_shop(args: argparse.Namespace) -> PolicyPlan:
     """The scripts of the local shop's tasks."""
     if args.environment != "webarena":
-        raise UsageError("the scripted policy knows MiniWoB++ and the local shop only; choose another --policy")
+        raise UsageError("the scripted policy knows MiniWoB++, the airline and the local shop only; choose another --policy")
     from prill.testing.shop import Play, shop_solutions
 
     if not args.shop:
@@ -144,6 +146,22 @@ def _plan_shop(args: argparse.Namespace) -> PolicyPlan:
         return Play(solution.right if case.behaviour == "solve" else solution.wrong)
 
     return PolicyPlan("scripted", make, plays=frozenset(solutions))
+
+
+def _plan_airline(args: argparse.Namespace) -> PolicyPlan:
+    """The scripts of the airline's scenarios."""
+    from prill.testing.airline import solution
+    from prill.testing.shop import Play
+
+    if other := set((args.behaviour or "solve").split(",")) - {"solve"}:
+        raise UsageError(f"--behaviour {', '.join(sorted(other))}: at the airline there is solve")
+    if args.elsewhere:
+        raise UsageError("the scripted policy knows the scenarios of this process only: leave out --elsewhere")
+
+    def make(case: Case) -> Policy:
+        return Play(solution(f"TASK_{case.task.replace('-', '_').upper()}", case.seed))
+
+    return PolicyPlan("scripted", make)
 
 
 def _refuse_foreign(args: argparse.Namespace, maker: Maker) -> None:

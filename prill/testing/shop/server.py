@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
-import threading
-from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from prill.errors import EnvironmentFailure, UsageError
+from prill.testing.served import Served
 from prill.testing.shop import account, admin, catalog, forum, projects, rest
 from prill.testing.shop.pages import PageError, Request, Response, Route, redirect, shop_page, site_page
 from prill.testing.shop.store import Site, Store
@@ -26,31 +23,22 @@ _LOGINS: dict[Site, str] = {
     "reddit": "/login",
     "gitlab": "/users/sign_in",
 }
-_PORTS = 3
-_START_TIMEOUT = 30.0
 
 
-class Shop:
+class Shop(Served):
     """The sites while the block runs: `with Shop() as shop: shop.url`, or `async with`.
 
     `port` is the shop's; the forum and the projects take the next two. 0: any free ones. `store` is the state, to look at
     and to change from tests. Raises EnvironmentFailure when a port is taken.
     """
 
-    def __init__(self, *, port: int = 0, reset_token: str | None = None) -> None:
-        if not 0 <= port <= 65535 - _PORTS:
-            raise UsageError(f"port {port}: give 0 or a number up to {65535 - _PORTS}")
-        self.store = Store()
-        self._port = port
-        self._token = secrets.token_urlsafe(12) if reset_token is None else reset_token
-        self._addresses: tuple[str, ...] = ()
-        self._thread: threading.Thread | None = None
-        self._end: Callable[[], object] | None = None
+    _what = "shop"
+    _ports = 3
 
-    @property
-    def url(self) -> str:
-        """The shop; its admin side is below /admin."""
-        return self._address(0)
+    def __init__(self, *, port: int = 0, reset_token: str | None = None) -> None:
+        super().__init__(port)
+        self.store = Store()
+        self._token = secrets.token_urlsafe(12) if reset_token is None else reset_token
 
     @property
     def environ(self) -> dict[str, str]:
@@ -63,74 +51,13 @@ class Shop:
         """A request to it, GET or POST, brings the start back; the token in it keeps agents from doing that."""
         return f"{self.url}/reset?token={self._token}"
 
-    def __enter__(self) -> Self:
-        if self._thread is not None:
-            raise UsageError("this shop is open already")
-        failed: list[OSError] = []
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(started, failed), name="prill-shop", daemon=True)
-        self._thread.start()
-        if not started.wait(_START_TIMEOUT) or failed:
-            self.close()
-            raise EnvironmentFailure(f"the shop does not start: {failed[0] if failed else 'no answer'}")
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.__enter__)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.close)
-
-    def close(self) -> None:
-        """Ends the server; safe to call twice."""
-        thread, self._thread = self._thread, None
-        if self._end is not None:
-            self._end()
-        self._end, self._addresses = None, ()
-        if thread is not None:
-            thread.join(_START_TIMEOUT)
-
-    def _address(self, index: int) -> str:
-        if not self._addresses:
-            raise UsageError("the shop is not open: use it in a `with` block")
-        return self._addresses[index]
-
-    def _run(self, started: threading.Event, failed: list[OSError]) -> None:
-        try:
-            asyncio.run(self._serve(started))
-        except OSError as error:
-            failed.append(error)
-            started.set()
-
-    async def _serve(self, started: threading.Event) -> None:
-        from aiohttp import web
-
+    def _applications(self) -> Sequence[web.Application]:
         shop = (*catalog.ROUTES, *account.ROUTES)
-        applications = (
+        return (
             self._application({"shopping": shop, "shopping_admin": (*admin.ROUTES, *rest.ROUTES)}),
             self._application({"reddit": forum.ROUTES}),
             self._application({"gitlab": projects.ROUTES}),
         )
-        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=0.1) for each in applications]
-        end, loop = asyncio.Event(), asyncio.get_running_loop()
-        try:
-            addresses = []
-            for number, runner in enumerate(runners):
-                await runner.setup()
-                await web.TCPSite(runner, "127.0.0.1", self._port and self._port + number).start()
-                addresses.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-            self._addresses = tuple(addresses)
-            self._end = lambda: loop.call_soon_threadsafe(end.set)
-            started.set()
-            await end.wait()
-        finally:
-            for runner in runners:
-                await runner.cleanup()
 
     def _application(self, sites: Mapping[Site, tuple[Route, ...]]) -> web.Application:
         from aiohttp import web

@@ -1,0 +1,109 @@
+"""A local site that is there while a `with` block runs: served on ports of 127.0.0.1 from a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from prill.errors import EnvironmentFailure, UsageError
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+
+_START_TIMEOUT = 30.0
+
+
+class Served:
+    """The base of such sites: `with Shop() as shop: shop.url`, or `async with`. It can be opened again after it was closed.
+
+    `port` is that of the first application, the others take the next ones; 0: any free ones. Raises UsageError for a number
+    that is no port, EnvironmentFailure when a port is taken.
+    """
+
+    _what: ClassVar[str]
+    _ports: ClassVar[int] = 1
+
+    def __init__(self, port: int) -> None:
+        if not 0 <= port <= 65535 - self._ports:
+            raise UsageError(f"port {port}: give 0 or a number up to {65535 - self._ports}")
+        self._port = port
+        self._addresses: tuple[str, ...] = ()
+        self._thread: threading.Thread | None = None
+        self._end: Callable[[], object] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address of the first page, without a slash at the end."""
+        return self._address(0)
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            raise UsageError(f"this {self._what} is open already")
+        failed: list[OSError] = []
+        started = threading.Event()
+        name = f"prill-{self._what}"
+        self._thread = threading.Thread(target=self._run, args=(started, failed), name=name, daemon=True)
+        self._thread.start()
+        if not started.wait(_START_TIMEOUT) or failed:
+            self.close()
+            raise EnvironmentFailure(f"the {self._what} does not start: {failed[0] if failed else 'no answer'}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Ends the server; safe to call twice."""
+        thread, self._thread = self._thread, None
+        if self._end is not None:
+            self._end()
+        self._end, self._addresses = None, ()
+        if thread is not None:
+            thread.join(_START_TIMEOUT)
+
+    def _applications(self) -> Sequence[web.Application]:
+        """What is served, one a port."""
+        raise NotImplementedError
+
+    def _address(self, index: int) -> str:
+        if not self._addresses:
+            raise UsageError(f"the {self._what} is not open: use it in a `with` block")
+        return self._addresses[index]
+
+    def _run(self, started: threading.Event, failed: list[OSError]) -> None:
+        try:
+            asyncio.run(self._serve(started))
+        except OSError as error:
+            failed.append(error)
+            started.set()
+
+    async def _serve(self, started: threading.Event) -> None:
+        from aiohttp import web
+
+        runners = [web.AppRunner(each, access_log=None, shutdown_timeout=0.1) for each in self._applications()]
+        end, loop = asyncio.Event(), asyncio.get_running_loop()
+        try:
+            addresses = []
+            for number, runner in enumerate(runners):
+                await runner.setup()
+                await web.TCPSite(runner, "127.0.0.1", self._port and self._port + number).start()
+                addresses.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
+            self._addresses = tuple(addresses)
+            self._end = lambda: loop.call_soon_threadsafe(end.set)
+            started.set()
+            await end.wait()
+        finally:
+            for runner in runners:
+                await runner.cleanup()
