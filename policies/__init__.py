@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prill.policies.replay import HumanReplay, ReplayPolicy
     from prill.policies.scripted.policy import ScriptedPolicy
     from prill.policies.small_text import SmallText, SmallTextSpec
+    from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
 
 __all__ = [
     "POLICIES",
@@ -26,6 +27,8 @@ __all__ = [
     "ScriptedPolicy",
     "SmallText",
     "SmallTextSpec",
+    "StructuredReflection",
+    "StructuredSpec",
     "make_policy",
 ]
 _HOMES = {
@@ -39,6 +42,8 @@ _HOMES = {
     "ScriptedPolicy": "scripted.policy",
     "SmallText": "small_text",
     "SmallTextSpec": "small_text",
+    "StructuredReflection": "structured_reflection.agent",
+    "StructuredSpec": "structured_reflection.agent",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

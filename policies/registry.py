@@ -17,6 +17,10 @@ POLICIES = Registry(
         "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
         "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
+        "structured-reflection": Entry(
+            "a model plans all actions of a screen, and mends its first wrong step in the next attempt",
+            "prill.policies.structured_reflection.agent:StructuredReflection",
+        ),
         "small-text": Entry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
