@@ -41,7 +41,8 @@ class Site:
     async def step(self, action: Action) -> tuple[Observation, bool]:
         line = line_of(action)
         self.done.append(line)
-        self.at = self.moves.get(self.at, {}).get(line, self.at)
+        if action.kind != "other":
+            self.at = self.moves.get(self.at, {}).get(line, self.at)
         return Observation(text=self.pages.get(self.at, "")), self.at in ("won", "lost")
 
     async def close(self) -> None:
