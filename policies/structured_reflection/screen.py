@@ -2,8 +2,9 @@
 
     <button id=6 class="secondary-action" pos="left">Submit</button>
 
-As in arXiv 2310.08740, but for three things: text that stands beside tags is a leaf with the number of what it stands in, a
-ticked box and a chosen entry have the value `checked` or `selected`, and the yellow instruction is left out: it is the goal.
+As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the number of what it stands in;
+boxes and radio buttons are told apart from fields; what is ticked or chosen has the value `checked` or `selected`; and the
+yellow instruction is left out, for it is the goal.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _REF, _BOX = "data-wob_ref", "data-wob_box"
 _VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
 _WITHOUT_CONTENT = {"br", "wbr"}
 _NO_CLASS = "NO_CLASS"
+_BOXES = ("checkbox", "radio")
 _PLACES = (
     ("top left", "top", "top right"),
     ("left", "center", "right"),
@@ -127,13 +129,15 @@ class _Reader(HTMLParser):
     def _flush(self, element: _Open) -> None:
         """What an element says between its children is a leaf of its own."""
         if element.words.strip():
-            self._add(element, element.words)
+            box = {name: element.attributes[name] for name in (_REF, _BOX) if name in element.attributes}
+            self._add(_Open("t", box), element.words)
         element.words = ""
 
     def _add(self, element: _Open, words: str) -> None:
         attributes = element.attributes
         named = attributes.get("class", "").strip()
         shown = {
+            "type": kind if (kind := attributes.get("type", "")) in _BOXES else "",
             "class": attributes.get("id", "") if named in ("", _NO_CLASS) else named,
             "placeholder": attributes.get("placeholder", ""),
             "value": _value(element.tag, attributes),
@@ -146,7 +150,7 @@ class _Reader(HTMLParser):
 def _value(tag: str, attributes: dict[str, str]) -> str:
     if tag == "option":
         return "selected" if "selected" in attributes else ""
-    if attributes.get("type") in ("checkbox", "radio"):
+    if attributes.get("type") in _BOXES:
         return "checked" if "checked" in attributes else ""
     return attributes.get("value", "")
 

@@ -27,7 +27,10 @@ def buttons(*words: str) -> str:
 
 
 class Site:
-    """Pages by name, and where each action leads: `moves[page][line]`; what is not there changes nothing. A page `won` ends it."""
+    """Pages by name, and where each action leads: `moves[page][line]`; what is not there changes nothing.
+
+    The pages `won` and `lost` end it.
+    """
 
     def __init__(self, pages: Mapping[str, str], moves: Mapping[str, Mapping[str, str]], start: str = "start") -> None:
         self.pages, self.moves, self.start = pages, moves, start

@@ -14,12 +14,13 @@ def box(x: float, y: float) -> str:
 
 def test_only_leaves_have_a_line() -> None:
     html = (
-        f'<div id="area" data-wob_ref="1"><p class="NO_CLASS" id="say" data-wob_ref="2" {box(0, 0)}>Hi &amp; <b data-wob_ref="3">you'
-        f'</b></p><button class="go  on" data-wob_ref="4" {box(79, 104)}>Go</button></div>'
+        f'<div id="area" data-wob_ref="1"><p data-wob_ref="2" {box(0, 0)}>Hi &amp; '
+        '<b class="NO_CLASS" id="who" data-wob_ref="3">you</b></p>'
+        f'<button class="go  on" data-wob_ref="4" {box(79, 104)}>Go</button></div>'
     )
     assert read_screen(html).text().splitlines() == [
-        '<p id=2 class="say" pos="top left">Hi &</p>',
-        "<b id=3>you</b>",
+        '<t id=2 pos="top left">Hi &</t>',
+        '<b id=3 class="who">you</b>',
         '<button id=4 class="go on" pos="center">Go</button>',
     ]
 
@@ -33,17 +34,17 @@ def test_fields_show_what_they_hold() -> None:
     )
     assert read_screen(f"<div data-wob_ref='8'>{html}</div>").text().splitlines() == [
         '<input id=1 class="name" placeholder="Your name" value="Ann"></input>',
-        '<input id=3 value="checked"></input>',
-        "<label id=2>Tick</label>",
-        "<input id=4></input>",
+        '<input id=3 type="checkbox" value="checked"></input>',
+        "<t id=2>Tick</t>",
+        '<input id=4 type="radio"></input>',
         '<option id=6 value="selected">a</option>',
         "<option id=7>b</option>",
     ]
 
 
 def test_the_instruction_is_left_out() -> None:
-    html = '<div data-wob_ref="1"><div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br></div><i data-wob_ref="4">x</i></div>'
-    assert read_screen(html).text() == "<i id=4>x</i>"
+    query = '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br></div>'
+    assert read_screen(f'<div data-wob_ref="1">{query}<i data-wob_ref="4">x</i></div>').text() == "<i id=4>x</i>"
 
 
 @pytest.mark.parametrize(
