@@ -17,7 +17,9 @@ from prill.types import Usage
 _LINE = re.compile(r'<(?P<tag>\w+)(?: id=(?P<id>\d+))?(?P<rest>(?: \w+="[^"]*")*)>(?P<text>.*)</(?P=tag)>')
 _ATTRIBUTE = re.compile(r'(\w+)="([^"]*)"')
 _ACTION = re.compile(r'^(?P<verb>click|enter|press)\b(?: "(?P<text>.*)")?(?: to)?(?: id=(?P<id>\d+))?(?: (?P<key>\S.*))?$')
-_BLOCK = re.compile(r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(
+    r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$", re.MULTILINE | re.DOTALL
+)
 
 
 class StructuredPlanner:
