@@ -80,7 +80,7 @@ def _two_tails(t: float, freedom: int) -> float:
 
     if isinf(t):
         return 0.0
-    # The tail is the integral of cos^(freedom - 1) from arctan(|t| / sqrt(freedom)); it has fallen to nothing after some widths.
+    # The tail is the integral of cos^(freedom - 1) from arctan(|t| / sqrt(freedom)); after some widths nothing is left of it.
     start = float(np.arctan(abs(t) / sqrt(freedom)))
     end = min(pi / 2, start + 40 / sqrt(freedom))
     nodes, weights = np.polynomial.legendre.leggauss(200)

@@ -1,7 +1,7 @@
 """A model that plans and reflects for the agent of structured reflection by program, and errs where it is told to.
 
-It reads the prompts of `prill.policies.structured_reflection`, and `solver.plan` knows what is right. So whatever else goes wrong
-is the agent's doing.
+It reads the prompts of `prill.policies.structured_reflection`, and `solver.plan` knows what is right. So whatever else goes
+wrong is the agent's doing.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ _ACTION = re.compile(r'^(?P<verb>click|enter|press)\b(?: "(?P<text>.*)")?(?: to)
 _BLOCK = re.compile(
     r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$", re.MULTILINE | re.DOTALL
 )
+_HIDDEN = 1_000_000
 
 
 class StructuredPlanner:
     """A language model for `StructuredReflection`.
 
     `slips` are the steps (from 0) at which its plans name a wrong element, always the same one while its id is shown; having
-    slipped, it takes the task for done. Its reflections find the first wrong step; the first `misjudged` of them for a step of a
-    goal suggest another wrong element there. `calls` counts what it was asked for, by kind.
+    slipped, it takes the task for done. Its reflections find the first wrong step; the first `misjudged` of them for a step of
+    a goal suggest another wrong element there. `calls` counts what it was asked for, by kind.
     """
 
     def __init__(self, slips: Collection[int] = (), *, misjudged: int = 0) -> None:
@@ -45,7 +46,7 @@ class StructuredPlanner:
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
         """The answer to one of the agent's prompts."""
-        text = str(messages[-1].parts[0])
+        text = str(messages[1].parts[0])  # what is asked once more has the same answer
         kind, answer = next((kind, answer) for kind, mark, answer in _KINDS if mark in text)
         self.calls[kind] += 1
         return Reply(answer(self, text), Usage(calls=1), {})
@@ -87,7 +88,9 @@ class StructuredPlanner:
 
     def _grounding(self, prompt: str) -> str:
         words = _quotation(prompt, "action")
-        found = [node for node in _nodes(_quotation(prompt, "screen")) if node.ref > 0 and node.text and node.text in words]
+        found = [
+            node for node in _nodes(_quotation(prompt, "screen")) if node.ref < _HIDDEN and node.text and node.text in words
+        ]
         return str(found[0].ref) if found else "none"
 
 
@@ -109,9 +112,9 @@ def _quotation(prompt: str, name: str) -> str:
 
 
 def _nodes(screen: str) -> list[Node]:
-    """The elements of a compact screen; one whose id is hidden has a number below 0."""
+    """The elements of a compact screen; one whose id is hidden has a number that no page has."""
     return [
-        Node(int(line["id"] or -place), line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"])))
+        Node(int(line["id"] or _HIDDEN + place), line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"])))
         for place, line in enumerate(_LINE.finditer(screen), 1)
     ]
 
@@ -119,7 +122,7 @@ def _nodes(screen: str) -> list[Node]:
 def _other(nodes: Sequence[Node], *but: Move) -> Move | None:
     """A click on the first element that shows its id, says something and is none of these."""
     taken = {move.ref for move in but}
-    found = next((node.ref for node in nodes if node.ref > 0 and node.text and node.ref not in taken), None)
+    found = next((node.ref for node in nodes if node.ref < _HIDDEN and node.text and node.ref not in taken), None)
     return None if found is None else Move("click", found)
 
 
