@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Sequence
 
+from prill.testing.programmatic import clicking, dates, emails, forms, games, revealing, shapes
+from prill.testing.programmatic.screen import Move, Node, Page, Screen
 
-@dataclass(frozen=True)
-class Node:
-    """An element of the page, as a prompt shows it. `text` is what it says or holds, `attributes` what else is told of it."""
+__all__ = ["Move", "Node", "Screen", "plan"]
 
-    ref: int
-    tag: str
-    text: str = ""
-    attributes: Mapping[str, str] = field(default_factory=dict)
+Solve = Callable[[re.Match[str], Page], list[Move]]
 
-
-@dataclass(frozen=True)
-class Move:
-    """One action. `ref` is None where a key goes to what has the focus; `text` is what is typed, or the key."""
-
-    kind: Literal["click", "type", "press"]
-    ref: int | None = None
-    text: str = ""
-
-
-Screen = Sequence[Node]
-Solve = Callable[[re.Match[str], Screen, Sequence[Move]], list[Move]]
+# The first whose pattern is found in the goal is asked, so what is more particular comes first.
+_PROGRAMS: dict[str, Solve] = {
+    **clicking.PROGRAMS,
+    **dates.PROGRAMS,
+    **revealing.PROGRAMS,
+    **games.PROGRAMS,
+    **shapes.PROGRAMS,
+    **forms.PROGRAMS,
+}
 
 
 def plan(goal: str, screen: Screen, done: Sequence[Move] = ()) -> list[Move]:
@@ -36,23 +28,11 @@ def plan(goal: str, screen: Screen, done: Sequence[Move] = ()) -> list[Move]:
 
     Empty when nothing is left to do. Raises LookupError where no program knows the goal, or the page lacks what it looks for.
     """
+    page = Page.of(goal, screen, done)
+    # People say what to do with a message in so many ways that the page tells it better than the goal.
+    if emails.shown(page):
+        return emails.solve(goal, page)
     for pattern, solve in _PROGRAMS.items():
         if match := re.search(pattern, goal, re.DOTALL):
-            return solve(match, screen, done)
+            return solve(match, page)
     raise LookupError(f"no program for the goal {goal!r}")
-
-
-def _click_named(match: re.Match[str], screen: Screen, done: Sequence[Move]) -> list[Move]:
-    """Clicks the element that says what the goal names."""
-    if done:
-        return []
-    return [Move("click", next((node.ref for node in screen if node.text == match["name"]), None) or _missing(match["name"]))]
-
-
-def _missing(name: str) -> int:
-    raise LookupError(f"nothing here says {name!r}")
-
-
-_PROGRAMS: dict[str, Solve] = {
-    r'^Click on the "(?P<name>.+?)" (?:button|link)\.?$': _click_named,
-}
