@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from prill.protocols import Form, Message, Reply
 from prill.testing.programmatic.solver import Move, Node, plan
@@ -69,15 +69,20 @@ class StructuredPlanner:
 
     def _reflection(self, prompt: str) -> str:
         goal, done = _goal(prompt), list[Move]()
-        for place, block in enumerate(_BLOCK.finditer(_quotation(prompt, "attempt")), 1):
-            nodes, taken = _nodes(block["screen"]), _move(block["line"])
+        whole = _quotation(prompt, "attempt")
+        # An element whose id is hidden at one step often shows it at another.
+        known = {(line["tag"], line["text"]): int(line["id"]) for line in _LINE.finditer(whole) if line["id"]}
+        for place, block in enumerate(_BLOCK.finditer(whole), 1):
+            nodes, taken = _nodes(block["screen"], known), _move(block["line"])
             try:
                 right = plan(goal, nodes, done)[:1]
             except LookupError:
                 break
             if right and right[0] != taken:
                 self._judged[goal, place] += 1
-                wrong = _other(nodes, right[0], taken) if self._judged[goal, place] <= self.misjudged else None
+                wrong = (
+                    _other(_nodes(block["screen"]), right[0], taken) if self._judged[goal, place] <= self.misjudged else None
+                )
                 return f"For action index={place}, you should {_written(wrong or right[0])}"
             done.append(taken)
         return "Nothing was wrong."
@@ -111,12 +116,13 @@ def _quotation(prompt: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def _nodes(screen: str) -> list[Node]:
-    """The elements of a compact screen; one whose id is hidden has a number that no page has."""
-    return [
-        Node(int(line["id"] or _HIDDEN + place), line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"])))
-        for place, line in enumerate(_LINE.finditer(screen), 1)
-    ]
+def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> list[Node]:
+    """The elements of a compact screen; one whose id is hidden, and not `known`, has a number that no page has."""
+    found = []
+    for place, line in enumerate(_LINE.finditer(screen), 1):
+        ref = int(line["id"]) if line["id"] else (known or {}).get((line["tag"], line["text"]), _HIDDEN + place)
+        found.append(Node(ref, line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"]))))
+    return found
 
 
 def _other(nodes: Sequence[Node], *but: Move) -> Move | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,8 +69,20 @@ async def test_no_readable_lesson_ends_the_task(tmp_path: Path) -> None:
 async def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
     first = Answers(["click id=1\nclick id=2"], ["For action index=2, you should click id=1"])
-    with pytest.raises(RuntimeError):
-        await play(tmp_path, chain("one", "two", "three"), first)  # no plan is left for the second attempt
+
+    class Stopping(Site):
+        """Stops the run in the middle of its second attempt."""
+
+        async def step(self, action: Action) -> tuple[Observation, bool]:
+            if first.prompts("reflection"):
+                run.cancel()
+                await asyncio.Event().wait()
+            return await super().step(action)
+
+    three = chain("one", "two", "three")
+    run = asyncio.create_task(play(tmp_path, Stopping(three.pages, three.moves, "one"), first))
+    with pytest.raises(asyncio.CancelledError):
+        await run
     again = Answers(["click id=1"])
     results = await play(tmp_path, chain("one", "two", "three"), again)
     assert results.tasks[0].ended == "accepted"
@@ -77,8 +90,8 @@ async def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert [played.id for played in recorded(tmp_path)] == ["three-a0", "three-a1"]
 
 
-# A log in the form of Reflexion's own runs (env_results_trial_N.json), written for this test: who was solved when, and what each
-# remembered after the trial.
+# A log in the form of Reflexion's own runs (env_results_trial_N.json), written for this test: who was solved when, and how
+# much each remembered after the trial.
 LOG = [
     [("a", True, 0, False), ("b", False, 1, False), ("c", False, 1, False), ("d", False, 1, False)],
     [("a", True, 0, True), ("b", True, 1, False), ("c", False, 2, False), ("d", False, 2, False)],
