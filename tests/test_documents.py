@@ -46,6 +46,7 @@ RUN = (
             "captions",
             "scale",
             "rewards",
+            "agents",
         )
     ),
 )
@@ -62,6 +63,7 @@ FACES = (
     "prill.evaluators.meta",
     "prill.models",
     "prill.policies",
+    "prill.policies.structured_reflection",
     "prill.refine",
     "prill.refine.rewards",
     "prill.service",

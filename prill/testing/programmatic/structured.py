@@ -108,7 +108,7 @@ _KINDS = (
 
 
 def _goal(prompt: str) -> str:
-    return re.findall(r"^GOAL: (.*?)\n(?:DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[-1]
+    return str(re.findall(r"^GOAL: (.*?)\n(?:DONE SO FAR|STATUS):", prompt, re.MULTILINE | re.DOTALL)[-1])
 
 
 def _quotation(prompt: str, name: str) -> str:
