@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from prill.policies.scripted.policy import ScriptedPolicy
     from prill.policies.small_text import SmallText, SmallTextSpec
     from prill.policies.step.agent import StepAgent, StepSpec
+    from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
 
 __all__ = [
     "POLICIES",
@@ -29,6 +30,8 @@ __all__ = [
     "SmallTextSpec",
     "StepAgent",
     "StepSpec",
+    "StructuredReflection",
+    "StructuredSpec",
     "make_policy",
 ]
 _HOMES = {
@@ -44,6 +47,8 @@ _HOMES = {
     "SmallTextSpec": "small_text",
     "StepAgent": "step.agent",
     "StepSpec": "step.agent",
+    "StructuredReflection": "structured_reflection.agent",
+    "StructuredSpec": "structured_reflection.agent",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

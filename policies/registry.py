@@ -18,6 +18,10 @@ POLICIES = Registry(
         "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.policies.step.agent:StepAgent"),
         "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
+        "structured-reflection": Entry(
+            "a model plans all actions of a screen, and mends its first wrong step in the next attempt",
+            "prill.policies.structured_reflection.agent:StructuredReflection",
+        ),
         "small-text": Entry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),

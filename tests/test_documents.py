@@ -63,6 +63,7 @@ FACES = (
     "prill.evaluators.meta",
     "prill.models",
     "prill.policies",
+    "prill.policies.structured_reflection",
     "prill.refine",
     "prill.refine.rewards",
     "prill.service",

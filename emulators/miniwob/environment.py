@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Meta
 
 from prill.emulators.browser.chromium import CALL_TIMEOUT, Chromium, Profile
-from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, located, page_script, perform
+from prill.emulators.miniwob.page import HEIGHT, WIDTH, browser_failures, let_go, located, page_script, perform
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import UsageError
 from prill.types import Action, LabelRecord, Observation, Task, Trajectory
@@ -56,7 +56,8 @@ START = """async ([seed, hidden]) => {
   return said.utterance || said;
 }"""
 LOOK = "async ([ms, hidden]) => {{ await prillClock.advance(ms); await prillDrawn(); return [{}, scrollX, scrollY]; }}"
-READ = {"lines": "prillPage.read()", "html": "prillHtml.read(hidden)"}
+READ = {"lines": "prillPage.read()", "html": "prillHtml.read(hidden, false)"}
+READ_BOXES = "prillHtml.read(hidden, true)"
 OUTCOME = "() => [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
 _PICTURE = re.compile(rb"""url\(["']?([\w./-]+\.(?:png|gif|jpg|svg))["']?\)""")
 
@@ -81,6 +82,7 @@ class MiniWoB:
             Literal["lines", "html"], Meta(description="what a language agent reads (html: see html.js)")
         ] = "lines",
         hidden: Annotated[bool, Meta(description="also what cannot be seen")] = False,
+        boxes: Annotated[bool, Meta(description="html says where each element is: data-wob_box")] = False,
         timeout: Annotated[float, Meta(gt=0, description="seconds for a reset or a step")] = 30.0,
     ) -> None:
         self._images = images
@@ -88,7 +90,7 @@ class MiniWoB:
         self._owns_browser = browser is None
         self._announce_end = announce_end
         self._settle = settle
-        self._look = LOOK.format(READ[text])
+        self._look = LOOK.format(READ_BOXES if boxes and text == "html" else READ[text])
         self._hidden = hidden
         self._timeout = timeout
         self._pages = _pages()
@@ -97,6 +99,7 @@ class MiniWoB:
         self._session: CDPSession | None = None
         self._site = ""
         self._untouched: tuple[str, int] | None = None
+        self._held = False
 
     @staticmethod
     def tasks() -> tuple[str, ...]:
@@ -127,6 +130,7 @@ class MiniWoB:
         """The page after the action. An action on something that is not there leaves the page as it was."""
         page = self._open_page()
         async with self._bounded():
+            self._held = self._held or action.kind == "hold"
             if pointer := await perform(page, action):
                 # What has come under the pointer by the action shows it now, and not some moment later.
                 await page.mouse.move(*pointer)
@@ -205,6 +209,9 @@ class MiniWoB:
             await self._context.clear_cookies()
             # Where the pointer was, the next page would show what it shows under a pointer.
             await self._page.mouse.move(-1, -1)
+            if self._held:
+                await let_go(self._page)
+                self._held = False
             return self._page
         self._context = await self._browser.context(*WINDOW, scale=SCALE, profile=PROFILE)
         await self._context.add_init_script(page_script())

@@ -1,16 +1,23 @@
 // The page as HTML, for agents that read it so: body without scripts, styles and what MiniWoB++ adds around the task.
 //
 // Values, ticks and choices are written as they are now. `data-wob_ref` numbers an element for the whole episode; a target
-// is that number (`[7]`, also with words behind it: `[7] button 'OK'`), the tag as printed, or an XPath.
+// is that number (`[7]`, also with words behind it: `[7] button 'OK'`), the tag as printed, or an XPath. With boxes,
+// `data-wob_box` is where it is: left, top, width, height in pixels.
 window.prillHtml = (() => {
   const SKIPPED = "script, style, link, template, noscript, #reward-display, #click-canvas, #sync-task-cover";
   const VOID = ["area", "br", "col", "hr", "img", "input", "wbr"];
-  const REF = "data-wob_ref";
+  const REF = "data-wob_ref", BOX = "data-wob_box";
   const numbers = new Map();
+  let withBoxes = false;
 
   const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const quoted = (text) => escape(text).replace(/"/g, "&quot;");
   const numberOf = (el) => numbers.get(el) ?? (numbers.set(el, numbers.size + 1), numbers.size);
+
+  const boxOf = (el) => {
+    const { left, top, width, height } = el.getBoundingClientRect();
+    return [left, top, width, height].map(Math.round).join(" ");
+  };
 
   function attributes(el) {
     const found = new Map([...el.attributes].map(({ name, value }) => [name, value]));
@@ -20,6 +27,7 @@ window.prillHtml = (() => {
     if (el.tagName === "OPTION") flag("selected", el.selected);
     if (el === document.activeElement && el !== document.body) flag("focused", true);
     found.set(REF, String(numberOf(el)));
+    if (withBoxes) found.set(BOX, boxOf(el));
     return [...found].map(([name, value]) => (value ? ` ${name}="${quoted(value)}"` : ` ${name}`)).join("");
   }
 
@@ -36,7 +44,10 @@ window.prillHtml = (() => {
     return `${open}${inner}</${tag}>`;
   }
 
-  const read = (hidden) => [...document.body.children].map((el) => write(el, hidden)).filter(Boolean).join("\n");
+  function read(hidden, boxes) {
+    withBoxes = boxes;
+    return [...document.body.children].map((el) => write(el, hidden)).filter(Boolean).join("\n");
+  }
 
   function find(target) {
     const number = /^\[(\d+)\](?: .*)?$/.exec(target) || /^(\d+)$/.exec(target) || new RegExp(`^<[^>]*${REF}="(\\d+)"`).exec(target);

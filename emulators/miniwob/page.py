@@ -5,6 +5,7 @@ A page first gets `page_script()`; then an element is named by its line in the p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,11 +26,15 @@ WIDTH, HEIGHT = 160, 210
 WAIT = 1.0
 _SCRIPTS = ("clock.js", "alone.js", "drawn.js", "html.js", "text.js")
 _DRAG_STEPS = 8
+_TIMES = re.compile(r"(?P<keys>.+?) x (?P<count>\d{1,9})")
+_MOST_TIMES = 100
+_HELD = ("Control", "Shift", "Alt", "Meta")
 
 
 async def perform(page: Page, action: Action) -> tuple[float, float] | None:
     """Carries the action out; one on something that is not there does nothing. Gives where the pointer was put, if it was.
 
+    `press` with `ArrowDown x 3` presses three times; `hold` and `release` are for Control, Shift, Alt and Meta.
     What pages of one task have no use for does nothing either: back, forward, home, goto and tabs.
     """
     element = None if action.target is None else await _find(page, action.target)
@@ -43,6 +48,8 @@ async def perform(page: Page, action: Action) -> tuple[float, float] | None:
         await _type(page, element, action.value)
     elif action.kind == "press" and action.value:
         await _press(page, element, action.value)
+    elif action.kind in ("hold", "release") and action.value:
+        await _hold(page, action.kind, action.value)
     elif action.kind == "select" and element is not None:
         await element.evaluate("(el, value) => prillPage.select(el, value)", action.value or "")
     elif action.kind == "scroll":
@@ -121,9 +128,25 @@ async def _type(page: Page, element: ElementHandle | None, value: str) -> None:
     await page.keyboard.type(value)
 
 
+async def _hold(page: Page, kind: str, key: str) -> None:
+    name = key_combination(key)
+    if name in _HELD:
+        await (page.keyboard.down(name) if kind == "hold" else page.keyboard.up(name))
+
+
+async def let_go(page: Page) -> None:
+    """Releases every key that an agent may have left held down."""
+    for name in _HELD:
+        await page.keyboard.up(name)
+
+
 async def _press(page: Page, element: ElementHandle | None, keys: str) -> None:
     from playwright.async_api import Error
 
+    if times := _TIMES.fullmatch(keys):
+        for _ in range(min(_MOST_TIMES, int(times["count"]))):
+            await _press(page, element, times["keys"])
+        return
     if element is not None:
         await element.focus()
     *held, last = key_combination(keys).replace("++", "+plus").split("+")

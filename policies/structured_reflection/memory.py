@@ -1,0 +1,118 @@
+"""What earlier attempts taught, by step: which action to take there, and which elements were tried in vain.
+
+It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory follows from the lessons alone:
+`memory_of`. So whatever keeps lessons (`prill reflexion`) keeps the memory, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import msgspec
+
+# Which clicks a later lesson for the same step rules out: what the lesson before it had asked for (arXiv 2310.08740), or what
+# was done in that attempt (its code).
+Disabling = Literal["both", "paper", "reference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One lesson: at `step` (from 0), `replacement` instead of `taken`. `before` are the actions before it, for the replay.
+
+    `answer` is what the model said; `step` is None where it named no step (the baseline without structure).
+    """
+
+    format: Literal["structured reflection 1"] = "structured reflection 1"
+    state: str
+    step: int | None
+    answer: str
+    replacement: str = ""
+    taken: str = ""
+    before: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How notes are taken up. `target` is what a line clicks, None for any other line; only clicks can be ruled out."""
+
+    target: Callable[[str], str | None]
+    disabling: Disabling = "both"
+    forcing: bool = True
+    expiry: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What is known of each step. `unread` counts lessons that are no notes; `prefix` are the actions before the newest one."""
+
+    lessons: Mapping[int, str] = field(default_factory=dict)
+    actions: Mapping[int, str] = field(default_factory=dict)
+    forced: frozenset[int] = frozenset()
+    disabled: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    raw: tuple[str, ...] = ()
+    unread: int = 0
+    prefix: tuple[str, ...] = ()
+
+    def has(self, step: int) -> bool:
+        """Whether there is a lesson for this step."""
+        return step in self.lessons
+
+    def hidden(self, step: int) -> frozenset[str]:
+        """The elements that were clicked in vain at this step."""
+        return self.disabled.get(step, frozenset())
+
+
+def memory_of(lessons: Iterable[str], rules: Rules) -> Memory:
+    """The memory after these lessons, oldest first. What is no note changes nothing, and is counted."""
+    memory = Memory()
+    for text in lessons:
+        note = read_note(text)
+        memory = replace(memory, unread=memory.unread + 1) if note is None else after(memory, note, rules)
+    return memory
+
+
+def after(memory: Memory, note: Note, rules: Rules) -> Memory:
+    """The memory with one more note (the update rule of arXiv 2310.08740, section 4)."""
+    step, raw = note.step, (*memory.raw, note.answer)
+    if step is None or step != len(note.before) or not note.replacement:
+        return replace(memory, raw=raw)
+    ruled_out = set(memory.hidden(step))
+    new, taken = rules.target(note.replacement), rules.target(note.taken)
+    if step in memory.lessons and rules.disabling != "reference":
+        ruled_out.add(rules.target(memory.actions[step]) or "")
+    if rules.disabling != "paper" and new is not None and taken is not None and new != taken:
+        ruled_out.add(taken)
+    ruled_out.discard("")
+
+    def kept(step_of_it: int) -> bool:
+        # What was learned of later steps holds for a way that is no longer taken.
+        return step_of_it < step or (not rules.expiry and step_of_it > step)
+
+    forced = {one for one in memory.forced if kept(one)}
+    if rules.forcing and new not in ruled_out:
+        forced.add(step)
+    disabled = {one: ids for one, ids in memory.disabled.items() if kept(one)}
+    return Memory(
+        lessons={**{one: text for one, text in memory.lessons.items() if kept(one)}, step: note.answer},
+        actions={**{one: line for one, line in memory.actions.items() if kept(one)}, step: note.replacement},
+        forced=frozenset(forced),
+        disabled={**disabled, step: frozenset(ruled_out)} if ruled_out else disabled,
+        raw=raw,
+        unread=memory.unread,
+        prefix=note.before,
+    )
+
+
+def write_note(note: Note) -> str:
+    """The note as one line."""
+    return msgspec.json.encode(note).decode()
+
+
+def read_note(text: str) -> Note | None:
+    """The note that a lesson holds; None for any other lesson."""
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "surrogatepass"), type=Note)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,164 @@
+"""The compact screen: a line for each leaf of a page that was read as HTML with numbers (MiniWoB++, `text="html"`).
+
+    <button id=6 class="secondary-action" pos="left">Submit</button>
+
+As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the number of what it stands in;
+boxes and radio buttons are told apart from fields; what is ticked or chosen has the value `checked` or `selected`; and the
+yellow instruction is left out, for it is the goal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+from html.parser import HTMLParser
+
+from prill.errors import NoEvidence
+
+WIDTH, HEIGHT = 160, 210
+_REF, _BOX = "data-wob_ref", "data-wob_box"
+_VOID = {"area", "br", "col", "hr", "img", "input", "wbr"}
+_WITHOUT_CONTENT = {"br", "wbr"}
+_NO_CLASS = "NO_CLASS"
+_BOXES = ("checkbox", "radio")
+_PLACES = (
+    ("top left", "top", "top right"),
+    ("left", "center", "right"),
+    ("bottom left", "bottom", "bottom right"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One line of the screen. `shown` are the attributes that are printed, in order."""
+
+    ref: str | None
+    tag: str
+    text: str
+    shown: tuple[tuple[str, str], ...] = ()
+
+    def line(self, *, hidden: bool = False) -> str:
+        """The line, without the number when that is hidden."""
+        number = "" if self.ref is None or hidden else f" id={self.ref}"
+        rest = "".join(f' {name}="{value}"' for name, value in self.shown)
+        return f"<{self.tag}{number}{rest}>{self.text}</{self.tag}>"
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The leaves of a page in its order, and the numbers of all its elements."""
+
+    leaves: tuple[Leaf, ...]
+    refs: frozenset[str]
+
+    def text(self, hidden: Collection[str] = ()) -> str:
+        """The lines; elements with these numbers are shown without them."""
+        return "\n".join(leaf.line(hidden=leaf.ref in hidden) for leaf in self.leaves)
+
+    def leaf(self, ref: str) -> Leaf | None:
+        """The first leaf with this number."""
+        return next((leaf for leaf in self.leaves if leaf.ref == ref), None)
+
+
+@lru_cache(256)
+def read_screen(text: str | None) -> Screen:
+    """The screen of an observation's text. Raises NoEvidence where its elements have no numbers."""
+    if text is None or _REF not in text:
+        raise NoEvidence('structured-reflection reads a page as HTML with numbers: MiniWoB++ with text = "html"')
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    return Screen(tuple(reader.leaves), frozenset(reader.refs))
+
+
+def cell(x: float, y: float, width: float = WIDTH, height: float = HEIGHT) -> str:
+    """In which of the nine parts of the screen a point is; one beyond the border is in the nearest."""
+    column, row = (min(2, max(0, int(at // (size / 3)))) for at, size in ((x, width), (y, height)))
+    return _PLACES[row][column]
+
+
+@dataclass
+class _Open:
+    """An element whose end has not come yet."""
+
+    tag: str
+    attributes: dict[str, str]
+    words: str = ""
+    children: int = 0
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.leaves: list[Leaf] = []
+        self.refs: set[str] = set()
+        self._open: list[_Open] = []
+        self._skipped = 0  # how deep we are in what is left out
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: value or "" for name, value in attrs}
+        if self._skipped or attributes.get("id") == "query":
+            self._skipped += tag not in _VOID
+            return
+        if self._open:
+            self._flush(self._open[-1])
+            self._open[-1].children += 1
+        if (ref := attributes.get(_REF)) is not None:
+            self.refs.add(ref)
+        element = _Open(tag, attributes)
+        if tag not in _VOID:
+            self._open.append(element)
+        elif tag not in _WITHOUT_CONTENT:
+            self._add(element, "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._skipped:
+            self._skipped -= 1
+        elif self._open and self._open[-1].tag == tag:
+            element = self._open.pop()
+            if element.children:
+                self._flush(element)
+            else:
+                self._add(element, element.words)
+
+    def handle_data(self, data: str) -> None:
+        if not self._skipped and self._open:
+            self._open[-1].words += data
+
+    def _flush(self, element: _Open) -> None:
+        """What an element says between its children is a leaf of its own."""
+        if element.words.strip():
+            box = {name: element.attributes[name] for name in (_REF, _BOX) if name in element.attributes}
+            self._add(_Open("t", box), element.words)
+        element.words = ""
+
+    def _add(self, element: _Open, words: str) -> None:
+        attributes = element.attributes
+        named = attributes.get("class", "").strip()
+        shown = {
+            "type": kind if (kind := attributes.get("type", "")) in _BOXES else "",
+            "class": attributes.get("id", "") if named in ("", _NO_CLASS) else named,
+            "placeholder": attributes.get("placeholder", ""),
+            "value": _value(element.tag, attributes),
+            "pos": _place(attributes.get(_BOX, "")),
+        }
+        kept = tuple((name, " ".join(value.split())) for name, value in shown.items() if value.strip())
+        self.leaves.append(Leaf(attributes.get(_REF), element.tag or "div", " ".join(words.split()), kept))
+
+
+def _value(tag: str, attributes: dict[str, str]) -> str:
+    if tag == "option":
+        return "selected" if "selected" in attributes else ""
+    if attributes.get("type") in _BOXES:
+        return "checked" if "checked" in attributes else ""
+    return attributes.get("value", "")
+
+
+def _place(box: str) -> str:
+    """The part of the screen for `left top width height`; empty where there is no box."""
+    try:
+        left, top, width, height = map(float, box.split())
+    except ValueError:
+        return ""
+    return cell(left + width / 2, top + height / 2)
