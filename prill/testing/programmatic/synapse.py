@@ -1,4 +1,4 @@
-"""A model that follows its exemplars: it does what the most similar one did, with the words of the present task in their places.
+"""A model that follows its exemplars: it does what the most similar one did, with the words of the present task put in.
 
 It knows nothing of web pages. So it solves what its exemplars solve, and an exemplar that is wrong misleads it.
 """
