@@ -14,11 +14,16 @@ if TYPE_CHECKING:
     from prill.policies.replay import HumanReplay, ReplayPolicy
     from prill.policies.scripted.policy import ScriptedPolicy
     from prill.policies.small_text import SmallText, SmallTextSpec
+    from prill.policies.synapse.agent import Synapse, SynapseSpec
+    from prill.policies.synapse.embedders import make_embedder
+    from prill.policies.synapse.growth import grow as grow_exemplars
+    from prill.policies.synapse.memory import Memory as ExemplarMemory
 
 __all__ = [
     "POLICIES",
     "AutoUI",
     "CogAgent",
+    "ExemplarMemory",
     "HumanReplay",
     "React",
     "ReactSpec",
@@ -26,11 +31,16 @@ __all__ = [
     "ScriptedPolicy",
     "SmallText",
     "SmallTextSpec",
+    "Synapse",
+    "SynapseSpec",
+    "grow_exemplars",
+    "make_embedder",
     "make_policy",
 ]
 _HOMES = {
     "AutoUI": "autoui",
     "CogAgent": "cogagent",
+    "ExemplarMemory": "synapse.memory:Memory",
     "HumanReplay": "replay",
     "POLICIES": "registry",
     "React": "react",
@@ -39,6 +49,10 @@ _HOMES = {
     "ScriptedPolicy": "scripted.policy",
     "SmallText": "small_text",
     "SmallTextSpec": "small_text",
+    "Synapse": "synapse.agent",
+    "SynapseSpec": "synapse.agent",
+    "grow_exemplars": "synapse.growth:grow",
+    "make_embedder": "synapse.embedders",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

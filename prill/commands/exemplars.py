@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = (
         "DIR is made, or extended if it is there already: what is in it stays. Pages must have been recorded as HTML "
-        "(prill rollout miniwob --set text=html). Exit codes: 0 all read, 3 without some broken lines, 2 bad usage."
+        "(prill rollout miniwob --text html). Exit codes: 0 all read, 3 without some broken lines, 2 bad usage."
     )
     parser.add_argument("trajectories", nargs="+", metavar="TRAJ", help="trajectory file")
     parser.add_argument("--verdicts", required=True, metavar="V", help="verdicts of one judge, as prill score writes them")

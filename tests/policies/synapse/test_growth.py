@@ -16,9 +16,8 @@ from prill.policies.synapse.growth import exemplar_of, grow, xpath_of
 from prill.policies.synapse.html import read_html
 from prill.policies.synapse.memory import Memory
 from prill.policies.synapse.xpath import find
-from prill.store import write_labels, write_trajectories
+from prill.store import encode, write_labels, write_trajectories
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Verdict
-from prill.verdict_log import VerdictLog
 
 JUDGE = EvaluatorInfo(name="judge", version="1")
 
@@ -155,9 +154,8 @@ async def test_wrong_verdicts_are_counted() -> None:
 def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [click("go", "x"), click("no", "y"), click("go", "z")]
     write_trajectories(tmp_path / "t.jsonl", runs)
-    with VerdictLog(tmp_path / "v.jsonl") as log:
-        for one, score in zip(runs, (0.9, 0.8, 0.2), strict=True):
-            log.write(verdict(one.id, score))
+    scored = zip(runs, (0.9, 0.8, 0.2), strict=True)
+    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, score)) for one, score in scored))
     write_labels(tmp_path / "l.jsonl", [LabelRecord(id="x", success=True), LabelRecord(id="y", success=False)])
     words = ["exemplars", str(tmp_path / "t.jsonl"), "--verdicts", str(tmp_path / "v.jsonl"), "-o", str(tmp_path / "memory")]
     assert main([*words, "--threshold", "0.7", "--labels", str(tmp_path / "l.jsonl"), "--json"]) == 0
@@ -168,3 +166,16 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     assert "added: 1;" in capsys.readouterr().out
     assert main([*words[:-1], str(tmp_path)]) == 2
     assert "holds no exemplars.jsonl" in capsys.readouterr().err
+
+
+def test_the_documents_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parents[3] / "docs/agents.md").read_text(encoding="utf-8").partition("## Synapse")[2]
+    runs = [click("go", "x"), click("no", "y")]
+    write_trajectories(tmp_path / "t.jsonl", runs)
+    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, 0.95 if one.id == "x" else 0.5)) for one in runs))
+    monkeypatch.chdir(tmp_path)
+    exec(text.partition("```python\n")[2].partition("```")[0], {})
+    assert capsys.readouterr().out == "1 {'below the threshold': 1}\n"
+    assert (tmp_path / "memory/exemplars.jsonl").is_file()
