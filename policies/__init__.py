@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from prill.policies.small_text import SmallText, SmallTextSpec
     from prill.policies.step.agent import StepAgent, StepSpec
     from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
+    from prill.policies.synapse.agent import Synapse, SynapseSpec
+    from prill.policies.synapse.embedders import make_embedder
+    from prill.policies.synapse.growth import grow as grow_exemplars
+    from prill.policies.synapse.memory import Memory as ExemplarMemory
 
 __all__ = [
     "POLICIES",
     "AutoUI",
     "CogAgent",
+    "ExemplarMemory",
     "HumanReplay",
     "React",
     "ReactSpec",
@@ -32,11 +37,16 @@ __all__ = [
     "StepSpec",
     "StructuredReflection",
     "StructuredSpec",
+    "Synapse",
+    "SynapseSpec",
+    "grow_exemplars",
+    "make_embedder",
     "make_policy",
 ]
 _HOMES = {
     "AutoUI": "autoui",
     "CogAgent": "cogagent",
+    "ExemplarMemory": "synapse.memory:Memory",
     "HumanReplay": "replay",
     "POLICIES": "registry",
     "React": "react",
@@ -49,6 +59,10 @@ _HOMES = {
     "StepSpec": "step.agent",
     "StructuredReflection": "structured_reflection.agent",
     "StructuredSpec": "structured_reflection.agent",
+    "Synapse": "synapse.agent",
+    "SynapseSpec": "synapse.agent",
+    "grow_exemplars": "synapse.growth:grow",
+    "make_embedder": "synapse.embedders",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

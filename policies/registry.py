@@ -25,6 +25,7 @@ POLICIES = Registry(
         "small-text": Entry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
+        "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.policies.synapse.agent:Synapse"),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
     },

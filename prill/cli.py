@@ -29,6 +29,7 @@ _COMMANDS = {
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
     "redteam": "attack judges with false claims and injected text",
     "caption": "put screenshots into words, once each, for judges or to train a captioner",
+    "exemplars": "a memory of exemplars for the agent `synapse`, from trajectories that a judge accepts",
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "rollout": "record trajectories: a policy in an environment",

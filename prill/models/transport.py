@@ -8,12 +8,13 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -168,6 +169,8 @@ class Effort:
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
 
 
+_T = TypeVar("_T")
+_Reader = Callable[[bytes, _Connection | None], _T]
 # Gives the status and the body that answer a request. Raises AnswerPending.
 Answers = Callable[["Endpoint", bytes], tuple[int, bytes]]
 _answers: ContextVar[Answers | None] = ContextVar("prill_answers", default=None)
@@ -235,13 +238,35 @@ class Endpoint:
         """
         if (answers := _answers.get()) is not None:
             return self._given(*answers(self, body()), effort)
+        return await self._post("/chat/completions", body, self._completion, ledger, effort)
+
+    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], ledger: Ledger, effort: Effort) -> _T:
+        """The answer to a request at another path, as `read` finds it (None: it is no such answer); as `send` else."""
+
+        def checked(data: bytes, connection: _Connection | None) -> _T:
+            found = read(data)
+            if found is None:
+                self.reached = True
+                raise _Again(f"the endpoint answered {path} with something else")
+            self.reached = self.answered = True
+            return found
+
+        return await self._post(path, lambda: body, checked, ledger, effort)
+
+    async def _post(self, path: str, body: Callable[[], bytes], read: _Reader[_T], ledger: Ledger, effort: Effort) -> _T:
         connection = await self.connection()
         async with connection.guard.call() as call:
-            return await self._persist(connection, call, body, ledger, effort)
+            return await self._persist(connection, call, partial(self._attempt, path=path, read=read), body, ledger, effort)
 
     async def _persist(
-        self, connection: _Connection, call: asyncio.Timeout, body: Callable[[], bytes], ledger: Ledger, effort: Effort
-    ) -> Completion:
+        self,
+        connection: _Connection,
+        call: asyncio.Timeout,
+        ask: Callable[[_Connection, bytes], Awaitable[_T]],
+        body: Callable[[], bytes],
+        ledger: Ledger,
+        effort: Effort,
+    ) -> _T:
         loop, guard = asyncio.get_running_loop(), connection.guard
         deadline = loop.time() + self.total_timeout
         for attempt in range(self.retries + 1):
@@ -253,13 +278,13 @@ class Endpoint:
                         start = loop.time()
                         effort.attempts += 1
                         try:
-                            completion = await self._attempt(connection, body())
+                            answer = await ask(connection, body())
                         finally:
                             effort.seconds += loop.time() - start
                             ledger.end()
                 connection.limiter.succeeded()
                 guard.answered()
-                return completion
+                return answer
             except (Rejected, TransportFailure):
                 guard.answered()
                 raise
@@ -308,14 +333,14 @@ class Endpoint:
         url = urlsplit(self.base_url)
         return url._replace(path=url.path.rstrip("/") + path).geturl()
 
-    async def _attempt(self, connection: _Connection, body: bytes) -> Completion:
+    async def _attempt(self, connection: _Connection, body: bytes, *, path: str, read: _Reader[_T]) -> _T:
         import aiohttp
 
         httpx = http_library()
         seconds = connection.guard.attempt_seconds()
         try:
             async with asyncio.timeout(seconds):
-                response, data = await self._exchange(connection, "POST", "/chat/completions", body)
+                response, data = await self._exchange(connection, "POST", path, body)
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
         except (httpx.TransportError, OSError) as error:
@@ -331,7 +356,7 @@ class Endpoint:
             self.reached = True
             message = error_of(data, response.reason_phrase)
             raise self._status(response.status_code, message, response.headers, connection)
-        return self._completion(data, connection)
+        return read(data, connection)
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
         completion = decode_completion(data)

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -72,6 +73,7 @@ class MockEndpoint:
 
         app = web.Application(client_max_size=LARGEST_BODY)
         app.router.add_post("/v1/chat/completions", self.complete)
+        app.router.add_post("/v1/embeddings", self.embed)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/stats", self.stats)
         BatchDesk(self.faults, self.answer_line, self._key_refusal).add_routes(app)
@@ -86,6 +88,18 @@ class MockEndpoint:
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
+
+    async def embed(self, http: web.Request) -> web.Response:
+        """A vector for each text, by its words: texts that share words are near each other. Or 401."""
+        self.requests += 1
+        if (refusal := self._key_refusal(http)) is not None:
+            return refusal
+        request = msgspec.json.decode(await http.read())
+        texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
+        rows = [{"object": "embedding", "index": i, "embedding": embedding(text)} for i, text in enumerate(texts)]
+        tokens = sum(map(tokens_of, texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return _json(200, _encode({"object": "list", "model": request["model"], "data": rows, "usage": usage}))
 
     def _key_refusal(self, http: web.Request) -> web.Response | None:
         rejection = key_rejection(self.faults, http.headers, http.query)
@@ -214,6 +228,13 @@ def _json(
 
 
 # Replies
+
+
+def embedding(text: str) -> list[float]:
+    """How often each of 64 kinds of words stands in the text, as a vector of length 1."""
+    counts = Counter(zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower()))
+    length = math.sqrt(sum(count * count for count in counts.values())) or 1.0
+    return [counts[kind] / length for kind in range(64)]
 
 
 def percent(truth: str, user_text: str) -> int:

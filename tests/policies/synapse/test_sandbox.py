@@ -1,0 +1,149 @@
+"""Generated code: what it can compute, that nothing gets out, and that each layer holds without the others."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prill.policies.synapse import jail
+from prill.policies.synapse.sandbox import MOST_RESULT, CodeFailed, run_code
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
+NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
+# Reaches the real sys by an attribute of a module, if one is there: no name with two underscores is needed for that.
+REACH = "import {module}\nsystem = {module}.enum.sys.modules\nobs = str(system['os'])"
+
+
+async def failure(code: str) -> str:
+    with pytest.raises(CodeFailed) as failed:
+        await run_code(code, NAMES)
+    return str(failed.value)
+
+
+async def test_code_computes_from_the_page() -> None:
+    parser = (
+        "import re, html\nfrom html.parser import HTMLParser\n"
+        "class Words(HTMLParser):\n"
+        "    def __init__(self):\n        super().__init__()\n        self.words = []\n"
+        "    def handle_data(self, data):\n        self.words.append(data)\n"
+        "words = Words()\nwords.feed(state)\nprint('ignored')\n"
+        "obs = ''.join(words.words) + re.search('<b>(.)', state).group(1) + task"
+    )
+    assert await run_code(parser, NAMES) == "a bbt"
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("obs = open('/etc/passwd').read()", "open"),
+        ("import os\nobs = os.listdir('/')[0]", "import of os"),
+        ("import socket", "import of socket"),
+        ("from ctypes import CDLL", "import of ctypes"),
+        ("import importlib", "import of importlib"),
+        ("obs = str(().__class__.__base__.__subclasses__())", "not allowed"),
+        ("obs = str((i for i in [1]).gi_frame)", "not allowed"),
+        ("obs = str(eval('1'))", "eval"),
+        ("obs = str(getattr('', 'upper')())", "getattr"),
+        ("raise ValueError('no such element')", "no such element"),
+        ("def f(): return f()\nobs = f()", "RecursionError"),
+        ("x = 1", "sets no text"),
+        ("obs = 1", "sets no text"),
+        ("obs = '\\ud800'", "sets no text"),
+        ("obs =", "SyntaxError"),
+        (REACH.format(module="re"), "enum"),
+        (REACH.format(module="json"), "enum"),
+    ],
+)
+async def test_refused_code_comes_to_nothing(code: str, why: str) -> None:
+    assert why in await failure(code)
+
+
+async def test_a_long_result_is_refused() -> None:
+    assert f"{MOST_RESULT} are allowed" in await failure(f"obs = 'x' * {MOST_RESULT + 1}")
+    assert "more than" in await failure("obs = 'x' * 10**7")
+    assert len(await run_code(f"obs = 'x' * {MOST_RESULT}", NAMES)) == MOST_RESULT
+
+
+async def test_an_endless_loop_is_ended() -> None:
+    assert "took more than 2 s" in await failure("while True: pass")
+
+
+async def test_memory_has_an_end() -> None:
+    assert "MemoryError" in await failure("x = 'a' * 10**10")
+    assert await failure("x = []\nwhile True: x.append('a' * 10**6)")
+
+
+async def test_printing_a_gigabyte_does_nothing() -> None:
+    assert await run_code("x = 'x' * 10**6\nfor i in range(1000): print(x)\nobs = 'done'", NAMES) == "done"
+
+
+ATTEMPTS = {
+    "read a file": "open('/etc/passwd')",
+    "write a file": "open('{folder}/written', 'w')",
+    "list a folder": "os.listdir('/')",
+    "open a socket": "socket.socket()",
+    "fork": "os.fork()",
+    "start a program": "os.execv('/bin/true', ['/bin/true'])",
+    "signal the parent": "os.kill(os.getppid(), 0)",
+    "write elsewhere": "os.write(2, b'x')",
+    "read its input": "os.read(0, 1)",
+    "read its environment": "open('/proc/self/environ')",
+    "make a pipe": "os.pipe()",
+    "raise its limits": "resource.setrlimit(resource.RLIMIT_CPU, (99, 99))",
+    "wait": "time.sleep(0.01)",
+}
+KERNEL = """
+import ctypes, json, os, resource, runpy, socket, sys, time
+jail = runpy.run_path({jail!r}, run_name="jail")
+jail["confine"](ctypes.CDLL(None, use_errno=True))
+came = {{}}
+for name, attempt in {attempts!r}.items():
+    try:
+        eval(attempt)
+        came[name] = "it worked"
+    except (OSError, ValueError) as error:  # setrlimit has an error of its own for EPERM
+        came[name] = type(error).__name__
+os.write(1, json.dumps(came).encode())
+os._exit(0)
+"""
+
+
+def test_the_kernel_alone_refuses_everything(tmp_path: Path) -> None:
+    """Without any other layer: full Python that has the modules in hand."""
+    attempts = {name: attempt.format(folder=tmp_path) for name, attempt in ATTEMPTS.items()}
+    program = KERNEL.format(jail=str(jail.__file__), attempts=attempts)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    refused = dict.fromkeys(ATTEMPTS, "PermissionError") | {"raise its limits": "ValueError"}
+    assert json.loads(done.stdout) == refused
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_audit_hook_alone_refuses_files() -> None:
+    program = (
+        f"import os, runpy, sys\njail = runpy.run_path({str(jail.__file__)!r}, run_name='jail')\n"
+        "sys.addaudithook(jail['refuse'])\n"
+        "try:\n    open('/etc/passwd')\nexcept PermissionError as error:\n    os.write(1, str(error).encode())"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    assert done.stdout == b"open is not allowed"
+
+
+async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fails closed: the code is not run where the kernel cannot lock it in."""
+    text = Path(jail.__file__).read_text().replace('"x86_64"', '"other"').replace('"aarch64"', '"other"')
+    (tmp_path / "jail.py").write_text(text)
+    monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
+    assert "cannot lock code in" in await failure("obs = state")
+
+
+async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No key of this process is there to be found: the code is handed what its process finds in the environment."""
+    text = Path(jail.__file__).read_text().replace('{**request["names"]', '{**request["names"], "found": str(dict(os.environ))')
+    (tmp_path / "jail.py").write_text(text)
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
+    assert "secret-key" not in await run_code("obs = found", NAMES)
