@@ -1,4 +1,4 @@
-"""A chart of shares as an SVG file of its own: lines of points with intervals; no fonts, scripts or styles from elsewhere."""
+"""Charts of shares as SVG files of their own, with intervals; no fonts, scripts or styles from elsewhere."""
 
 from __future__ import annotations
 
@@ -75,6 +75,47 @@ def line_chart(
         parts += _band(level, up, len(lines))
     for i, line in enumerate(lines):
         parts += _drawn(line, i, last, up, 5.0 * (i - (len(lines) - 1) / 2) if whole else 0.0)
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
+    """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row, from 0.
+
+    Marks of the first line are filled and have their intervals; those of the others, which it is compared with, are hollow.
+    """
+    left, step = 20 + max((7 * len(name) for name in names), default=0), 14 + 9 * max(1, len(lines))
+    bottom = _TOP + step * len(names)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _WIDTH + 30} {bottom + 40 + 18 * len(lines)}" '
+        'font-family="sans-serif" font-size="12" role="img">',
+        f"<title>{escape(title)}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="12" y="22" font-size="14">{escape(title)}</text>',
+    ]
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = left + _WIDTH * share
+        parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{share:.0%}</text>')
+    for i, name in enumerate(names):
+        y = _TOP + step * i
+        parts.append(f'<line x1="{left}" y1="{y}" x2="{left + _WIDTH}" y2="{y}" stroke="#eee"/>')
+        parts.append(f'<text x="{left - 8}" y="{y + step / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+    for i, line in enumerate(lines):
+        colour, shape = _COLOURS[i % len(_COLOURS)], _SHAPES[i % len(_SHAPES)]
+        look = f'fill="{"white" if i else colour}" stroke="{colour}" stroke-width="1.5"'
+        for point in line.points:
+            down, x = _TOP + step * point.x + 12 + 9 * i, left + _WIDTH * point.share
+            words = f"{line.name}: {point.share:.1%} ({point.words})"
+            if not i:
+                words += f", interval {point.low:.1%} to {point.high:.1%}"
+                low, high = (left + _WIDTH * end for end in (point.low, point.high))
+                path = f"M{low:.1f} {down:.1f}H{high:.1f}"
+                parts.append(f'<path d="{path}" stroke="{colour}" stroke-width="2"/>')
+            place = f"translate({x:.1f} {down:.1f})"
+            parts.append(f'<path d="{shape}" transform="{place}" {look}><title>{escape(words)}</title></path>')
+        y = bottom + 40 + 18 * i
+        parts.append(f'<path d="{shape}" transform="translate(18 {y - 4})" {look}/>')
+        parts.append(f'<text x="32" y="{y}">{escape(line.name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
