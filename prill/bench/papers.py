@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import isnan
 from pathlib import Path
 from statistics import fmean
@@ -71,14 +72,24 @@ class Theirs:
 def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
     """The papers that come with prill; with `benchmark`, those with figures on it."""
     names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
-    return tuple(name for name in names if benchmark in (None, read_paper(name).benchmark))
+    return tuple(name for name in names if benchmark in (None, _ready(name).benchmark))
 
 
 def read_paper(name: str | os.PathLike[str]) -> Paper:
     """The paper of that name, or of a TOML or JSON file in the same form. Raises UsageError that says where what is wrong."""
-    path = Path(name) if Path(name).suffix in (".toml", ".json") else _FOLDER / f"{name}.toml"
-    if not path.is_file():
+    if Path(name).suffix in (".toml", ".json"):
+        return _read(Path(name))
+    if name not in paper_names():
         raise UsageError(f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or .json file")
+    return _ready(str(name))
+
+
+@cache
+def _ready(name: str) -> Paper:
+    return _read(_FOLDER / f"{name}.toml")
+
+
+def _read(path: Path) -> Paper:
     try:
         paper = msgspec.convert(read_table(path), Paper)
     except msgspec.ValidationError as error:
