@@ -46,16 +46,17 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One task and seed with its trials. Runs of one `cluster` are no independent evidence; `group` is the WebArena site.
+    """One task and seed with its trials. Runs of one `cluster` (the task, where none is named) are no independent evidence;
+    `group` is the site.
 
     `missing` says why it ended without success before all trials were played; None: it succeeded, or all were.
     """
 
     task: str
     seed: int
-    group: str
-    cluster: str
     trials: tuple[Trial, ...]
+    group: str = "none"
+    cluster: str = ""
     missing: Missing | None = None
 
 
@@ -185,7 +186,7 @@ def share_of(runs: Sequence[Run], trials: int) -> Share:
     outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for run in runs:
         if (success := solved(run, trials)) is not None:
-            outcomes[run.cluster, run.task].append(success)
+            outcomes[run.cluster or run.task, run.task].append(success)
     decided = sum(map(len, outcomes.values()))
     missing = len(runs) - decided
     if not decided:

@@ -12,7 +12,9 @@ import pytest
 from prill.bench import Run, Trial, bench_of, bench_picture, bench_text, read_paper, read_runs, share_of, solved
 from prill.bench.figures import Missing
 from prill.evaluators.metrics import wilson
-from prill.types import Usage
+from prill.refine.outcomes import RESULTS, Results, TaskResult
+from prill.store import encode
+from prill.types import EvaluatorInfo, Usage
 from tests.refine.retrying import Scribe
 from tests.refine.retrying import run as try_again
 
@@ -196,3 +198,11 @@ async def test_runs_are_read_from_a_recording(tmp_path: Path) -> None:
 async def test_a_lesson_not_drawn_is_no_failure(tmp_path: Path) -> None:
     (one,) = await played_again(tmp_path, {"a-s0": [False, True]}, 2, Scribe(lesson=lambda prompt: ""))
     assert (one.missing, [solved(one, count) for count in (1, 2)]) == ("no lesson", [False, None])
+
+
+def test_what_never_began_is_told_by_its_name(tmp_path: Path) -> None:
+    never = TaskResult(name="click-tab-2-s7", attempts=(), ended="not_begun")
+    results = Results(evaluator=EvaluatorInfo("oracle", "1"), attempts=1, tasks=(never,))
+    (tmp_path / RESULTS).write_bytes(encode(results))
+    (one,) = read_runs(tmp_path, {"click-tab-2": "somewhere"})
+    assert (one.task, one.seed, one.group, one.trials, one.missing) == ("click-tab-2", 7, "somewhere", (), "could not begin")
