@@ -47,7 +47,7 @@ def bench_text(bench: Bench) -> str:
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
-        parts += [f"## {_heading(section)}", categories_table(bench, section), *_about(section)]
+        parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         parts += [
@@ -75,9 +75,10 @@ def played_text(bench: Bench) -> str:
     return words
 
 
-def categories_table(bench: Bench, section: Section) -> str:
-    """The table of one list: its categories, and all of them together."""
-    return _table(_head(bench, section.columns, "category", "tasks", "episodes"), map(_category_cells, section.categories))
+def summary_text(bench: Bench) -> str:
+    """What was played, and the tables by category alone."""
+    tables = [f"{_heading(section)}:\n\n{_categories(bench, section)}" for section in bench.sections]
+    return "\n\n".join([played_text(bench), *tables])
 
 
 def bench_picture(bench: Bench) -> str:
@@ -106,12 +107,21 @@ def _heading(section: Section) -> str:
     return f"Categories of {section.title}" if section.columns else "Categories"
 
 
+def _categories(bench: Bench, section: Section) -> str:
+    """The table of one list: its categories, and all of them together."""
+    head = [
+        *_head(bench, (), "category", "tasks", "episodes"),
+        *(
+            f"**theirs**: {_cell(_named(section, column))} ({_cell(column.model)}{f', {_cell(column.over)}' if column.over else ''})"
+            for column in section.columns
+        ),
+    ]
+    return _table(head, map(_category_cells, section.categories))
+
+
 def _about(section: Section) -> Iterator[str]:
     if section.columns:
-        columns = "; ".join(
-            f"{column.name}: {column.model}{f', {column.over}' if column.over else ''}" for column in section.columns
-        )
-        lines = [f"theirs: {section.paper}. From {section.source}. {columns}.", *section.notes]
+        lines = [f"theirs: {section.paper}. From {section.source}.", *section.notes]
         yield "\n".join(f"* {line}" for line in lines)
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from prill.bench.figures import Bench, bench_of, read_runs
 from prill.bench.papers import Benchmark, Paper, paper_names, read_paper, tasks_of
-from prill.bench.tables import FIGURES, PICTURE, TABLES, categories_table, played_text, write_bench
+from prill.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.commands.options import make_model, positive
 from prill.commands.refine.reflexion import challenge_of_case, learner_of_case, stage_bar
 from prill.commands.rollout import KINDS, Session, add_episode_options, patience_of, session
@@ -93,8 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(msgspec.to_builtins(bench)))
     else:
-        tables = [categories_table(bench, section) for section in bench.sections]
-        print("\n\n".join([played_text(bench), *tables]))
+        print(summary_text(bench))
     places = ", ".join(str(folder / name) for name in (TABLES, FIGURES, PICTURE))
     print(f"-> {places}; the episodes are in {args.output}", file=sys.stderr)
     if bench.missing.get("broke off") or bench.missing.get("could not begin"):
