@@ -109,13 +109,10 @@ def _heading(section: Section) -> str:
 
 def _categories(bench: Bench, section: Section) -> str:
     """The table of one list: its categories, and all of them together."""
-    head = [
-        *_head(bench, (), "category", "tasks", "episodes"),
-        *(
-            f"**theirs**: {_cell(_named(section, column))} ({_cell(column.model)}{f', {_cell(column.over)}' if column.over else ''})"
-            for column in section.columns
-        ),
-    ]
+    head = _head(bench, (), "category", "tasks", "episodes")
+    for column in section.columns:
+        run = ", ".join(part for part in (column.model, column.over) if part)
+        head.append(f"**theirs**: {_cell(_named(section, column))} ({_cell(run)})")
     return _table(head, map(_category_cells, section.categories))
 
 
@@ -132,14 +129,14 @@ def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
 
 
 def _category_cells(row: Row) -> Iterator[str]:
-    yield from (row.name, str(row.tasks), str(row.runs))
+    yield from (_cell(row.name), str(row.tasks), str(row.runs))
     yield from (_share_cell(share) for share in row.success)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
 
 
 def _task_cells(row: Row) -> Iterator[str]:
-    yield from (_cell(row.name), row.category or "-")
+    yield from (_cell(row.name), _cell(row.category) or "-")
     yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
