@@ -33,6 +33,7 @@ _COMMANDS = {
     "refine": "make an agent better: it learns from its own attempts, as far as a judge finds them good",
     "reflexion": "try tasks again while a judge says failure, each time with a lesson from the attempt before",
     "rollout": "record trajectories: a policy in an environment",
+    "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
@@ -40,6 +41,7 @@ _COMMANDS = {
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
+    "bench": "refine.bench",
     "caption": "refine.caption",
     "check": "files.check",
     "convert": "files.convert",

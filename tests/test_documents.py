@@ -39,6 +39,7 @@ RUN = (
         for name in (
             "filtered-bc",
             "reflexion",
+            "bench",
             "training",
             "redteam",
             "python",
@@ -55,6 +56,7 @@ EVERY = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT 
 FACES = (
     "prill",
     "prill.batches",
+    "prill.bench",
     "prill.captioner",
     "prill.datasets.formats",
     "prill.emulators",

@@ -27,10 +27,11 @@ MAY_IMPORT = {
     "evaluators": {"core", "captioner", "evaluators"},
     "refine": {"core", "captioner", "evaluators", "refine", "report"},  # the pages of a filter have the look of the report
     "report": {"core", "evaluators", "report"},
+    "bench": {"bench", "core", "evaluators", "refine", "report"},
     "annotate": {"core", "captioner", "evaluators", "annotate"},
     "service": {"core", "captioner", "evaluators", "refine", "service"},
     "door": {"core", "captioner", "evaluators", "policies", "emulators", "refine"},
-    "commands": {"core", "commands", "door", "report", "annotate", "service", *LINKED},
+    "commands": {"core", "bench", "commands", "door", "report", "annotate", "service", *LINKED},
 }
 MOST_LINES, MOST_MODULES = 500, 15
 HEAVY = (

@@ -1,4 +1,4 @@
-"""A chart of shares as an SVG file of its own: lines of points with intervals; no fonts, scripts or styles from elsewhere."""
+"""Charts of shares as SVG files of their own, with intervals; no fonts, scripts or styles from elsewhere."""
 
 from __future__ import annotations
 
@@ -76,6 +76,55 @@ def line_chart(
     for i, line in enumerate(lines):
         parts += _drawn(line, i, last, up, 5.0 * (i - (len(lines) - 1) / 2) if whole else 0.0)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
+    """Shares from 0 to 1 across, a row for each name; the `x` of a point is the number of its row, from 0.
+
+    Marks of the first line are filled and have their intervals; those of the others, which it is compared with, are hollow.
+    """
+    rows = [
+        [(i, line, point) for i, line in enumerate(lines) for point in line.points if point.x == at] for at in range(len(names))
+    ]
+    left, step = 20 + max((7 * len(name) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
+    bottom = _TOP + step * len(names)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _WIDTH + 30} {bottom + 40 + 18 * len(lines)}" '
+        'font-family="sans-serif" font-size="12" role="img">',
+        f"<title>{escape(title)}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="12" y="22" font-size="14">{escape(title)}</text>',
+    ]
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x = left + _WIDTH * share
+        parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>')
+        parts.append(f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle">{share:.0%}</text>')
+    for at, (name, marks) in enumerate(zip(names, rows, strict=True)):
+        top = _TOP + step * at
+        parts.append(f'<line x1="{left}" y1="{top}" x2="{left + _WIDTH}" y2="{top}" stroke="#ddd"/>')
+        parts.append(f'<text x="{left - 8}" y="{top + step / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
+        for place, (i, line, point) in enumerate(marks):
+            parts += _row_mark(i, line.name, point, left, top + 15 + 10 * place)
+    for i, line in enumerate(lines):
+        y = bottom + 40 + 18 * i
+        parts.append(f'<path d="{_SHAPES[i % len(_SHAPES)]}" transform="translate(18 {y - 4})" {_row_look(i)}/>')
+        parts.append(f'<text x="32" y="{y}">{escape(line.name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[str]:
+    words, parts = f"{name}: {point.share:.1%} ({point.words})", []
+    if not i:
+        words += f", interval {point.low:.1%} to {point.high:.1%}"
+        low, high = (left + _WIDTH * end for end in (point.low, point.high))
+        parts.append(f'<path d="M{low:.1f} {y}H{high:.1f}" stroke="{_COLOURS[0]}" stroke-width="2"/>')
+    place = f'd="{_SHAPES[i % len(_SHAPES)]}" transform="translate({left + _WIDTH * point.share:.1f} {y})"'
+    return [*parts, f"<path {place} {_row_look(i)}><title>{escape(words)}</title></path>"]
+
+
+def _row_look(i: int) -> str:
+    colour = _COLOURS[i % len(_COLOURS)]
+    return f'fill="{"white" if i else colour}" stroke="{colour}" stroke-width="1.5"'
 
 
 def _drawn(line: Line, i: int, last: float, up: _Upward, shift: float) -> list[str]:

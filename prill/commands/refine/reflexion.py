@@ -25,7 +25,16 @@ from prill.commands.options import (
     settings_of,
 )
 from prill.commands.refine.reflexion_file import judge_of, read_reflexion_file, words_of
-from prill.commands.rollout import Environments, Session, Strict, add_environments, add_episode_options, patience_of, session
+from prill.commands.rollout import (
+    Environments,
+    Session,
+    Strict,
+    add_environments,
+    add_episode_options,
+    patience_of,
+    session,
+    template_of_case,
+)
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.webarena import check_sites
 from prill.errors import UsageError
@@ -240,14 +249,14 @@ async def _play(args: argparse.Namespace) -> Results:
     async with session(args) as made:
         judge = _judge(args, retries)
         model = make_model(args, args.reflector_model) if args.reflector_model else None
-        make = partial(_learner, made, model, asked)
+        make = partial(learner_of_case, made, model, asked)
         first = make(Case(""), (), 0)
         names = {"policy": made.plan.agent, "environment": args.environment, "run": fingerprint(list(made.run))}
         lessons = {**asdict(asked), "model": _model_name(first, model), "prompt": Reflector(_Nobody()).prompt}
-        with _bar() as show:
+        with stage_bar() as show:
             return await play_again(
                 made.pool,
-                [_challenge(made, make, row) for row in made.rows],
+                [challenge_of_case(made, make, row) for row in made.rows],
                 judge,
                 Path(args.output),
                 retries,
@@ -295,21 +304,22 @@ def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
     return judge if args.second is None else with_second_opinion(judge, make(args.second), retries.threshold)
 
 
-def _learner(
+def learner_of_case(
     made: Session, model: LanguageModel | None, asked: ReflectorSpec, row: Case, lessons: Sequence[str], n: int
 ) -> Learner:
     """The agent of an attempt, with its lessons. Raises UsageError for a policy that takes none."""
     return learner_of(made.plan.make(replace(row, attempt=n)), lessons, model, asked)
 
 
-def _challenge(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
+def challenge_of_case(made: Session, make: Callable[[Case, Sequence[str], int], Learner], row: Case) -> Challenge[Any]:
+    """One task and seed to try several times; `make` makes the agent of an attempt, with the lessons before it."""
     return Challenge(
         name=f"{row.task}-s{row.seed}",
         id=lambda number: made.id(replace(row, attempt=number)),
         task=partial(made.setting.task, name=row.task, seed=row.seed),
         learner=partial(make, row),
         agent=made.plan.agent,
-        metadata={"seed": row.seed},
+        metadata={"seed": row.seed, **template_of_case(made, row)},
     )
 
 
@@ -330,7 +340,7 @@ class _Nobody:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Stage], None]]:
+def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
     from tqdm import tqdm
 

@@ -99,12 +99,17 @@ def _own_options(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--replay", metavar="FILE", help="replay: the trajectories whose actions are to be played again")
 
 
-def add_episode_options(parser: argparse.ArgumentParser) -> tuple[argparse._ArgumentGroup, argparse._ArgumentGroup]:
-    """Which episodes are played, and by whom; the groups of both. `session` makes them of the arguments."""
+def add_episode_options(
+    parser: argparse.ArgumentParser, *, tasks: str = "which tasks; see below", seeds: str = "default 0"
+) -> tuple[argparse._ArgumentGroup, argparse._ArgumentGroup]:
+    """Which episodes are played, and by whom; the groups of both. `session` makes them of the arguments.
+
+    `tasks` and `seeds` are what the help says of these.
+    """
     parser.set_defaults(plays=1, plan=None, behaviour=None, replay=None)
     what = parser.add_argument_group("episodes")
-    what.add_argument("--tasks", metavar="A,B", help="which tasks; see below")
-    what.add_argument("--seeds", default="0", metavar="0-4,7", help="seeds of each task, where it has any (default 0)")
+    what.add_argument("--tasks", metavar="A,B", help=tasks)
+    what.add_argument("--seeds", default="0", metavar="0-4,7", help=f"seeds of each task, where it has any ({seeds})")
     what.add_argument("--limit", type=positive, metavar="N", help="the first N episodes only")
     what.add_argument("--workers", type=positive, metavar="N", help="episodes at a time (default 1, or one a device)")
     what.add_argument("--max-steps", type=positive, metavar="N", help="actions of an episode (default: the paper's for it)")
@@ -117,7 +122,8 @@ def add_episode_options(parser: argparse.ArgumentParser) -> tuple[argparse._Argu
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
     who = parser.add_argument_group("policy")
     purposes = "; ".join(f"{name}: {entry.what}" for name, entry in POLICIES.entries.items())
-    who.add_argument("--policy", "--actor", metavar="NAME|module:Object|file.py:Object", help=f"{purposes}; or one of your own")
+    names, place = ("--policy", "--actor", "--agent"), "NAME|module:Object|file.py:Object"
+    who.add_argument(*names, metavar=place, help=f"{purposes}; or one of your own")
     who.add_argument("--direct", action="store_true", default=None, help="react: ask for the action without reasoning")
     who.add_argument(
         "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
@@ -260,13 +266,13 @@ def _episodes(made: Session) -> list[Episode[Any]]:
             agent=made.plan.agent,
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
-            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **_template(made, row)},
+            metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
         )
         for row in made.rows
     ]
 
 
-def _template(made: Session, row: Case) -> dict[str, int]:
+def template_of_case(made: Session, row: Case) -> dict[str, int]:
     """What the task has in common with others, where the benchmark has told (WebArena)."""
     number = made.setting.templates.get(row.task)
     return {} if number is None else {TEMPLATE: number}

@@ -29,7 +29,7 @@ class Setting(Generic[E]):
     `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
     is taken for broken: in a browser it may well be the site that is down, so that is many. `leftovers` says why an episode may
     find what an earlier one changed; None: each begins in a fresh state. `templates` has the number of what a task was filled
-    in, where there is one.
+    in, where there is one, and `sites` the site of a task, where tasks are on several.
     """
 
     environments: Sequence[E]
@@ -42,6 +42,7 @@ class Setting(Generic[E]):
     patience: int = 30
     leftovers: str | None = None
     templates: Mapping[str, int] = field(default_factory=dict)
+    sites: Mapping[str, str] = field(default_factory=dict)
 
 
 class MakeSetting(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prill.actions.webarena import site_of
 from prill.commands.options import make_model
 from prill.commands.rollout.environments import EnvironmentKind, Setting
 from prill.commands.rollout.pages import add_page_options, page_options, task_names, traces
@@ -127,6 +128,7 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         {name: config.intent for name, config in workers[0].configs.items()},
         leftovers=None if args.shop or args.reset or assigned.get("reset") else _LEFTOVERS,
         templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
+        sites={name: site_of(config.sites) or "none" for name, config in workers[0].configs.items()},
     )
 
 

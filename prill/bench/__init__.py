@@ -1,0 +1,48 @@
+"""Benchmarks: tables of what an agent came to, by task and category, beside what the papers of the field published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prill.lazy import lazily
+
+if TYPE_CHECKING:
+    from prill.bench.figures import Bench, Run, Trial, bench_of, read_runs, share_of, solved
+    from prill.bench.papers import Paper, paper_names, read_paper, tasks_of, theirs
+    from prill.bench.tables import bench_picture, bench_text, write_bench
+
+__all__ = [
+    "Bench",
+    "Paper",
+    "Run",
+    "Trial",
+    "bench_of",
+    "bench_picture",
+    "bench_text",
+    "paper_names",
+    "read_paper",
+    "read_runs",
+    "share_of",
+    "solved",
+    "tasks_of",
+    "theirs",
+    "write_bench",
+]
+_HOMES = {
+    "Bench": "figures",
+    "Paper": "papers",
+    "Run": "figures",
+    "Trial": "figures",
+    "bench_of": "figures",
+    "bench_picture": "tables",
+    "bench_text": "tables",
+    "paper_names": "papers",
+    "read_paper": "papers",
+    "read_runs": "figures",
+    "share_of": "figures",
+    "solved": "figures",
+    "tasks_of": "papers",
+    "theirs": "papers",
+    "write_bench": "tables",
+}
+__getattr__, __dir__ = lazily(__name__, _HOMES)

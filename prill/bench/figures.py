@@ -1,0 +1,305 @@
+"""What an agent came to on a benchmark: success by task, by category and in all, with intervals and what an attempt took.
+
+Everything is read from what `prill.refine.play_again` left in a folder, so the figures say what was played.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+from prill.bench.papers import ALL, Benchmark, Column, Paper, Theirs, tasks_of, theirs
+from prill.evaluators.labels import template_of
+from prill.evaluators.metrics import intervals, method_of, wilson
+from prill.files.kinds import TRAJECTORIES
+from prill.refine.outcomes import TaskResult, read_results
+from prill.store import read_trajectories
+from prill.types import Trajectory, Usage
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = "prill bench 1"
+Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
+Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
+# Why retries ended without an outcome, as `prill.refine` has it.
+_MISSING: Mapping[str, Missing] = {
+    "unscored": "undecided",
+    "broken": "broke off",
+    "not_begun": "could not begin",
+    "no_lesson": "no lesson",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One attempt: whether it truly succeeded (None: there is no outcome), its actions, and what it and its lesson took."""
+
+    success: bool | None
+    actions: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One task and seed with its trials. Runs of one `cluster` (the task, where none is named) are no independent evidence;
+    `group` is the site.
+
+    `missing` says why it ended without success before all trials were played; None: it succeeded, or all were.
+    """
+
+    task: str
+    seed: int
+    trials: tuple[Trial, ...]
+    group: str = "none"
+    cluster: str = ""
+    missing: Missing | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Successes within the first `trials` trials: the mean over tasks, and its 95 % interval; None where nothing is decided.
+
+    `decided` of the runs have an outcome, `missing` have none and are in neither. `method` says how the interval was found:
+    by whole clusters (`bootstrap`, `t`), or Wilson's, where one task's seeds or one cluster is one trial.
+    """
+
+    trials: int
+    success: float | None
+    low: float | None = None
+    high: float | None = None
+    method: Method | None = None
+    decided: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
+
+    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown.
+    """
+
+    name: str
+    category: str = ""
+    tasks: int
+    runs: int
+    attempts: int
+    success: tuple[Share, ...]
+    actions: float | None
+    calls: float | None
+    tokens: float | None
+    usd: float | None
+    theirs: tuple[Theirs | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Categories of one list of tasks, with all of them together last, and its tasks; the columns are the paper's."""
+
+    title: str
+    paper: str = ""
+    source: str = ""
+    notes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    categories: tuple[Row, ...]
+    tasks: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """All figures of a run. `trials` are the numbers of trials that success is given after; `missing` counts the runs that
+    have no outcome after the last, by reason; `usage` is that of everything."""
+
+    format: str = FORMAT
+    benchmark: Benchmark
+    agent: str
+    trials: tuple[int, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, int]
+    usage: Usage
+    overall: Row
+    sections: tuple[Section, ...]
+
+
+def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run]:
+    """The runs that `play_again` recorded in this folder, whose names are `task-sSEED`. Raises UsageError, InputError.
+
+    `groups` has the group of each task; else it is the site that the recording names.
+    """
+    recorded: dict[str, tuple[int, str, str]] = {}
+    for item in read_trajectories(folder / TRAJECTORIES) if (folder / TRAJECTORIES).exists() else ():
+        if isinstance(item, Trajectory):
+            # The word that ends an episode changes nothing in the environment.
+            actions = sum(not step.action.is_final for step in item.steps)
+            recorded[item.id] = actions, item.task.site or "none", template_of(item)
+    return [_run(result, recorded, groups or {}) for result in read_results(folder).tasks]
+
+
+def bench_of(
+    runs: Sequence[Run],
+    papers: Sequence[Paper] = (),
+    *,
+    benchmark: Benchmark,
+    agent: str,
+    trials: int = 1,
+    settings: Mapping[str, Any] | None = None,
+) -> Bench:
+    """The figures of these runs, of which each had up to `trials` trials, beside those of the papers.
+
+    Success is also given after those fewer trials that a paper gives it after.
+    """
+    counts = sorted({1, trials} | {column.trials for paper in papers for column in paper.columns if column.trials < trials})
+    last = [(run, solved(run, trials)) for run in runs]
+    missing: Counter[str] = Counter(run.missing or "undecided" for run, success in last if success is None)
+    if papers:
+        sections = [_section_of_paper(runs, paper, counts) for paper in papers]
+    else:
+        sections = [_section(runs, None, _by_site(runs) if benchmark == "webarena" else {}, counts)]
+    return Bench(
+        benchmark=benchmark,
+        agent=agent,
+        trials=tuple(counts),
+        settings=dict(settings or {}),
+        missing=dict(missing),
+        usage=sum((trial.usage for run in runs for trial in run.trials), start=Usage()),
+        overall=_row(ALL, runs, counts),
+        sections=tuple(section for section in sections if section.categories),
+    )
+
+
+def solved(run: Run, trials: int) -> bool | None:
+    """Whether one of the first so many trials succeeded; None where that is not known: a failure is what failed each time."""
+    first = run.trials[:trials]
+    if any(trial.success for trial in first):
+        return True
+    cut_short = run.missing is not None and len(first) < trials
+    return None if cut_short or not first or any(trial.success is None for trial in first) else False
+
+
+def share_of(runs: Sequence[Run], trials: int) -> Share:
+    """Success within the first so many trials: every task counts the same, however many of its seeds have an outcome."""
+    outcomes: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for run in runs:
+        if (success := solved(run, trials)) is not None:
+            outcomes[run.cluster or run.task, run.task].append(success)
+    decided = sum(map(len, outcomes.values()))
+    missing = len(runs) - decided
+    if not decided:
+        return Share(trials=trials, success=None, missing=missing)
+    mean = fmean(fmean(of_task) for of_task in outcomes.values())
+    low, high, method = _interval(mean, outcomes)
+    return Share(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
+
+
+def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
+    """Of one task when seeds are drawn anew; of several when clusters are, with all their tasks and seeds."""
+    import numpy as np
+
+    if len(outcomes) == 1:
+        return *wilson(mean, sum(map(len, outcomes.values()))), "wilson over seeds"
+
+    rows: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (cluster, _), of_task in outcomes.items():
+        rows[cluster][0] += fmean(of_task)
+        rows[cluster][1] += 1
+    low, high = intervals(np.array(list(rows.values())), _mean_of_rows, (0.0,))
+    if low[0] < high[0]:
+        return float(low[0]), float(high[0]), method_of(len(rows))
+    # Clusters that are all alike leave nothing to vary: each counts as one trial.
+    return *wilson(mean, len(rows)), "wilson over clusters"
+
+
+def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
+    means: NDArray[Any] = rows[:, :1] / rows[:, 1:]
+    return means
+
+
+def _run(result: TaskResult, recorded: Mapping[str, tuple[int, str, str]], groups: Mapping[str, str]) -> Run:
+    task, _, seed = result.name.rpartition("-s")
+    nothing = (0, "none", task)
+    _, site, cluster = recorded.get(result.attempts[0].id, nothing) if result.attempts else nothing
+    return Run(
+        task=task,
+        seed=int(seed),
+        group=groups.get(task, site),
+        cluster=cluster,
+        trials=tuple(
+            Trial(
+                success=None if attempt.status == "broken" else attempt.truth,
+                actions=recorded.get(attempt.id, nothing)[0],
+                usage=attempt.actor + attempt.reflector,
+            )
+            for attempt in result.attempts
+        ),
+        missing=_MISSING.get(result.ended),
+    )
+
+
+def _section_of_paper(runs: Sequence[Run], paper: Paper, counts: Sequence[int]) -> Section:
+    """The paper's categories; without any, the sites, in the paper's order."""
+    if paper.categories:
+        of_task = {name: category for category, names in paper.categories.items() for name in names}
+        places = {name: i for i, name in enumerate(tasks_of(paper))}
+        listed = sorted((run for run in runs if run.task in of_task), key=lambda run: (places[run.task], run.seed))
+        by_category = {category: [run for run in listed if of_task[run.task] == category] for category in paper.categories}
+        return _section(listed, paper, by_category, counts)
+    by_site = _by_site(runs)
+    order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
+    return _section(runs, paper, order, counts)
+
+
+def _section(
+    runs: Sequence[Run], paper: Paper | None, categories: Mapping[str, Sequence[Run]], counts: Sequence[int]
+) -> Section:
+    rows = [_row(name, of_category, counts, paper) for name, of_category in categories.items() if of_category]
+    rows += [_row(ALL, runs, counts, paper)] if runs else []
+    of_task: dict[str, list[Run]] = defaultdict(list)
+    home = {run.task: name for name, of_category in categories.items() for run in of_category}
+    for run in runs:
+        of_task[run.task].append(run)
+    by_task = paper if paper is not None and paper.tasks else None
+    tasks = tuple(_row(task, several, counts, by_task, home.get(task, "")) for task, several in of_task.items())
+    if paper is None:
+        return Section(title="sites" if categories else "all", categories=tuple(rows), tasks=tasks)
+    return Section(
+        title=paper.title,
+        paper=paper.paper,
+        source=paper.source,
+        notes=paper.notes,
+        columns=paper.columns,
+        categories=tuple(rows),
+        tasks=tasks,
+    )
+
+
+def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | None = None, category: str | None = None) -> Row:
+    """`category` is given for the row of a task."""
+    trials = [trial for run in runs for trial in run.trials]
+    whole = [trial.actions for trial in trials if trial.success is not None]
+    usage = sum((trial.usage for trial in trials), start=Usage())
+    tasks = dict.fromkeys(run.task for run in runs if solved(run, counts[-1]) is not None)
+    return Row(
+        name=name,
+        category=category or "",
+        tasks=len({run.task for run in runs}),
+        runs=len(runs),
+        attempts=len(trials),
+        success=tuple(share_of(runs, count) for count in counts),
+        actions=fmean(whole) if whole else None,
+        calls=usage.calls / len(trials) if trials else None,
+        tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
+        usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
+        theirs=() if paper is None else theirs(paper, category or name, tasks),
+    )
+
+
+def _by_site(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[run.group].append(run)
+    return dict(groups)

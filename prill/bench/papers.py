@@ -1,0 +1,145 @@
+"""What others have published: their figures by task or category, as data files beside this module or of your own.
+
+A figure of theirs is theirs: it is copied from the publication that `source` names, with their model, seeds and tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from math import isnan
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import msgspec
+
+from prill.errors import UsageError
+from prill.files.toml import read_table
+
+Benchmark = Literal["miniwob", "webarena"]
+ALL = "all"
+_FOLDER = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One agent of theirs: with which model, and `over` what (`50 seeds a task`); success within the first `trials` trials."""
+
+    name: str
+    model: str
+    over: str = ""
+    trials: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """Figures of one publication. Every row of figures has one a column, from 0 to 1; NaN where none was printed.
+
+    `agents` are the policies that follow the paper, so that its seeds and trials are theirs unless others are asked for;
+    `list_name` is what its list of tasks is called. `tasks` and `actions` have figures by task, `printed` those that the
+    paper gives for a category or for `all`. `sizes` says over how many tasks these are where there are none by task.
+    """
+
+    title: str
+    paper: str
+    source: str
+    benchmark: Benchmark
+    columns: tuple[Column, ...]
+    agents: tuple[str, ...] = ()
+    list_name: str | None = None
+    seeds: str | None = None
+    trials: int = 1
+    notes: tuple[str, ...] = ()
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    tasks: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    actions: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    printed: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """A figure of theirs: success, over how many tasks (None: not told), and the mean actions of an episode where printed."""
+
+    success: float
+    tasks: int | None
+    actions: float | None = None
+
+
+def paper_names(benchmark: Benchmark | None = None) -> tuple[str, ...]:
+    """The papers that come with prill; with `benchmark`, those with figures on it."""
+    names = sorted(path.stem for path in _FOLDER.glob("*.toml"))
+    return tuple(name for name in names if benchmark in (None, _ready(name).benchmark))
+
+
+def read_paper(name: str | os.PathLike[str]) -> Paper:
+    """The paper of that name, or of a TOML or JSON file in the same form. Raises UsageError that says where what is wrong."""
+    if Path(name).suffix in (".toml", ".json"):
+        return _read(Path(name))
+    if name not in paper_names():
+        raise UsageError(f"no figures {str(name)!r}: there are {', '.join(paper_names())}, or name a .toml or .json file")
+    return _ready(str(name))
+
+
+@cache
+def _ready(name: str) -> Paper:
+    return _read(_FOLDER / f"{name}.toml")
+
+
+def _read(path: Path) -> Paper:
+    try:
+        paper = msgspec.convert(read_table(path), Paper)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {error}") from None
+    _check(paper, path)
+    return paper
+
+
+def tasks_of(paper: Paper) -> tuple[str, ...]:
+    """All tasks of its list, category by category."""
+    return tuple(name for names in paper.categories.values() for name in names)
+
+
+def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | None, ...]:
+    """What the paper has for these tasks of a category (or `all`), one figure a column; None where there is none.
+
+    Where its figures are known by task, the mean over those of `tasks` that it has; else what it printed for the category.
+    """
+    if paper.tasks:
+        wanted = list(tasks)
+        return tuple(_mean(paper, i, wanted) for i in range(len(paper.columns)))
+    size = sum(paper.sizes.values()) if category == ALL else paper.sizes.get(category)
+    figures = paper.printed.get(category, (float("nan"),) * len(paper.columns))
+    return tuple(None if isnan(share) else Theirs(share, size) for share in figures)
+
+
+def _mean(paper: Paper, column: int, tasks: Sequence[str]) -> Theirs | None:
+    known = [name for name in tasks if name in paper.tasks and not isnan(paper.tasks[name][column])]
+    if not known:
+        return None
+    actions = [paper.actions[name][column] for name in known if name in paper.actions]
+    share = fmean(paper.tasks[name][column] for name in known)
+    return Theirs(share, len(known), fmean(actions) if len(actions) == len(known) else None)
+
+
+def _check(paper: Paper, path: Path) -> None:
+    """Raises UsageError for rows that do not fit the columns, shares beyond 1, and tasks in no category or in two."""
+    if not paper.columns:
+        raise UsageError(f"{path}: columns: name at least one")
+    for kind in ("tasks", "printed", "actions"):
+        rows: Mapping[str, tuple[float, ...]] = getattr(paper, kind)
+        for name, row in rows.items():
+            if len(row) != len(paper.columns):
+                raise UsageError(
+                    f"{path}: {kind}.{name}: {len(row)} figures for {len(paper.columns)} columns; nan stands for none"
+                )
+            if any(figure < 0 or (figure > 1 and kind != "actions") for figure in row):
+                raise UsageError(f"{path}: {kind}.{name}: give {'0 or more' if kind == 'actions' else 'shares from 0 to 1'}")
+    listed = tasks_of(paper)
+    if twice := next((name for name in listed if listed.count(name) > 1), None):
+        raise UsageError(f"{path}: categories: {twice} stands there twice")
+    if homeless := next((name for name in (*paper.tasks, *paper.actions) if name not in listed), None):
+        raise UsageError(f"{path}: tasks.{homeless}: it is in no category")
