@@ -80,7 +80,7 @@ async def test_a_service_counts_its_canaries(spec: WatchSpec, record: Record) ->
     assert (found["prill_watch_disagreement_first"], found["prill_watch_score_mean_first"]) == (0.0, 0.25)
     assert (found["prill_judge_calls_total"], found["prill_judge_usd_total"]) == (80 + 6, (80 + 6) / 4)
     assert 'prill_verdicts_total{outcome="success"}' in found and found['prill_verdicts_total{outcome="success"}'] == 39
-    assert "<h2>Reward watch</h2>" in page and "1 of 2 are judged right" in page and "! alarm" in page and "<script" not in page
+    assert "<h2>Reward watch</h2>" in page and "1 of 2 are right" in page and "! alarm" in page and "<script" not in page
     noted = list(read_watch(spec.observations or "", pytest.fail))
     assert sorted(one.kind for one in noted) == ["canary"] * 6 + ["verdict"] * 80
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 
-from prill.refine.rewards.watch.signs import SignName, Turned, WatchReport
+from prill.refine.rewards.watch.signs import Point, SignName, Turned, WatchReport
 from prill.report.markup import Markup, el, joined
 
 PAGE_CSS = (__package__, "page.css")
@@ -97,10 +98,10 @@ def _plots(report: WatchReport) -> Markup | None:
     if seconds := course("student_mean"):
         means = [
             _Line("judge", course("judge_mean"), first("judge_mean_first")),
-            _Line("second judge, on the same", seconds, first("student_mean_first")),
+            _Line("second judge", seconds, first("student_mean_first")),
         ]
     shares = [_Line("unscored", course("unscored_share"))]
-    shares += [_Line("second judge differs", apart, first("disagreement_first"))] if (apart := course("disagreement")) else []
+    shares += [_Line("judges differ", apart, first("disagreement_first"))] if (apart := course("disagreement")) else []
     rounds = [one for one in report.rounds if one.right + one.wrong]
     canaries = [
         _Line("judged right", [(one.after, one.right / (one.right + one.wrong)) for one in rounds]),
@@ -154,21 +155,22 @@ def _drawn(line: _Line, kind: str, last: int, place: int, marks: bool) -> list[M
         parts += [el("circle", cx=x, cy=y, r=3.5, class_=f"mark {kind}") for x, y in places]
     x, y = _LEFT + 190.0 * place, _TOP + _HEIGHT + 38.0
     parts.append(el("line", x1=x, y1=y - 4, x2=x + 26, y2=y - 4, class_=f"line {kind}"))
-    dotted = "" if line.level is None else " (dotted: at first)"
-    parts.append(el("text", f"{line.name}{dotted if not place else ''}", x=x + 32, y=y))
+    parts.append(el("text", line.name if line.level is None else f"{line.name} (dots: at first)", x=x + 32, y=y))
     return parts
 
 
 def _bands(report: WatchReport, last: int, names: Sequence[SignName]) -> list[Markup]:
-    bands = []
-    ends = [*(point.after for point in report.course[1:]), report.verdicts]
-    for point, end in zip(report.course, ends, strict=True) if report.course else ():
+    def shown(point: Point) -> str:
         states = [point.states.get(name) for name in names]
-        state = "alarm" if "alarm" in states else "notice" if "notice" in states else None
-        if state is not None:
-            x = _x(point.after, last)
-            bands.append(el("rect", x=x, y=_TOP, width=_x(end, last) - x, height=_HEIGHT, class_=state))
-    return bands
+        return "alarm" if "alarm" in states else "notice" if "notice" in states else ""
+
+    spells = [(state, next(points).after) for state, points in groupby(report.course, shown)]
+    ends = [*(after for _, after in spells[1:]), report.verdicts]
+    return [
+        el("rect", x=_x(after, last), y=_TOP, width=_x(end, last) - _x(after, last), height=_HEIGHT, class_=state)
+        for (state, after), end in zip(spells, ends, strict=False)
+        if state
+    ]
 
 
 def _x(after: int, last: int) -> float:

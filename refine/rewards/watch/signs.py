@@ -296,7 +296,10 @@ class Tally:
         lost = sum(one.at_first == one.label != one.now for one in both)
         won = sum(one.at_first != one.label == one.now for one in both)
         state: State = "alarm" if lost > self._spec.canary_limit * len(both) else "notice" if lost or won else "quiet"
-        words = f"{right} of {len(both)} are judged right; since the first round {lost} turned wrong and {won} right{missing}"
+        words = (
+            f"{right} of {len(both)} are right, by the latest verdict of each; since the first round {lost} turned wrong "
+            f"and {won} right{missing}"
+        )
         figures = {
             "canary_agreement": right / len(both),
             "canaries_turned_wrong": lost,
