@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -17,6 +18,7 @@ from prill.errors import UsageError
 from prill.models.ledger import queued
 
 _T = TypeVar("_T")
+_anew: ContextVar[bool] = ContextVar("anew", default=False)
 _TRIES, _PAUSE = 600, 0.05  # together 30 seconds, as long as SQLite waits elsewhere
 
 
@@ -38,6 +40,16 @@ def scratch_database() -> sqlite3.Connection:
     return database
 
 
+@contextmanager
+def asking_anew() -> Iterator[None]:
+    """Within it, no disk cache answers, and none keeps anything: what is asked is what the endpoint says now."""
+    token = _anew.set(True)
+    try:
+        yield
+    finally:
+        _anew.reset(token)
+
+
 class DiskCache:
     """Bytes by key in one SQLite file, made at first use. Raises UsageError when the file cannot be used."""
 
@@ -52,12 +64,16 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """The value, or None."""
+        if _anew.get():
+            return None
         with self._lock, self._failures():
             row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps a value; it is on disk when this returns."""
+        if _anew.get():
+            return
         with self._lock, self._failures():
             self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", (key, value))
 

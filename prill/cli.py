@@ -16,6 +16,7 @@ from prill.errors import EndpointGone, EnvironmentFailure, PrillError, UsageErro
 _COMMANDS = {
     "score": "judge trajectories and write verdicts",
     "serve": "a judge as an HTTP reward service for trainers",
+    "watch": "whether a reward goes wrong: canaries, drift, a second judge, reward hacking",
     "batch": "judge by batches: requests as files for a batch API or `vllm run-batch`, verdicts from the answers",
     "show": "one verdict with what models were asked and answered",
     "judges": "the judges there are, their options and prompts",
@@ -52,6 +53,7 @@ _MODULES = {
     "serve": "service.serve",
     "table": "files.table",
     "train": "refine.train",
+    "watch": "service.watch",
 }
 # What sets a parameter that an error names, where it is not a flag of that name: the flag, and its attribute in the arguments.
 _FLAGS = {"output": ("-o", "output"), "resume": ("--no-resume", "no_resume")}

@@ -24,13 +24,14 @@ from prill.files.lines import STREAM, is_stream, open_lines, read_lines
 
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
-    "disagreements", "red team figures", "captions",
+    "disagreements", "red team figures", "captions", "observations", "a page of a watch",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
 _HEAD = 1 << 14
 _BEGINNING = b'{"id":"'  # of our records: a file may hold but one, which a crash cut
 _REPORT = b'<meta name="generator" content="prill report">'
+_WATCH = b'<meta name="generator" content="prill watch">'
 # How files begin that are no JSON; tables by their first columns, as `prill.tables` writes them.
 _BEGINNINGS: dict[bytes, Content] = {
     b"<svg ": "a diagram",
@@ -44,6 +45,7 @@ _KEYS: dict[Content, frozenset[str]] = {
     "disagreements": frozenset({"kind", "annotators", "label"}),
     "red team figures": frozenset({"attacks_version", "effects"}),
     "captions": frozenset({"captioner", "caption"}),
+    "observations": frozenset({"kind", "at", "verdict"}),
 }
 _FORMATS: dict[str, Content] = {"prill calibration": "a calibration", "prill student": "a fitted judge"}
 
@@ -89,6 +91,8 @@ def content_of(path: _Path) -> Content | Literal[""] | None:
             return ""
         if _REPORT in head:
             return "a report"
+        if _WATCH in head:
+            return "a page of a watch"
         for beginning, content in _BEGINNINGS.items():
             if head.startswith(beginning):
                 return content

@@ -3,6 +3,7 @@
 Annotations of the handlers are looked at by FastAPI while they are defined, so this module has none that wait.
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -38,10 +39,12 @@ class Service:
     reward: Reward
 
     async def drain(self) -> None:
-        """Lets nobody in any more, and returns when everybody inside, and every job, has its answer."""
+        """Lets nobody in any more, and returns when everybody inside and every job has its answer, all noted by the watch."""
         self.door.close()
         await self.door.empty()
         await self.judging.finish_jobs()
+        if self.reward.watch is not None:
+            await asyncio.to_thread(self.reward.watch.close)
 
 
 def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None) -> Service:
@@ -54,9 +57,11 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
 
     spec = spec or ServiceSpec()
     if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
-        reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"))
+        reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)
     token = spec.token()
-    board = Board()
+    if reward.watch is not None:
+        reward.watch.open()
+    board = Board(watch=reward.watch)
     desk = Desk(reward, concurrency=concurrency, judged=_noting(board, spec))
     door = Door(spec.queue, spec.door)
     intake = Intake(spec.media_root, spec.max_images, spec.max_pixels)

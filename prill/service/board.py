@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from prill.refine.rewards import RewardResult
+from prill.refine.rewards import RewardResult, Watch, WatchReport
+from prill.refine.rewards.watch.signs import FIGURES
 from prill.types import Usage
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Board:
     """The counts since the start. `gauges` tells what is the case now: names, values, and what they mean."""
 
     gauges: Callable[[], dict[str, tuple[float, str]]] = dict
+    watch: Watch | None = None
     started: float = field(default_factory=time.time)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     request_seconds: Times = field(default_factory=Times)
@@ -100,6 +102,11 @@ class Board:
         if verdict.score is not None:
             self.scores[min(SCORE_BINS - 1, int(verdict.score * SCORE_BINS))] += 1
         self.latest.append(Latest(time.time(), verdict.id, outcome, verdict.score, result.reward, took))
+
+    @property
+    def spent(self) -> Usage:
+        """What all calls of models cost: those for rewards, for canaries and of the second judge."""
+        return self.usage if self.watch is None else self.usage + self.watch.spent
 
     @property
     def just_broke(self) -> bool:
@@ -148,7 +155,7 @@ def _families(board: Board) -> Iterator[Any]:
     yield counts("unscored", "Trajectories without a verdict", "reason", board.unscored)
     yield counts("answers", "Answers by where they came from: judged, shared or remembered", "source", board.sources)
     yield CounterMetricFamily("prill_judge_broken", "Judgements that ended in an error", value=board.broken)
-    usage = board.usage
+    usage = board.spent
     yield CounterMetricFamily("prill_judge_calls", "Calls of models", value=usage.calls)
     tokens = Counter(prompt=usage.prompt_tokens, completion=usage.completion_tokens)
     yield counts("judge_tokens", "Tokens of models", "kind", tokens)
@@ -173,3 +180,23 @@ def _families(board: Board) -> Iterator[Any]:
     )
     for name, (value, words) in board.gauges().items():
         yield GaugeMetricFamily(f"prill_{name}", words, value=value)
+    if board.watch is not None:
+        yield from _of_watch(board.watch.report())
+
+
+def _of_watch(report: WatchReport) -> Iterator[Any]:
+    """What the watch found: an alarm for each sign, the figures behind them, and the canaries by what came of them."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    alarms = GaugeMetricFamily("prill_watch_alarm", "1 while a sign of a reward that goes wrong is an alarm", labels=["sign"])
+    for sign in report.signs:
+        alarms.add_metric([sign.name], float(sign.state == "alarm"))
+    yield alarms
+    for key, value in ((key, value) for sign in report.signs for key, value in sign.figures.items()):
+        yield GaugeMetricFamily(f"prill_watch_{key}", FIGURES[key], value=value)
+    canaries = CounterMetricFamily("prill_canaries", "Canaries judged, by what came of them", labels=["outcome"])
+    for outcome in ("right", "wrong", "unscored"):
+        canaries.add_metric([outcome], sum(getattr(one, outcome) for one in report.rounds))
+    yield canaries
+    yield CounterMetricFamily("prill_canary_rounds", "Rounds of canaries begun", value=len(report.rounds))
+    yield CounterMetricFamily("prill_watch_lost", "Verdicts that the watch had no time to note", value=report.lost)

@@ -6,6 +6,7 @@ import time
 from html import escape
 from importlib.resources import files
 
+from prill.refine.rewards.watch.page import PAGE_CSS, watch_section
 from prill.service.board import SCORE_BINS, Board
 
 _SIGNS = {"success": "✓", "failure": "✗", "unscored": "?"}
@@ -22,7 +23,7 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
         (_share(board.outcomes["success"], made), "success"),
         (_share(board.outcomes["unscored"], made), "without a verdict"),
         (f"{board.broken:,}", "broke"),
-        ("unknown" if board.usage.usd is None else f"${board.usage.usd:,.2f}", "spent by models"),
+        ("unknown" if board.spent.usd is None else f"${board.spent.usd:,.2f}", "spent by models"),
     ]
     totals = [f"<div><strong>{escape(value)}</strong><span>{escape(words)}</span></div>" for value, words in facts]
     notices = ["The service is ending: requests inside are answered, new ones are not."] if ending else []
@@ -35,7 +36,9 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
         f"<td>{one.seconds:.2f} s</td><td>{time.strftime('%H:%M:%S', time.localtime(one.at))}</td></tr>"
         for one in reversed(board.latest)
     )
-    style = "".join(_text(package, name) for package, name in (("prill", "look.css"), (__package__ or "", "page.css")))
+    style = "".join(
+        _text(package, name) for package, name in (("prill", "look.css"), (__package__ or "", "page.css"), PAGE_CSS)
+    )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="refresh" content="5"><title>prill reward service</title><style>{style}</style></head>
@@ -45,8 +48,16 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
 <section><h2>Since the start</h2><div class="facts">{"".join(totals)}</div></section>
 <section><h2>Scores</h2>{_histogram(board.scores)}</section>
 {f"<section><h2>Without a verdict</h2><table><tbody>{reasons}</tbody></table></section>" if reasons else ""}
+{_watch(board)}
 <section><h2>Latest verdicts</h2>{_table(latest)}</section>
 </main></body></html>"""
+
+
+def _watch(board: Board) -> str:
+    """How the scores drift, and the other signs, where somebody looks on."""
+    if board.watch is None:
+        return ""
+    return f"<section><h2>Reward watch</h2>{watch_section(board.watch.report())}</section>"
 
 
 def _table(rows: str) -> str:

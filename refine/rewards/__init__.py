@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from prill.refine.rewards.travel import Recorded, column_of, item_of, pack, refer, single_step
     from prill.refine.rewards.trl import TRLReward
     from prill.refine.rewards.verl import compute_score_of
+    from prill.refine.rewards.watch.live import Watch
+    from prill.refine.rewards.watch.records import WatchRecord, read_watch
+    from prill.refine.rewards.watch.signs import WatchReport
+    from prill.refine.rewards.watch.spec import WatchSpec
 
 __all__ = [
     "Recorded",
@@ -24,6 +28,10 @@ __all__ = [
     "RewardResult",
     "RewardSpec",
     "TRLReward",
+    "Watch",
+    "WatchRecord",
+    "WatchReport",
+    "WatchSpec",
     "chat_trajectory",
     "column_of",
     "compute_score_of",
@@ -34,6 +42,7 @@ __all__ = [
     "judge_scorer",
     "make_reward",
     "pack",
+    "read_watch",
     "refer",
     "run_blocking",
     "single_step",
@@ -44,6 +53,10 @@ _HOMES = {
     "RewardResult": "reward",
     "RewardSpec": "reward",
     "TRLReward": "trl",
+    "Watch": "watch.live",
+    "WatchRecord": "watch.records",
+    "WatchReport": "watch.signs",
+    "WatchSpec": "watch.spec",
     "chat_trajectory": "chat",
     "column_of": "travel",
     "compute_score_of": "verl",
@@ -54,6 +67,7 @@ _HOMES = {
     "judge_scorer": "inspect_ai",
     "make_reward": "reward",
     "pack": "travel",
+    "read_watch": "watch.records",
     "refer": "travel",
     "run_blocking": "loops",
     "single_step": "travel",

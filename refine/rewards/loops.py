@@ -31,10 +31,10 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
         future.cancel()  # after an interrupt nobody waits for it any more; what is done stays done
 
 
-class _LoopThread:
-    """An event loop that runs in a thread until the process ends; then its connections are closed."""
+class LoopThread:
+    """An event loop that runs in a thread until it is stopped or the process ends; then its connections are closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         ready = threading.Event()
 
         def run() -> None:
@@ -43,26 +43,29 @@ class _LoopThread:
                 ready.set()
                 self.loop.run_forever()
 
-        self.thread = threading.Thread(target=run, name="prill-rewards", daemon=True)
+        self.thread = threading.Thread(target=run, name=name, daemon=True)
         self.thread.start()
         ready.wait()
-        atexit.register(self._stop, os.getpid())
+        self._owner = os.getpid()
+        atexit.register(self.stop)
 
-    def _stop(self, owner: int) -> None:
-        if os.getpid() == owner and self.thread.is_alive():
+    def stop(self) -> None:
+        """Ends the loop, and cancels what still runs in it; safe to call twice."""
+        atexit.unregister(self.stop)
+        if os.getpid() == self._owner and self.thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self.thread.join(10)
 
 
 _lock = threading.Lock()
-_running: _LoopThread | None = None
+_running: LoopThread | None = None
 
 
-def _thread() -> _LoopThread:
+def _thread() -> LoopThread:
     global _running
     with _lock:
         if _running is None:
-            _running = _LoopThread()
+            _running = LoopThread("prill-rewards")
         return _running
 
 

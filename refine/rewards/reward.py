@@ -26,6 +26,8 @@ from prill.errors import MissingExtra, NoEvidence, Unscored, UsageError
 from prill.evaluators.registry import make_judge
 from prill.files.toml import read_table
 from prill.protocols import Evaluator, RewardFunction
+from prill.refine.rewards.watch.live import Watch, make_watch
+from prill.refine.rewards.watch.spec import WatchSpec
 from prill.registry import OptionError, load_object, nearest, options_of, read_options
 from prill.store import BadLine, Item
 from prill.types import Trajectory, UnscoredReason, Verdict
@@ -119,20 +121,20 @@ class Reward:
     """A reward function: a trajectory in, a number or None out.
 
     Usable from any number of event loops, one after another or at once: connections belong to the loop that runs. It can be
-    pickled before and after it was called, if its judge can; judges made by name can.
+    pickled before and after it was called, if its judge can; judges made by name can. `watch` is told every verdict.
     """
 
-    def __init__(self, judge: Evaluator, spec: RewardSpec | None = None) -> None:
-        self.judge, self.spec = judge, spec or RewardSpec()
+    def __init__(self, judge: Evaluator, spec: RewardSpec | None = None, watch: Watch | None = None) -> None:
+        self.judge, self.spec, self.watch = judge, spec or RewardSpec(), watch
         _ = self._worth  # a function that is not there is told now, not after the first verdict
 
-    def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec]]:
-        return type(self), (self.judge, self.spec)
+    def __reduce__(self) -> tuple[type[Reward], tuple[Evaluator, RewardSpec, Watch | None]]:
+        return type(self), (self.judge, self.spec, self.watch)
 
     def raising(self) -> Reward:
         """The same for a framework that takes nothing but numbers: what would be None is an error, or the number of `value`."""
         spec = replace(self.spec, on_unscored="raise") if self.spec.on_unscored == "abstain" else self.spec
-        return Reward(self.judge, spec)
+        return Reward(self.judge, spec, self.watch)
 
     async def __call__(self, trajectory: Item) -> float | None:
         """The reward; None where there is none. Raises as `result` does."""
@@ -145,6 +147,8 @@ class Reward:
         why there is no verdict (`CallTimeout`, `Unparsable`, …).
         """
         verdict = await self._verdict(trajectory)
+        if self.watch is not None:
+            self.watch.saw(trajectory, verdict)
         if verdict.unscored is not None or isinstance(trajectory, BadLine):
             return self._without(verdict, verdict.unscored or "input", verdict.reason)
         try:
@@ -250,13 +254,14 @@ def make_reward(
     defaults: Mapping[str, Any] | None = None,
     lax: bool = False,
     choose_captioner: Callable[[], str] | None = None,
+    watch: WatchSpec | Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Reward:
     """The reward of a judge's name, description, or file (.toml, .json), with the options of the reward beside the judge's own.
 
     A file with a judge is one with a reward: `kind`, `on_unscored` and the rest of `RewardSpec` may stand in it or not.
-    `defaults`, `lax` and `choose_captioner` as in `prill.judge`. Raises OptionError for an option that neither the reward nor
-    the judge has, UsageError otherwise.
+    `watch` has the settings of what looks on; in a file it is the table of that name. `defaults`, `lax` and `choose_captioner`
+    as in `prill.judge`. Raises OptionError for an option that neither the reward nor the judge has, UsageError otherwise.
     """
     place = ""
     if isinstance(judge, str | os.PathLike) and (path := Path(judge)).suffix in (".toml", ".json"):
@@ -264,11 +269,15 @@ def make_reward(
     if isinstance(judge, Mapping):
         table = {str(key).replace("-", "_"): value for key, value in judge.items()}
         options = {**{name: table.pop(name) for name in SPEC if name in table}, **options}
+        watch = table.pop("watch", None) if watch is None else watch
+        if not isinstance(watch, WatchSpec | Mapping | None):
+            raise UsageError(f"{place}watch: expected a table, got {type(watch).__name__}")
         judge = table
     own = {name: options.pop(name) for name in SPEC if name in options}
     try:
         spec = RewardSpec(**read_options(RewardSpec, own, "a reward", lax=lax))
-        return Reward(make_judge(judge, defaults=defaults, lax=lax, choose_captioner=choose_captioner, **options), spec)
+        made = make_judge(judge, defaults=defaults, lax=lax, choose_captioner=choose_captioner, **options)
+        return Reward(made, spec, make_watch(made, watch))
     except MissingExtra:
         raise
     except OptionError as error:

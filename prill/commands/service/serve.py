@@ -6,10 +6,13 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 from prill.commands.options import add_judge_options, add_options_of, make_evaluator, options_given, positive, says_of_judge
 from prill.errors import UsageError
-from prill.refine.rewards import Reward, RewardSpec, make_reward
+from prill.refine.rewards import Reward, RewardSpec, WatchSpec, make_reward
+from prill.refine.rewards.watch.live import make_watch
 from prill.registry import read_options
 from prill.service import ServiceSpec, serve, service_table
 
@@ -36,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     add_options_of(parser.add_argument_group("service"), ServiceSpec)
     add_options_of(parser.add_argument_group("reward"), RewardSpec)
+    add_options_of(parser.add_argument_group("reward watch (`prill watch` shows the observations)"), WatchSpec)
     add_judge_options(parser, required=False)
     parser.set_defaults(trajectories=())
 
@@ -57,16 +61,24 @@ def _of_options(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | No
         raise UsageError("name a judge with --evaluator, or a file with the whole service")
     spec = ServiceSpec(**read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True))
     worth = RewardSpec(**read_options(RewardSpec, options_given(args, RewardSpec), "a reward", lax=True))
-    return Reward(make_evaluator(args), worth), spec, args.concurrency
+    judge, looks_on = make_evaluator(args), _watch_of(args)
+    return Reward(judge, worth, make_watch(judge, WatchSpec(**looks_on) if looks_on else None)), spec, args.concurrency
+
+
+def _watch_of(args: argparse.Namespace) -> dict[str, Any]:
+    return read_options(WatchSpec, options_given(args, WatchSpec), "a watch", lax=True)
 
 
 def _of_file(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | None]:
-    """What the file says; the options of the service on the command line go before it."""
+    """What the file says; the options of the service and of the watch on the command line go before it."""
     if says_of_judge(args) or options_given(args, RewardSpec):
         raise UsageError(f"{args.service} says which judge and which reward; leave those options out, or the file")
     spec, reward = service_table(
         args.service, **read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True)
     )
+    if looks_on := _watch_of(args):
+        there = reward.get("watch", {})
+        reward["watch"] = {**there, **looks_on} if isinstance(there, Mapping) else there
     defaults = {"concurrency": args.concurrency}
     return make_reward(reward, defaults=defaults), spec, None
 

@@ -1,0 +1,325 @@
+"""The watch while a reward is used: told every verdict, it notes and compares in a thread of its own.
+
+Nothing that goes wrong here reaches a reward: whoever asked for one has it already, and failures are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from prill.cache import asking_anew
+from prill.errors import InputError, PrillError, UsageError
+from prill.evaluators.fitted.student import Student
+from prill.evaluators.registry import make_judge
+from prill.files.outputs import check_output, content_of
+from prill.labels.truth import gold_labels
+from prill.protocols import Evaluator, concurrency_of
+from prill.refine.rewards.loops import LoopThread
+from prill.refine.rewards.watch.records import WatchLog, WatchRecord, name_of, opinion_of, whole_verdicts
+from prill.refine.rewards.watch.signs import Tally, WatchReport
+from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
+from prill.registry import read_options
+from prill.store import BadLine, Item, read_labels, read_trajectories
+from prill.types import Opinion, Trajectory, Usage, Verdict
+
+_log = logging.getLogger("prill.rewards.watch")
+_MOST_WAITING = 1024  # verdicts that are not noted yet; each holds its trajectory
+_AT_EXIT = 10.0  # seconds that what was seen may take to be noted when the process ends
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    trajectory: Trajectory | None  # None: a line that was none
+    verdict: Verdict
+
+
+class Watch:
+    """Looks on while a judge's verdicts are used as rewards. `saw` is told each of them; `report` says where things stand.
+
+    Canaries are judged one after another, beside the rewards and never two rounds at once; no kept reply answers them. A watch
+    can be pickled; the copy begins with what the file of observations says, if nobody else writes it.
+    """
+
+    def __init__(self, judge: Evaluator, spec: WatchSpec) -> None:
+        """Raises UsageError for files that cannot be read or written, and for canaries without labels."""
+        self.judge, self.spec = judge, spec
+        self._canaries = _canaries(spec)
+        self._student = _student(spec.student)
+        if spec.observations is not None:
+            inputs = (spec.canaries, spec.canary_labels, spec.reference)
+            check_output(spec.observations, "observations", inputs, continued=True, parameter="observations")
+        self._scores = scores_of(spec.reference)
+        self._name = name_of(judge.info)
+        self._begin_anew()
+
+    def __reduce__(self) -> tuple[type[Watch], tuple[Evaluator, WatchSpec]]:
+        return type(self), (self.judge, self.spec)
+
+    def _begin_anew(self) -> None:
+        self._owner = os.getpid()
+        # The first is held for a moment only, as rewards wait for it; the second while files are read and written.
+        self._gate, self._lock = threading.Lock(), threading.RLock()
+        self._tally = Tally(self.spec, self._scores)
+        self._log: WatchLog | None = None
+        self._thread: LoopThread | None = None
+        self._queue: asyncio.Queue[_Seen]
+        self._round: asyncio.Task[None] | None = None
+        self._since = 0  # verdicts since a round began; the first verdict begins one
+        self._begun = self._opened = False
+        self._waiting = self._lost = 0
+        self._trouble = ""
+        self._alarmed: set[str] = set()
+        self._spent = Usage()
+
+    @property
+    def spent(self) -> Usage:
+        """What canaries and the second judge cost in this process."""
+        return self._spent
+
+    def open(self) -> None:
+        """Takes up what the file of observations holds; otherwise the first verdict does. Raises UsageError: it holds something
+        else, or another process writes it."""
+        with self._lock:
+            if self._opened or self.spec.observations is None:
+                return
+            self._opened = True
+            tally = Tally(self.spec, self._scores)
+            self._log = WatchLog(self.spec.observations, self._name, tally.add)
+            self._tally = tally
+            if self._log.broken:
+                self._warn(f"{self.spec.observations}: {self._log.broken} broken lines passed over")
+            self._alarmed = {sign.name for sign in self._tally.report().alarms}
+
+    def saw(self, trajectory: Item, verdict: Verdict) -> None:
+        """Takes note of a verdict, later: returns at once, from any thread, and never raises."""
+        if self._owner != os.getpid():  # in a forked child the thread is the parent's
+            self._begin_anew()
+        seen = _Seen(None if isinstance(trajectory, BadLine) else trajectory, verdict)
+        with self._gate:
+            if self._waiting >= _MOST_WAITING:
+                self._lost += 1
+                return
+            try:
+                self._running().loop.call_soon_threadsafe(self._queue.put_nowait, seen)
+                self._waiting += 1
+            except RuntimeError:  # no more threads, or the interpreter ends
+                self._lost += 1
+
+    def report(self) -> WatchReport:
+        """Where things stand, with all that is noted by now."""
+        with self._lock:
+            return replace(self._tally.report(), judge=self._name, lost=self._lost, trouble=self._trouble)
+
+    def settle(self, timeout: float | None = None) -> None:
+        """Returns when all that was seen is noted and the round of canaries under way has ended, or after so many seconds.
+
+        It blocks: async code calls it by `asyncio.to_thread`.
+        """
+        self._wait(self._settled(with_round=True), timeout)
+
+    def close(self) -> None:
+        """Notes what was seen, gives up the round of canaries under way, and closes the file; safe to call twice.
+
+        It blocks, for ten seconds at most. The process's end does the same.
+        """
+        self._wait(self._settled(with_round=False), _AT_EXIT)
+        atexit.unregister(self.close)
+        with self._gate:
+            thread, self._thread = self._thread, None
+        if thread is not None and self._owner == os.getpid():
+            thread.stop()
+        with self._lock:
+            if self._log is not None:
+                self._log.close()
+            self._log, self._opened = None, False
+
+    def _running(self) -> LoopThread:
+        """The thread with its loop, begun where there is none; called within the gate."""
+        if self._thread is None:
+            thread = LoopThread("prill-watch")
+            atexit.register(self.close)  # later than the loop's own end, so it comes before
+            self._queue = asyncio.Queue()
+            self._waiting, self._begun = 0, False
+            asyncio.run_coroutine_threadsafe(self._work(), thread.loop).add_done_callback(self._ended)
+            self._thread = thread
+        return self._thread
+
+    def _ended(self, work: Future[None]) -> None:
+        if not work.cancelled() and (failure := work.exception()) is not None:
+            self._say_trouble(f"the watch ended: {type(failure).__name__}")
+
+    def _wait(self, work: Coroutine[Any, Any, None], timeout: float | None) -> None:
+        with self._gate:
+            thread = self._thread
+        if thread is None or self._owner != os.getpid() or not thread.thread.is_alive():
+            work.close()
+            return
+        future: Future[None] = asyncio.run_coroutine_threadsafe(work, thread.loop)
+        with suppress(TimeoutError):
+            future.result(timeout)
+        future.cancel()
+
+    async def _settled(self, *, with_round: bool) -> None:
+        await self._queue.join()
+        if self._round is not None:
+            if not with_round:
+                self._round.cancel()
+            await asyncio.wait([self._round])
+
+    async def _work(self) -> None:
+        at_once = (self._student is not None and concurrency_of(self._student)) or 1
+        while True:
+            batch = [await self._queue.get()]
+            while len(batch) < at_once and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            try:
+                self._open_or_say()
+                opinions = await asyncio.gather(*map(self._second_opinion, batch))
+                for seen, student in zip(batch, opinions, strict=True):
+                    said = opinion_of(seen.verdict, self._name)
+                    self._note(WatchRecord(kind="verdict", at=_now(), id=seen.verdict.id, verdict=said, student=student))
+                    self._begin_round_when_due()
+            finally:
+                with self._gate:
+                    self._waiting -= len(batch)
+                for _ in batch:
+                    self._queue.task_done()
+
+    async def _second_opinion(self, seen: _Seen) -> Opinion | None:
+        if self._student is None or seen.trajectory is None:
+            return None
+        return await _ask(self._student, seen.trajectory, name_of(self._student.info))
+
+    def _begin_round_when_due(self) -> None:
+        self._since += 1
+        is_due = not self._begun or self._since >= self.spec.canary_every
+        if self._canaries and is_due and (self._round is None or self._round.done()):
+            self._since, self._begun = 0, True
+            self._round = asyncio.get_running_loop().create_task(self._canary_round(self._tally.round + 1))
+
+    async def _canary_round(self, number: int) -> None:
+        with asking_anew():
+            for trajectory, label in self._canaries:
+                said = await _ask(self.judge, trajectory, self._name)
+                self._note(WatchRecord(kind="canary", at=_now(), id=trajectory.id, verdict=said, label=label, round=number))
+
+    def _note(self, record: WatchRecord) -> None:
+        with self._lock:
+            self._spent += record.verdict.usage if record.kind == "canary" else Usage()
+            self._spent += record.student.usage if record.student is not None else Usage()
+            if self._log is not None:
+                try:
+                    self._log.append(record)
+                except UsageError as error:
+                    self._say_trouble(str(error))
+            if not self._tally.add(record):
+                return
+            alarms = {sign.name: sign for sign in self._tally.report().alarms}
+            for name in alarms.keys() - self._alarmed:
+                self._warn(f"alarm: {name}: {alarms[name].words}")
+            self._alarmed = set(alarms)
+
+    def _open_or_say(self) -> None:
+        try:
+            self.open()
+        except (UsageError, InputError) as error:
+            self._say_trouble(str(error))
+
+    def _say_trouble(self, words: str) -> None:
+        if not self._trouble:
+            self._warn(f"observations are not written: {words}")
+        self._trouble = words
+
+    def _warn(self, words: str) -> None:
+        _log.warning("%s", words)
+
+
+async def _ask(judge: Evaluator, trajectory: Trajectory, name: str) -> Opinion:
+    """What a judge says; one that breaks says nothing, which is counted like an endpoint that is gone."""
+
+    async def judged() -> Verdict:
+        return await judge(trajectory)
+
+    task = asyncio.create_task(judged())
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    failure = None if task.cancelled() else task.exception()
+    if task.cancelled() or failure is not None:
+        reason = str(failure) if isinstance(failure, PrillError) else f"the judge raised {type(failure).__name__}"
+        return Opinion(judge=name, success=None, unscored="transport", reason=reason)
+    return opinion_of(task.result(), name)
+
+
+def _canaries(spec: WatchSpec) -> Sequence[tuple[Trajectory, bool]]:
+    """Each canary with its label; those whose label is undecided are left out."""
+    if spec.canaries is None or spec.canary_labels is None:
+        return ()
+    try:
+        _, labels = gold_labels(read_labels(spec.canary_labels))
+    except UsageError as error:
+        raise UsageError(f"{spec.canary_labels}: {error}", parameters=("canary_labels",)) from None
+    found: dict[str, tuple[Trajectory, bool]] = {}
+    for item in read_trajectories(spec.canaries):
+        if isinstance(item, BadLine):
+            raise UsageError(item.message, parameters=("canaries",))
+        if (label := labels.get(item.id)) is not None:
+            found[item.id] = (item, label)
+    if not found:
+        raise UsageError(
+            f"{spec.canaries}: no canary has a decided label in {spec.canary_labels}", parameters=("canaries", "canary_labels")
+        )
+    return tuple(found.values())
+
+
+def _student(student: str | Mapping[str, Any] | Evaluator | None) -> Evaluator | None:
+    if student is None:
+        return None
+    is_file = isinstance(student, str) and Path(student).suffix == ".json" and Path(student).is_file()
+    if isinstance(student, str) and is_file and content_of(student) == "a fitted judge":
+        return Student.load(student)
+    return make_judge(student)
+
+
+def scores_of(path: Path | None) -> Sequence[float]:
+    """The scores that drift is measured from. Raises UsageError for a file without enough of them."""
+    if path is None:
+        return ()
+
+    def broken(problem: str) -> None:
+        raise UsageError(problem, parameters=("reference",))
+
+    values = []
+    for verdict in whole_verdicts(path, broken):
+        if verdict.success is not None:
+            values.append(float(verdict.success) if verdict.score is None else verdict.score)
+    if len(values) < FEWEST:
+        raise UsageError(f"{path}: {len(values)} verdicts with a score; {FEWEST} are needed", parameters=("reference",))
+    return values
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_watch(judge: Evaluator, spec: WatchSpec | Mapping[str, Any] | None) -> Watch | None:
+    """The watch of a judge by its settings, which may be a table. Raises OptionError and UsageError."""
+    if spec is None:
+        return None
+    if not isinstance(spec, WatchSpec):
+        table = {str(key).replace("-", "_"): value for key, value in spec.items()}
+        spec = WatchSpec(**read_options(WatchSpec, table, "a watch", place="watch."))
+    return Watch(judge, spec)

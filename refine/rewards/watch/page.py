@@ -1,0 +1,185 @@
+"""What a watch saw, to look at: the signs in words, and their course as plots. Nothing runs in it, nothing is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from itertools import groupby
+
+from prill.refine.rewards.watch.signs import Point, SignName, Turned, WatchReport
+from prill.report.markup import Markup, el, joined
+
+PAGE_CSS = (__package__, "page.css")
+_TITLES: dict[SignName, str] = {
+    "canaries": "Canaries",
+    "unscored": "Unscored",
+    "drift": "Drift",
+    "disagreement": "Disagreement",
+    "hacking": "Reward hacking",
+}
+_SIGNS = {"alarm": "! alarm", "notice": "~ notice", "quiet": "✓ quiet", "unknown": "? unknown"}
+_WIDTH, _HEIGHT, _LEFT, _TOP = 380, 150, 40, 34
+_MOST_TURNED = 50
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Shares after so many verdicts; `level` is where they began."""
+
+    name: str
+    points: Sequence[tuple[int, float]]
+    level: float | None = None
+
+
+def watch_page(reports: Sequence[tuple[str, WatchReport]]) -> str:
+    """The page of some logs, each under its name."""
+    style = "".join(_text(*place) for place in (("prill", "look.css"), PAGE_CSS))
+    parts = joined(*(el("section", el("h2", name), watch_section(report)) for name, report in reports))
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="prill watch">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>prill watch</title><style>{style}</style></head>
+<body><header class="watch-bar"><h1>Reward watch</h1><span class="count">{escape(headline(reports))}</span></header>
+<main class="watch-page">{parts}</main></body></html>
+"""
+
+
+def headline(reports: Sequence[tuple[str, WatchReport]]) -> str:
+    """How many alarms there are, in words."""
+    alarms = sum(len(report.alarms) for _, report in reports)
+    return "no alarm" if not alarms else "1 alarm" if alarms == 1 else f"{alarms} alarms"
+
+
+def watch_section(report: WatchReport) -> Markup:
+    """The signs, the canaries that turned, and the plots."""
+    facts = f"{report.verdicts:,} verdicts, {report.unscored:,} unscored; judge {report.judge or 'unknown'}"
+    facts += f"; second judge {report.student}" if report.student else ""
+    troubles = [f"{report.lost:,} verdicts were not noted: there were too many at a time"] if report.lost else []
+    troubles += [f"Observations are not written: {report.trouble}"] if report.trouble else []
+    return joined(
+        *(el("p", words, class_="notice") for words in troubles),
+        el("p", facts, class_="meta"),
+        el("table", el("tbody", *(_row(report, name) for name in _TITLES)), class_="watch-signs"),
+        _turned(report.turned) if report.turned else None,
+        _plots(report),
+    )
+
+
+def _row(report: WatchReport, name: SignName) -> Markup:
+    sign = next((one for one in report.signs if one.name == name), None)
+    state, words = (sign.state, sign.words) if sign else ("unknown", "nothing was seen yet")
+    since = f" (since verdict {sign.since:,})" if sign and state in ("alarm", "notice") else ""
+    badge = el("span", _SIGNS[state], class_=f"watch-state {state}")
+    return el("tr", el("td", badge), el("td", _TITLES[name], class_="sign"), el("td", f"{words}{since}"))
+
+
+def _turned(turned: Sequence[Turned]) -> Markup:
+    def word(success: bool) -> str:
+        return "success" if success else "failure"
+
+    rows = [
+        el("tr", el("td", el("code", one.id[:80])), *(el("td", word(said)) for said in (one.label, one.at_first, one.now)))
+        for one in turned[:_MOST_TURNED]
+    ]
+    heads = (f"canaries that turned over: {len(turned):,}", "label", "at first", "now")
+    head = el("tr", *(el("th", words, scope="col") for words in heads))
+    return el("table", el("thead", head), el("tbody", *rows), class_="watch-turned")
+
+
+def _plots(report: WatchReport) -> Markup | None:
+    def course(key: str) -> list[tuple[int, float]]:
+        return [(point.after, point.figures[key]) for point in report.course if key in point.figures]
+
+    def first(key: str) -> float | None:
+        return next((point.figures[key] for point in reversed(report.course) if key in point.figures), None)
+
+    means = [_Line("judge", course("score_mean"), first("score_mean_first"))]
+    if seconds := course("student_mean"):
+        means = [
+            _Line("judge", course("judge_mean"), first("judge_mean_first")),
+            _Line("second judge", seconds, first("student_mean_first")),
+        ]
+    shares = [_Line("unscored", course("unscored_share"))]
+    shares += [_Line("judges differ", apart, first("disagreement_first"))] if (apart := course("disagreement")) else []
+    rounds = [one for one in report.rounds if one.right + one.wrong]
+    canaries = [
+        _Line("judged right", [(one.after, one.right / (one.right + one.wrong)) for one in rounds]),
+        _Line(
+            "unscored",
+            [(one.after, one.unscored / (one.right + one.wrong + one.unscored)) for one in report.rounds],
+        ),
+    ]
+    plots = [
+        _plot(report, "Mean score of the latest verdicts", means, "hacking"),
+        _plot(report, "Drift: distance from the first scores", [_Line("distance", course("drift_distance"))], "drift"),
+        _plot(report, "Unscored, and disagreement", shares, "unscored", "disagreement"),
+        _plot(report, "Canaries, round by round", canaries, "canaries", marks=True),
+    ]
+    drawn = [plot for plot in plots if plot is not None]
+    return el("div", *drawn, class_="watch-plots") if drawn else None
+
+
+def _plot(report: WatchReport, title: str, lines: Sequence[_Line], *names: SignName, marks: bool = False) -> Markup | None:
+    """Shares from 0 to 1 over verdicts, with a band where one of these signs was an alarm or a notice."""
+    lines = [line for line in lines if line.points]
+    if not lines:
+        return None
+    last = max(report.verdicts, 1)
+    parts = [el("text", title, x=_LEFT, y=20, class_="title"), *_bands(report, last, names)]
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = _y(tick)
+        parts.append(el("line", x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_="grid"))
+        parts.append(el("text", f"{tick:g}", x=_LEFT - 6, y=y + 4, text_anchor="end"))
+    for share in (0, 0.5, 1):
+        anchor = "start" if share == 0 else "end" if share == 1 else "middle"
+        parts.append(el("text", f"{round(share * last):,}", x=_LEFT + share * _WIDTH, y=_y(0) + 16, text_anchor=anchor))
+    parts.append(el("text", "verdicts", x=_LEFT + 0.75 * _WIDTH, y=_y(0) + 16, text_anchor="middle"))
+    for i, (line, kind) in enumerate(zip(lines, ("first", "second"), strict=False)):
+        parts += _drawn(line, kind, last, i, marks)
+    box = f"0 0 {_LEFT + _WIDTH + 16} {_TOP + _HEIGHT + 50}"
+    return el("svg", *parts, viewBox=box, class_="watch-plot", role="img", aria_label=title)
+
+
+def _drawn(line: _Line, kind: str, last: int, place: int, marks: bool) -> list[Markup]:
+    places = [(_x(after, last), _y(share)) for after, share in line.points]
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    parts = []
+    if line.level is not None:
+        y = _y(line.level)
+        words = el("title", f"{line.name}: {line.level:.3f} at first")
+        parts.append(el("line", words, x1=_LEFT, y1=y, x2=_LEFT + _WIDTH, y2=y, class_=f"line level {kind}"))
+    after, share = line.points[-1]
+    parts.append(el("path", el("title", f"{line.name}: {share:.3f} after {after:,} verdicts"), d=path, class_=f"line {kind}"))
+    if marks or len(places) == 1:
+        parts += [el("circle", cx=x, cy=y, r=3.5, class_=f"mark {kind}") for x, y in places]
+    x, y = _LEFT + 190.0 * place, _TOP + _HEIGHT + 38.0
+    parts.append(el("line", x1=x, y1=y - 4, x2=x + 26, y2=y - 4, class_=f"line {kind}"))
+    parts.append(el("text", line.name if line.level is None else f"{line.name} (dots: at first)", x=x + 32, y=y))
+    return parts
+
+
+def _bands(report: WatchReport, last: int, names: Sequence[SignName]) -> list[Markup]:
+    def shown(point: Point) -> str:
+        states = [point.states.get(name) for name in names]
+        return "alarm" if "alarm" in states else "notice" if "notice" in states else ""
+
+    spells = [(state, next(points).after) for state, points in groupby(report.course, shown)]
+    ends = [*(after for _, after in spells[1:]), report.verdicts]
+    return [
+        el("rect", x=_x(after, last), y=_TOP, width=_x(end, last) - _x(after, last), height=_HEIGHT, class_=state)
+        for (state, after), end in zip(spells, ends, strict=False)
+        if state
+    ]
+
+
+def _x(after: int, last: int) -> float:
+    return _LEFT + _WIDTH * after / last
+
+
+def _y(share: float) -> float:
+    return float(_TOP + _HEIGHT * (1 - min(1.0, max(0.0, share))))
+
+
+def _text(package: str | None, name: str) -> str:
+    return files(package or "").joinpath(name).read_text(encoding="utf-8")

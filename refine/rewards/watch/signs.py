@@ -1,0 +1,385 @@
+"""Signs that a reward goes wrong, from its verdicts in order: canaries that turn, scores that drift, judges that part.
+
+The first verdicts are compared with the latest. Everything is counted as it comes, and memory does not grow with the run.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+from prill.evaluators.metrics import wilson
+from prill.refine.rewards.watch.records import WatchRecord
+from prill.refine.rewards.watch.spec import FEWEST, WatchSpec
+from prill.types import Opinion, Usage
+
+SignName = Literal["canaries", "unscored", "drift", "disagreement", "hacking"]
+State = Literal["alarm", "notice", "quiet", "unknown"]
+# The usual level, for each of the two directions that make a gap suspicious; the gap itself is tested much more strictly.
+_DIRECTION = 0.05
+_CHECKS = 8  # in the time of a window
+_MOST_POINTS = 400  # of the course that is kept for plots
+_NO_USAGE = Usage()
+# What the numbers of signs are; metrics have these names.
+FIGURES = {
+    "canary_agreement": "Share of the canaries whose latest verdict is their label",
+    "canaries_turned_wrong": "Canaries that were judged right at first, and now are not",
+    "canaries_turned_right": "Canaries that were judged wrong at first, and now are not",
+    "canaries_unscored": "Canaries that the latest round gave no verdict",
+    "unscored_share": "Share of the latest verdicts that are unscored",
+    "drift_distance": "Kolmogorov-Smirnov distance between the first and the latest scores",
+    "drift_chance": "Probability of such a distance by chance",
+    "score_mean": "Mean of the latest scores",
+    "score_mean_first": "Mean of the scores that drift is measured from",
+    "disagreement": "Share of the latest verdicts that the second judge contradicts",
+    "disagreement_first": "The same of the first verdicts",
+    "judge_mean": "Mean of the latest scores, where the second judge has one too",
+    "judge_mean_first": "The same of the first scores",
+    "student_mean": "Mean of the second judge's scores of the same trajectories",
+    "student_mean_first": "The same of the first trajectories",
+}
+
+
+def kolmogorov_smirnov(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """The largest difference between the two shares of values up to any point, and the probability of one as large by chance.
+
+    The probability is Kolmogorov's limit with Stephens' correction for few values (Press et al., Numerical Recipes, 3rd ed.,
+    14.3.3). Where values are tied, as those of judges that say 0 or 1, it is too large: alarms come late, not falsely.
+    """
+    one, other = sorted(first), sorted(second)
+    points = {*one, *other}
+    largest = max(abs(bisect_right(one, x) / len(one) - bisect_right(other, x) / len(other)) for x in points)
+    root = math.sqrt(len(one) * len(other) / (len(one) + len(other)))
+    scaled = (root + 0.12 + 0.11 / root) * largest
+    if scaled < 0.2:  # the series below hardly converges, and is 1 to 12 digits
+        return largest, 1.0
+    terms = (2 * (-1) ** (j - 1) * math.exp(-2 * (j * scaled) ** 2) for j in range(1, 101))
+    return largest, min(1.0, max(0.0, math.fsum(terms)))
+
+
+def share_rose(before: tuple[int, int], now: tuple[int, int]) -> float:
+    """The probability that a share (so many of so many) is found so much larger by chance: the pooled test of two."""
+    (hits, total), (hits_now, total_now) = before, now
+    pooled = (hits + hits_now) / (total + total_now)
+    spread = math.sqrt(pooled * (1 - pooled) * (1 / total + 1 / total_now))
+    return _upper_tail(hits_now / total_now - hits / total, spread)
+
+
+def mean_rose(before: Sequence[float], now: Sequence[float]) -> float:
+    """The probability that a mean is found so much larger by chance: Welch's test, with the normal distribution for t."""
+    spread = math.sqrt(_variance(before) / len(before) + _variance(now) / len(now))
+    return _upper_tail(fmean(now) - fmean(before), spread)
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = fmean(values)  # `statistics.variance` is exact, and a hundred times slower
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _upper_tail(difference: float, spread: float) -> float:
+    if spread < 1e-12:  # nothing but rounding
+        return 0.0 if difference > 1e-9 else 1.0
+    return 0.5 * math.erfc(difference / spread / math.sqrt(2))
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """How one thing stands: in a state, in a sentence, and in numbers with the names that metrics give them.
+
+    `since`: the number of the verdict at which it was first found in this state, without a break.
+    """
+
+    name: SignName
+    state: State
+    words: str
+    figures: Mapping[str, float]
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A canary whose verdict is another one than at first."""
+
+    id: str
+    label: bool
+    at_first: bool
+    now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What came of one round of canaries, begun after so many verdicts; those unscored are neither right nor wrong."""
+
+    after: int
+    right: int = 0
+    wrong: int = 0
+    unscored: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The figures of all signs after so many verdicts, and the states that they were in."""
+
+    after: int
+    figures: Mapping[str, float]
+    states: Mapping[SignName, State]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchReport:
+    """Where things stand. `course` is how they came there, for plots; `usage` what canaries and the second judge cost.
+
+    `lost` verdicts could not be noted, and `trouble` says why the file is not written, where that is so.
+    """
+
+    judge: str = ""
+    student: str = ""
+    verdicts: int = 0
+    unscored: int = 0
+    signs: tuple[Sign, ...] = ()
+    turned: tuple[Turned, ...] = ()
+    rounds: tuple[Round, ...] = ()
+    course: tuple[Point, ...] = ()
+    usage: Usage = _NO_USAGE
+    lost: int = 0
+    trouble: str = ""
+
+    @property
+    def alarms(self) -> tuple[Sign, ...]:
+        """The signs that are alarms now."""
+        return tuple(sign for sign in self.signs if sign.state == "alarm")
+
+
+@dataclass(slots=True)
+class _Canary:
+    label: bool
+    at_first: bool | None = None
+    now: bool | None = None
+    unscored: bool = False
+
+
+class Tally:
+    """Counts observations; `report` says where things stand. `scores` are those that drift is measured from, where they do not
+    come from the first verdicts."""
+
+    def __init__(self, spec: WatchSpec, scores: Sequence[float] = ()) -> None:
+        self._spec = spec
+        size = spec.window
+        self._first = list(scores)
+        self._own_reference = not scores
+        self._latest: deque[float] = deque(maxlen=size)
+        self._unscored: deque[bool] = deque(maxlen=size)
+        # Of both judges on the same trajectories: scores, and whether the verdicts differ.
+        self._first_pairs: list[tuple[float, float, bool]] = []
+        self._pairs: deque[tuple[float, float, bool]] = deque(maxlen=size)
+        self._canaries: dict[str, _Canary] = {}
+        self._rounds: dict[int, Round] = {}
+        self._judge = self._student = ""
+        self.verdicts = self._unscored_verdicts = 0
+        self._usage = Usage()
+        self._signs: tuple[Sign, ...] = ()
+        self._course: list[Point] = []
+        self._every = 1  # of the points, kept
+
+    @property
+    def round(self) -> int:
+        """The number of the latest round of canaries."""
+        return max(self._rounds, default=0)
+
+    def add(self, record: WatchRecord) -> bool:
+        """Counts an observation; True when the signs were looked at anew."""
+        self._judge = record.verdict.judge
+        if record.student is not None:
+            self._student = record.student.judge
+            self._usage += record.student.usage
+        if record.kind == "canary":
+            self._usage += record.verdict.usage
+            if record.label is not None:
+                self._add_canary(record, record.label)
+            self._look()
+            return True
+        self._add_verdict(record.verdict, record.student)
+        if self.verdicts % max(1, self._spec.window // _CHECKS):
+            return False
+        self._look()
+        self._note_point()
+        return True
+
+    def report(self) -> WatchReport:
+        """Where things stand with everything that was added."""
+        self._look()
+        turned = (
+            Turned(id, one.label, one.at_first, one.now)
+            for id, one in self._canaries.items()
+            if one.at_first is not None and one.now is not None and one.at_first != one.now
+        )
+        return WatchReport(
+            judge=self._judge,
+            student=self._student,
+            verdicts=self.verdicts,
+            unscored=self._unscored_verdicts,
+            signs=self._signs,
+            turned=tuple(turned),
+            rounds=tuple(self._rounds.values()),
+            course=tuple(self._course),
+            usage=self._usage,
+        )
+
+    def _add_verdict(self, verdict: Opinion, student: Opinion | None) -> None:
+        self.verdicts += 1
+        self._unscored_verdicts += verdict.success is None
+        self._unscored.append(verdict.success is None)
+        value = _value(verdict)
+        if value is None:
+            return
+        if self._own_reference and len(self._first) < self._spec.window:
+            self._first.append(value)
+        else:
+            self._latest.append(value)
+        if student is not None and (other := _value(student)) is not None:
+            pair = (value, other, verdict.success != student.success)
+            if len(self._first_pairs) < self._spec.window:
+                self._first_pairs.append(pair)
+            else:
+                self._pairs.append(pair)
+
+    def _add_canary(self, record: WatchRecord, label: bool) -> None:
+        success = record.verdict.success
+        canary = self._canaries.setdefault(record.id, _Canary(label))
+        canary.label, canary.unscored = label, success is None
+        if success is not None:
+            canary.at_first = success if canary.at_first is None else canary.at_first
+            canary.now = success
+        so_far = self._rounds.get(record.round, Round(self.verdicts))
+        right = success is not None and success == label
+        self._rounds[record.round] = Round(
+            so_far.after,
+            so_far.right + right,
+            so_far.wrong + (success is not None and not right),
+            so_far.unscored + (success is None),
+        )
+
+    def _look(self) -> None:
+        before = {sign.name: sign for sign in self._signs}
+        found = (self._of_canaries(), self._of_unscored(), self._of_drift(), self._of_disagreement(), self._of_hacking())
+        self._signs = tuple(
+            Sign(one.name, one.state, one.words, one.figures, before[one.name].since)
+            if one.name in before and before[one.name].state == one.state
+            else Sign(one.name, one.state, one.words, one.figures, self.verdicts)
+            for one in found
+        )
+
+    def _note_point(self) -> None:
+        figures = {key: value for sign in self._signs for key, value in sign.figures.items()}
+        states = {sign.name: sign.state for sign in self._signs}
+        step = max(1, self._spec.window // _CHECKS) * self._every
+        if self.verdicts % step == 0:
+            self._course.append(Point(self.verdicts, figures, states))
+        if len(self._course) > _MOST_POINTS:
+            self._course = self._course[1::2]
+            self._every *= 2
+
+    def _of_canaries(self) -> Sign:
+        if not self._canaries:
+            return Sign("canaries", "unknown", "there are none", {})
+        both = [one for one in self._canaries.values() if one.now is not None]
+        unscored = sum(one.unscored for one in self._canaries.values())
+        missing = f"; {unscored} of {len(self._canaries)} are unscored now" if unscored else ""
+        if not both:
+            return Sign("canaries", "unknown", f"none has a verdict yet{missing}", {"canaries_unscored": unscored})
+        right = sum(one.now == one.label for one in both)
+        lost = sum(one.at_first == one.label != one.now for one in both)
+        won = sum(one.at_first != one.label == one.now for one in both)
+        state: State = "alarm" if lost > self._spec.canary_limit * len(both) else "notice" if lost or won else "quiet"
+        words = (
+            f"{right} of {len(both)} are right, by the latest verdict of each; since the first round {lost} turned wrong "
+            f"and {won} right{missing}"
+        )
+        figures = {
+            "canary_agreement": right / len(both),
+            "canaries_turned_wrong": lost,
+            "canaries_turned_right": won,
+            "canaries_unscored": unscored,
+        }
+        return Sign("canaries", state, words, figures)
+
+    def _of_unscored(self) -> Sign:
+        count, total = sum(self._unscored), len(self._unscored)
+        if total < FEWEST:
+            return Sign("unscored", "unknown", f"too few verdicts yet: {total} of {FEWEST}", {})
+        limit = self._spec.unscored_limit
+        lowest, _ = wilson(count / total, total)
+        state: State = "alarm" if lowest > limit else "quiet"
+        words = f"{count} of the latest {total} verdicts are unscored; {limit:.0%} may be"
+        return Sign("unscored", state, words, {"unscored_share": count / total})
+
+    def _of_drift(self) -> Sign:
+        first, latest = self._first, self._latest
+        if len(first) < FEWEST or len(latest) < FEWEST:
+            return Sign("drift", "unknown", _too_few(len(latest)), {})
+        distance, chance = kolmogorov_smirnov(first, latest)
+        drifted: State = "alarm" if self._spec.drift_alarm else "notice"
+        mean, mean_before = fmean(latest), fmean(first)
+        words = (
+            f"scores went from {mean_before:.2f} to {mean:.2f} in the mean; Kolmogorov–Smirnov distance {distance:.2f}, "
+            f"by chance {_probability(chance)}"
+        )
+        figures = {"drift_distance": distance, "drift_chance": chance, "score_mean": mean, "score_mean_first": mean_before}
+        return Sign("drift", drifted if chance < self._spec.chance else "quiet", words, figures)
+
+    def _of_disagreement(self) -> Sign:
+        first, latest = self._first_pairs, self._pairs
+        if not first:
+            return Sign("disagreement", "unknown", "there is no second judge", {})
+        if len(first) < FEWEST or len(latest) < FEWEST:
+            return Sign("disagreement", "unknown", _too_few(len(latest)), {})
+        before, now = sum(differ for _, _, differ in first), sum(differ for _, _, differ in latest)
+        chance = share_rose((before, len(first)), (now, len(latest)))
+        words = (
+            f"the second judge says otherwise of {now / len(latest):.0%} of the latest {len(latest)}, and did of "
+            f"{before / len(first):.0%} at first; by chance {_probability(chance)}"
+        )
+        figures = {"disagreement": now / len(latest), "disagreement_first": before / len(first)}
+        return Sign("disagreement", "alarm" if chance < self._spec.chance else "quiet", words, figures)
+
+    def _of_hacking(self) -> Sign:
+        first, latest = self._first_pairs, list(self._pairs)
+        if not first:
+            return Sign("hacking", "unknown", "there is no second judge", {})
+        if len(first) < FEWEST or len(latest) < FEWEST:
+            return Sign("hacking", "unknown", _too_few(len(latest)), {})
+        ours, ours_now = [one for one, _, _ in first], [one for one, _, _ in latest]
+        theirs, theirs_now = [other for _, other, _ in first], [other for _, other, _ in latest]
+        gap = mean_rose([one - other for one, other, _ in first], [one - other for one, other, _ in latest])
+        rose, fell = mean_rose(ours, ours_now) < _DIRECTION, mean_rose(theirs_now, theirs) < _DIRECTION
+        state: State = "alarm" if gap < self._spec.chance and rose and fell else "quiet"
+        words = (
+            f"the judge's mean went from {fmean(ours):.2f} to {fmean(ours_now):.2f}, the second judge's on the same from "
+            f"{fmean(theirs):.2f} to {fmean(theirs_now):.2f}; a gap so much wider comes by chance {_probability(gap)}"
+        )
+        figures = {
+            "judge_mean": fmean(ours_now),
+            "judge_mean_first": fmean(ours),
+            "student_mean": fmean(theirs_now),
+            "student_mean_first": fmean(theirs),
+        }
+        return Sign("hacking", state, words, figures)
+
+
+def _value(opinion: Opinion) -> float | None:
+    if opinion.success is None:
+        return None
+    return float(opinion.success) if opinion.score is None else opinion.score
+
+
+def _too_few(latest: int) -> str:
+    return f"too few scores after the first window yet: {latest} of {FEWEST}"
+
+
+def _probability(chance: float) -> str:
+    return "less than once in a million" if chance < 1e-6 else f"with probability {chance:.2g}"
