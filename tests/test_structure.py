@@ -53,6 +53,7 @@ HEAVY = (
     "playwright",
     "pyarrow",
     "rapidocr",
+    "ray",
     "selenium",
     "scipy",
     "sklearn",
