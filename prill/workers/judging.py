@@ -7,14 +7,12 @@ import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from prill.errors import PrillError
-from prill.files.lines import read_lines
 from prill.protocols import Engine, Evaluator, lessons_of
 from prill.store import BadLine, Item
 from prill.transcripts.files import TranscriptLog, read_transcripts
@@ -34,7 +32,8 @@ from prill.workers.parts import (
     read_places,
     shard_of,
     unpacked_here,
-    worked_off,
+    whole_lines,
+    work_off,
 )
 from prill.workers.process import Setup
 from prill.workers.seats import Share
@@ -104,27 +103,22 @@ class Elsewhere:
         What workers have finished is gathered also where this raises.
         """
         shards, evaluator = Shards(self.log.path, self.evaluator.info), self.evaluator
-        self._gather(shards.left_over(resume=self.resume))
+        for shard in shards.left_over(resume=self.resume):
+            self._gather(shard, self.log.append)
         todo: list[bytes] = []
         for part in in_parts(self._missing(source, paths), "places"):
             todo.append(part)
             await asyncio.sleep(0)  # Ctrl-C is heard
-        shards.begin(len(todo))
 
         def work(workers: int) -> JudgePart:
             share = Share(workers).share(self.concurrency)
             packed = pack(evaluator, f"judge {evaluator.info.name!r}", workers)
             return JudgePart(packed, str(shards.folder), share + max(1, share // 8), self.calls is not None)
 
-        try:
-            if todo and not self.stop.is_set():
-                async with aclosing(worked_off(engine, work, todo, shards, self.stop)) as parts:
-                    async for ended in parts:
-                        self._gather([shard_of(shards.folder, ended.number)])
-                        note(ended)
-        finally:
-            self._gather(shards.left_over())
-            shards.end()
+        def gather(shard: Path) -> None:
+            self._gather(shard, lambda verdict: self.record(verdict.id, verdict))
+
+        await work_off(engine, work, todo, shards, self.stop, gather, note)
 
     def _missing(self, source: Iterable[tuple[str, Item]], paths: Sequence[str | os.PathLike[str]]) -> Iterator[Place]:
         """Where those trajectories are that may have to be judged. Whether one with pictures has its verdict already, the
@@ -145,17 +139,12 @@ class Elsewhere:
                 self.log.drop(name)  # a line could not be read before, and now it can
             yield replace(place, known=known or "")
 
-    def _gather(self, shards: Sequence[Path]) -> None:
-        """Moves what shards hold into the output, transcripts first."""
-        for shard in shards:
-            folder = shard.with_suffix("")
-            if self.calls is not None and folder.exists():
-                for transcript in read_transcripts(folder):
-                    self.calls.append(transcript)
-                shutil.rmtree(folder)
-            if shard.exists():
-                for line in read_lines(shard):
-                    if line.complete:  # what a killed worker was writing is judged again
-                        verdict = msgspec.json.decode(line.data, type=Verdict)
-                        self.record(verdict.id, verdict)
-            shard.unlink(missing_ok=True)
+    def _gather(self, shard: Path, take: Callable[[Verdict], None]) -> None:
+        """Moves what a shard holds into the output, transcripts first."""
+        folder = shard.with_suffix("")
+        if self.calls is not None and folder.exists():
+            for transcript in read_transcripts(folder):
+                self.calls.append(transcript)
+            shutil.rmtree(folder)
+        for line in whole_lines(shard):
+            take(msgspec.json.decode(line, type=Verdict))

@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import count, islice
@@ -67,12 +67,14 @@ class Part:
 
 @dataclass(slots=True)
 class Ended:
-    """What came of a part, beside its shard. `skipped`: what needed no work; `error`: what ends the run, pickled."""
+    """What came of a part, beside its shard. `skipped`: what needed no work; `unreadable`: what is wrong
+    with files; `error`: what ends the run, pickled."""
 
     number: int
     skipped: int = 0
     untranscribed: int = 0
     usage: Usage = field(default_factory=Usage)
+    unreadable: list[str] = field(default_factory=list)
     lessons: list[str] = field(default_factory=list)
     error: bytes = b""
 
@@ -246,15 +248,52 @@ class StopFile:
         self._is_set = True
 
 
-async def worked_off(
+def whole_lines(shard: Path) -> Iterator[bytes]:
+    """The lines of a shard; what a worker was writing when it died is none, and is done again."""
+    if shard.exists():
+        yield from (line.data for line in read_lines(shard) if line.complete)
+
+
+async def work_off(
+    engine: Engine,
+    make_work: Callable[[int], Work],
+    parts: Sequence[bytes],
+    shards: Shards,
+    stop: asyncio.Event,
+    gather: Callable[[Path], None],
+    note: Callable[[Ended], None],
+) -> None:
+    """Has all parts done, or as many as are begun before `stop` is set. `make_work` gets the number of workers.
+
+    As a part ends, `gather` takes its shard, which is then removed, and `note` is told. What workers have finished is gathered
+    also where this raises: what a worker raised is raised here when the others have ended. The engine is closed in the end.
+    """
+    shards.begin(len(parts))
+
+    def take(shard: Path) -> None:
+        gather(shard)
+        shard.unlink(missing_ok=True)
+
+    try:
+        if parts and not stop.is_set():
+            async with aclosing(_ends(engine, make_work, parts, shards, stop)) as ends:
+                async for ended in ends:
+                    take(shard_of(shards.folder, ended.number))
+                    note(ended)
+    finally:
+        for shard in shards.left_over():
+            take(shard)
+        shards.end()
+
+
+async def _ends(
     engine: Engine,
     make_work: Callable[[int], Work],
     parts: Sequence[bytes],
     shards: Shards,
     stop: asyncio.Event,
 ) -> AsyncGenerator[Ended]:
-    """What came of each part, as it ends; the errors of workers are raised here when the others have ended. `make_work` gets
-    the number of workers. The engine is closed in the end."""
+    """What came of each part, as it ends."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
     executor = ThreadPoolExecutor(1)
 
