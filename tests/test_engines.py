@@ -283,6 +283,7 @@ class Judge:
     "count",
     [500, pytest.param(20_000, marks=pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: two minutes"))],
 )
+@pytest.mark.filterwarnings("ignore")  # Ray's own: of its settings that it deprecates, of processes and files left to it
 async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
     path, out = write(tmp_path / "t.jsonl", list(range(count))), tmp_path / "v.jsonl"
     (tmp_path / "own.py").write_text(DEADLY)
