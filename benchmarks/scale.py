@@ -85,7 +85,7 @@ def simulate(site: Site, count: int, seed: int = 0) -> Outcome:
     pace = (late - early) / (ends[late] - ends[early]) if steady else simulated / ends[-1]
     seconds = site.start + count * site.look + ends[-1] + (count - simulated) / pace
     places = {"cores": site.cores, "endpoints": site.endpoints * site.concurrency, "disk": 1, "gathering": 1}
-    busy = {name: pace * worked[name] / simulated / places[name] for name in places}
+    busy = {name: min(1.0, pace * worked[name] / simulated / places[name]) for name in places}
     # Where the calls at once are fewer than the endpoints take, those are what the endpoints wait for.
     if calls < places["endpoints"]:
         busy["calls"] = busy["endpoints"] * places["endpoints"] / calls
@@ -161,8 +161,8 @@ def _ends(site: Site, count: int, seed: int) -> tuple[list[float], dict[str, flo
     return ends, {name: station.worked for name, station in stations.items()}
 
 
-# Of a verdict: prill's own CPU time (docs/results.md; here on a slow core), and that of looking for its trajectory and of gathering
-# it (76 and 34 microseconds of CPU time on the same machine, rounded up for what counts and shows them).
+# Of a verdict: prill's own CPU time (docs/results.md; here on a slow core), and that of looking for its trajectory and of
+# gathering it (76 and 34 microseconds of CPU time on the same machine, rounded up for what counts and shows them).
 TEXT, PICTURES = 0.004, 0.008
 LOOK, GATHER = 80e-6, 50e-6
 # Assumed: a judge that reads 3,000 tokens and writes 150, at 0.15 and 0.60 US dollars a million; with pictures 8,000.
