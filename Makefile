@@ -2,7 +2,7 @@
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
-# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv and ART, in environments of their own (5 GB)
+# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv and ART, runs by Ray; environments of their own (6 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
@@ -20,6 +20,7 @@ PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art
+RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
 # Tests start the command hundreds of times. Where the environment forbids Python to keep what it compiled, each start would
@@ -56,8 +57,10 @@ test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
 	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
 
-test-frameworks: $(VENV)/.installed-dev $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed)
+test-frameworks: $(VENV)/.installed-dev $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
 	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py
+	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories.
+	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/test_engines.py; fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -148,6 +151,7 @@ with_verifiers = verifiers==0.4.0
 with_inspect   = inspect-ai==0.3.285
 with_openenv   = openenv==0.10.0
 with_art       = openpipe-art==0.5.18
+with_ray       = "ray[data]==2.60.0" pytest pytest-asyncio hypothesis
 $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \

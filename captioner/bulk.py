@@ -4,25 +4,47 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypedDict, Unpack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+import msgspec
 
 from prill.cache import scratch_database
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
 from prill.captioner.vision import unmarked
-from prill.errors import InputError, NoEvidence, Unscored, UsageError
+from prill.errors import InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.files.outputs import check_output, expect_place
 from prill.models.ledger import metered
-from prill.protocols import Bounded, Captioner, RecordedCaptioner
+from prill.protocols import Bounded, Captioner, Engine, RecordedCaptioner
 from prill.scoring import RunTally
 from prill.store import BadLine, Intake
 from prill.types import Observation
+from prill.workers.engines import make_engine
+from prill.workers.items import Stop
+from prill.workers.parts import (
+    Ended,
+    Shards,
+    StopFile,
+    attempt,
+    in_parts,
+    pack,
+    read_part,
+    shard_of,
+    unpacked_here,
+    whole_lines,
+    work_off,
+)
+from prill.workers.process import Setup
+from prill.workers.seats import Share
 
 CONCURRENCY = 16
+_PICTURES = 64  # of a part
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,13 +79,15 @@ class CaptionTally(RunTally):
 
 class Asking(TypedDict, total=False):
     """How captions are asked for: how many at once (default: the captioner's number, or 16), whether what the file holds is
-    kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun."""
+    kept (default: yes), and whether failures in it are tried again. After `stop` is set no new picture is begun. The workers of
+    an `engine`, by name or made already, share the calls at once (`prill.workers.engines`)."""
 
     concurrency: int | None
     resume: bool
     retry_unscored: bool
     stop: asyncio.Event | None
     progress: Callable[[CaptionTally], None]
+    engine: str | Mapping[str, Any] | Engine | None
 
 
 async def caption_files(
@@ -132,15 +156,20 @@ async def caption_pictures(
     retry_unscored: bool = False,
     stop: asyncio.Event | None = None,
     progress: Callable[[CaptionTally], None] = lambda tally: None,
+    engine: str | Mapping[str, Any] | Engine | None = None,
 ) -> None:
     """Captions some pictures into a caption file, as `caption_files` does, and counts in `tally`."""
     if isinstance(captioner, RecordedCaptioner):
         raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
+    elsewhere = None if engine is None else make_engine(engine)
     stop, start = stop or asyncio.Event(), time.monotonic()
     with CaptionLog(output, captioner.name, resume=resume, retry_unscored=retry_unscored) as log:
         workers = concurrency or (captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY)
         try:
-            await _Run(captioner, log, tally, stop, progress).work(paths, workers)
+            if elsewhere is None:
+                await _Run(captioner, log, tally, stop, progress).work(paths, workers)
+            else:
+                await _caption_elsewhere(elsewhere, captioner, log, tally, stop, progress, paths, workers, resume)
         finally:
             tally.seconds = time.monotonic() - start
             tally.stopped = stop.is_set()
@@ -151,8 +180,10 @@ class _Run:
     captioner: Captioner
     log: CaptionLog
     tally: CaptionTally
-    stop: asyncio.Event
+    stop: Stop
     progress: Callable[[CaptionTally], None]
+    put_off: list[str] | None = None  # pictures that are to be captioned elsewhere
+    unreadable: list[str] = field(default_factory=list)
     _begun: set[str] = field(default_factory=set)
 
     async def work(self, paths: Iterator[str], workers: int) -> None:
@@ -175,6 +206,7 @@ class _Run:
         try:
             id = await asyncio.to_thread(image_id, path)
         except InputError as error:
+            self.unreadable.append(str(error))
             self.tally.fail("input", str(error))
             return
         if id in self._begun:
@@ -183,6 +215,9 @@ class _Run:
         self._begun.add(id)
         if self.log.done(id, ""):
             self.tally.kept += 1
+            return
+        if self.put_off is not None:
+            self.put_off.append(path)
             return
         place = os.path.relpath(path, self.log.path.resolve().parent)
         with metered() as meter:
@@ -199,3 +234,80 @@ class _Run:
             finally:
                 self.tally.usage += meter.usage
         self.log.append(caption)
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionPart:
+    """What a worker of an engine does: captions the pictures of a part into its shard."""
+
+    captioner: Setup
+    folder: str
+    at_once: int
+
+    async def __call__(self, part: bytes) -> bytes:
+        """Captions what the part's shard does not hold already."""
+        todo = read_part(part)
+        ended, tally = Ended(todo.number), CaptionTally()
+        try:
+            captioner: Captioner = unpacked_here(self.captioner)
+            attempt(self.folder, todo.number)
+            with CaptionLog(shard_of(self.folder, todo.number), captioner.name) as log:
+                run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
+                await run.work(iter(todo.pictures), self.at_once)
+            ended.usage, ended.unreadable = tally.usage, run.unreadable
+        except PrillError as error:
+            ended.error = pickle.dumps(error)
+        return msgspec.msgpack.encode(ended)
+
+
+async def _caption_elsewhere(
+    engine: Engine,
+    captioner: Captioner,
+    log: CaptionLog,
+    tally: CaptionTally,
+    stop: asyncio.Event,
+    progress: Callable[[CaptionTally], None],
+    paths: Iterator[str],
+    workers: int,
+    resume: bool,
+) -> None:
+    """Captions by the workers of an engine. Here is found out which pictures are equal, or have their caption already."""
+    shards = Shards(log.path, captioner.name)
+    folder = log.path.resolve().parent
+
+    def captions(shard: Path) -> Iterator[Caption]:
+        for line in whole_lines(shard):
+            caption = msgspec.json.decode(line, type=Caption)
+            yield replace(caption, image=os.path.relpath(shards.folder / caption.image, folder))
+
+    for shard in shards.left_over(resume=resume):
+        for caption in captions(shard):
+            log.append(caption)
+    todo: list[str] = []
+    await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(paths, workers)
+    tally.seen -= len(todo)
+    progress(tally)
+
+    def work(count: int) -> CaptionPart:
+        packed = pack(captioner, f"captioner {captioner.name}", count)
+        return CaptionPart(packed, str(shards.folder), Share(count).share(workers))
+
+    def gather(shard: Path) -> None:
+        for caption in captions(shard):
+            log.append(caption)
+            tally.seen += 1
+            if caption.unscored is None:
+                tally.made += 1
+                tally.truncated += caption.truncated
+            else:
+                tally.fail(caption.unscored, f"{os.path.basename(caption.image)}: {caption.reason}")
+            progress(tally)
+
+    def note(part: Ended) -> None:
+        tally.usage += part.usage
+        for problem in part.unreadable:
+            tally.fail("input", problem)
+            tally.seen += 1
+
+    # Fewer in a part than of trajectories: a caption takes long, and the last parts shall keep all workers busy.
+    await work_off(engine, work, list(in_parts(todo, "pictures", _PICTURES)), shards, stop, gather, note)

@@ -312,3 +312,28 @@ class Lender(Protocol[E]):
     async def report(self, environment: E, failure: str | None) -> None:
         """Why an episode could not begin in it; None when it did."""
         ...
+
+
+class Work(Protocol):
+    """What is done with each part of a long run. It can be pickled."""
+
+    async def __call__(self, part: bytes) -> bytes:
+        """Does a part, perhaps once more after a worker died with it, and tells what came of it."""
+        ...
+
+
+class Engine(Protocol):
+    """Workers elsewhere: other processes of this machine, or of a cluster. All of them see the same files."""
+
+    def start(self) -> int:
+        """Gets ready; how many workers there will be. Raises UsageError."""
+        ...
+
+    def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
+        """What came of each part, in any order. Each worker does a few parts at a time, and what a worker that died was at is
+        given to another one."""
+        ...
+
+    def close(self) -> None:
+        """Ends all of it, whatever it is at; safe to call twice."""
+        ...

@@ -5,35 +5,34 @@ would need, found out without a single call.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, aclosing, closing, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager, aclosing, closing, nullcontext
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
-import msgspec
-
-from prill.errors import AnswerPending, InputError
+from prill.errors import InputError, UsageError
 from prill.files.lines import is_stream
-from prill.files.outputs import check_output, is_stdout
+from prill.files.outputs import check_output, expect_place, is_stdout
 from prill.files.shards import Shard
-from prill.models.images import file_hash
-from prill.protocols import Estimator, Evaluator, concurrency_of
+from prill.protocols import Engine, Estimator, Evaluator, concurrency_of
 from prill.store import BadLine, Intake, Item, read_trajectories, read_verdicts
 from prill.tables import Verdicts
-from prill.transcripts.calls import Transcript, transcribed
 from prill.transcripts.files import TranscriptLog
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
-from prill.verdict_log import RETRIED, open_log
+from prill.types import Usage, Verdict
+from prill.verdict_log import RETRIED, VerdictLog, open_log
+from prill.workers.engines import make_engine
+from prill.workers.items import judge_items, transcript_log
+from prill.workers.items import verdict_key as verdict_key  # here, too: what scores goes by it
+from prill.workers.judging import Elsewhere
+from prill.workers.parts import Ended
 from prill.workers.pool import Workers
 
 CONCURRENCY = 16
 _MOST_PROBLEMS = 20
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,21 +89,6 @@ class Tally(RunTally):
         return self.succeeded + self.failed + sum(self.unscored.values())
 
 
-def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
-    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the bytes of `screenshots`."""
-    digest = hashlib.sha256(_encode_sorted(info))
-    record = msgspec.json.encode(trajectory)
-    for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:
-        record = record.replace(msgspec.json.encode(folder)[:-1], b'"')
-    digest.update(record)
-    for path in screenshots:
-        try:
-            digest.update(bytes.fromhex(file_hash(path)))
-        except InputError:
-            digest.update(b"unreadable")
-    return f"sha256:{digest.hexdigest()}"
-
-
 def score(
     trajectories: Iterable[Item] | str | os.PathLike[str],
     judge: Evaluator,
@@ -124,7 +108,7 @@ def score(
             trajectories if not isinstance(trajectories, str | os.PathLike) else read_trajectories(trajectories)
         )
         at_once = concurrency or _concurrency(judge)
-        with _log(transcripts) as log:
+        with transcript_log(transcripts) as log:
             verdicts = {place: verdict async for place, verdict in _stream(judge, enumerate(source), at_once, log)}
         return Verdicts(verdicts[place] for place in sorted(verdicts))
 
@@ -148,7 +132,7 @@ async def score_stream(
     """Verdicts as they finish, at most `concurrency` trajectories at a time (see `score`); the input is read only as far as
     needed."""
     at_once = concurrency or _concurrency(judge)
-    with _log(transcripts) as log:
+    with transcript_log(transcripts) as log:
         async with aclosing(_stream(judge, enumerate(trajectories), at_once, log)) as verdicts:
             async for _, verdict in verdicts:
                 yield verdict
@@ -161,6 +145,7 @@ async def score_files(
     *,
     concurrency: int | None = None,
     processes: int = 1,
+    engine: str | Mapping[str, Any] | Engine | None = None,
     limit: int | None = None,
     shard: Shard | None = None,
     resume: bool = True,
@@ -177,9 +162,15 @@ async def score_files(
     folder for what models were asked and answered, by default none; what it cannot take costs no verdict. After `stop` is set
     no new trajectory is begun. `progress` is called after every input. A few trajectories more than `concurrency` are
     prepared ahead; the model's own limit decides how many calls run. With more than one of `processes`, so many others judge,
-    and the calls at once are divided among them. Raises UsageError when no trajectory could be read,
+    and the calls at once are divided among them; so they are among the workers of an `engine`, by name or made already
+    (`prill.workers.engines`). Raises UsageError when no trajectory could be read,
     and for an output that is an input or holds something else.
     """
+    elsewhere = None if engine is None else make_engine(engine)
+    if elsewhere is not None:
+        expect_place(output, "verdicts of several machines")
+        if processes > 1:
+            raise UsageError("an engine has workers of its own: give their number to it", parameters=("engine", "processes"))
     stop = stop or asyncio.Event()
     concurrency = concurrency or _concurrency(judge)
     tally, start = Tally(), time.monotonic()
@@ -189,7 +180,7 @@ async def score_files(
         first = list(islice(items, 1))  # before the output is touched: raises when there is nothing to judge
         with (
             open_log(output, judge.info, resume=resume, retry_unscored=retry_unscored) as log,
-            _log(transcripts, resume=resume) as calls,
+            transcript_log(transcripts, resume=resume) as calls,
         ):
 
             def is_done(place: str, id: str, key: str) -> bool:
@@ -208,6 +199,12 @@ async def score_files(
                 tally.read = intake.read
                 progress(tally)
 
+            def ended(part: Ended) -> None:
+                tally.skipped += part.skipped
+                tally.untranscribed += part.untranscribed
+                tally.lessons = list(dict.fromkeys([*tally.lessons, *part.lessons]))
+                progress(tally)
+
             def later() -> None:
                 tally.pending += 1
                 tally.read = intake.read
@@ -215,12 +212,16 @@ async def score_files(
 
             try:
                 source, at_once = chain(first, items), concurrency + max(1, concurrency // 8)
-                async with _spread(judge, min(processes, concurrency)) as evaluator:
-                    await _judge(evaluator, source, at_once, stop, record, is_done, calls, later)
-                if isinstance(evaluator, Workers):
-                    tally.lessons = evaluator.lessons
+                if elsewhere is not None and isinstance(log, VerdictLog):
+                    work = Elsewhere(judge, concurrency, log, calls, record, is_done, stop, resume)
+                    await work.judge(elsewhere, source, intake.paths, ended)
+                else:
+                    async with _spread(judge, min(processes, concurrency)) as evaluator:
+                        await judge_items(evaluator, source, at_once, stop, record, is_done, calls, later)
+                    if isinstance(evaluator, Workers):
+                        tally.lessons = evaluator.lessons
             finally:
-                tally.untranscribed = calls.lost if calls else 0
+                tally.untranscribed += calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
                 tally.stopped = stop.is_set()
                 tally.unknown_keys = intake.unknown
@@ -235,66 +236,6 @@ def _spread(judge: Evaluator, processes: int) -> AbstractAsyncContextManager[Eva
     return nullcontext(judge) if processes < 2 else Workers(judge, processes)
 
 
-def _log(folder: str | os.PathLike[str] | None, *, resume: bool = True) -> AbstractContextManager[TranscriptLog | None]:
-    return nullcontext() if folder is None else TranscriptLog(folder, resume=resume)
-
-
-async def _judge(
-    evaluator: Evaluator,
-    source: Iterable[tuple[Any, Item]],
-    workers: int,
-    stop: asyncio.Event,
-    record: Callable[[Any, Verdict], None],
-    is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
-    log: TranscriptLog | None = None,
-    later: Callable[[], None] = lambda: None,
-) -> None:
-    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
-
-    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript.
-
-    Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
-    After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
-    """
-    items = iter(source)
-
-    async def work() -> None:
-        with ExitStack() as on_failure:
-            on_failure.callback(stop.set)
-            while not stop.is_set() and (entry := next(items, None)) is not None:
-                place, item = entry
-                if isinstance(item, BadLine):
-                    key = _bad_key(evaluator.info, item)
-                    if not is_done(place, item.id, key):
-                        record(place, _bad_verdict(evaluator.info, item, key))
-                    continue
-                key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
-                if is_done(place, item.id, key):
-                    await asyncio.sleep(0)
-                    continue
-                try:
-                    verdict = await _verdict(evaluator, item, key, log)
-                except AnswerPending:
-                    later()
-                else:
-                    record(place, verdict)
-            on_failure.pop_all()
-
-    for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result
-
-
-async def _verdict(evaluator: Evaluator, item: Trajectory, key: str, log: TranscriptLog | None) -> Verdict:
-    if log is None:
-        return replace(await evaluator(item), key=key)
-    with transcribed() as calls:
-        verdict = replace(await evaluator(item), key=key)
-    if calls:
-        log.append(Transcript(item.id, key, tuple(calls)))
-    return verdict
-
-
 async def _stream(
     evaluator: Evaluator, source: Iterable[tuple[int, Item]], concurrency: int, log: TranscriptLog | None
 ) -> AsyncGenerator[tuple[int, Verdict]]:
@@ -306,7 +247,7 @@ async def _stream(
 
     async def run() -> None:
         try:
-            await _judge(evaluator, source, concurrency, stop, record, log=log)
+            await judge_items(evaluator, source, concurrency, stop, record, log=log)
         finally:
             ready.put_nowait(None)
 
@@ -318,14 +259,6 @@ async def _stream(
     finally:
         stop.set()
         running.cancel()
-
-
-def _bad_key(info: EvaluatorInfo, line: BadLine) -> str:
-    return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"
-
-
-def _bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
-    return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,14 @@ class VerdictLog:
 
     def done(self, id: str, key: str) -> bool:
         """True when the file holds a verdict of this very content that need not be made again."""
+        return self.lasting_key(id) == key
+
+    def lasting_key(self, id: str) -> str | None:
+        """The key of the verdict that the file holds and that need not be made again, as long as its content is the same."""
         row = self._database.execute("SELECT key, unscored FROM verdicts WHERE id = ?", (id,)).fetchone()
-        if row is None or row[0] != key:
-            return False
-        return row[1] is None or not (self._retry_unscored or row[1] in RETRIED)
+        if row is None or (row[1] is not None and (self._retry_unscored or row[1] in RETRIED)):
+            return None
+        return str(row[0])
 
     def append(self, verdict: Logged) -> None:
         """Writes a record; it survives the process from here on."""

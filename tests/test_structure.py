@@ -54,6 +54,7 @@ HEAVY = (
     "playwright",
     "pyarrow",
     "rapidocr",
+    "ray",
     "selenium",
     "scipy",
     "sklearn",

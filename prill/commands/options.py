@@ -22,8 +22,10 @@ from prill.files.lines import read_lines
 from prill.files.toml import parse_toml
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
-from prill.protocols import Captioner, Evaluator, LanguageModel
+from prill.protocols import Captioner, Engine, Evaluator, LanguageModel
 from prill.registry import Maker, Option, load_object, options_of
+from prill.workers.engines import make_engine as engine_of
+from prill.workers.ray_data import RaySpec
 
 # Under each heading: the judge that tells what an option means, and its options. What is left out here, --set gives.
 _OF_JUDGES = (
@@ -60,8 +62,10 @@ _METAVARS = {
     "token_env": "VAR",
     "token_file": "FILE",
 }
-# Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them.
+# Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them, and docs/scale.md
+# those of engines.
 _UNLISTED = frozenset({"away", "form", "image_detail", "patience", "probability", "reasoning_effort", "towards"})
+_OF_ENGINES = frozenset({"address", "cpus", "gpus", "workers"})
 _OF_MODELS = (
     (
         "prill.models.client:OpenAIModel",
@@ -128,6 +132,22 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         options = options_of(load_object(maker))
         for name in names:
             _add(group, options[name])
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which workers do it, where this machine alone is too slow."""
+    parser.add_argument("--engine", metavar="ray", help="by workers of a cluster, or of this machine; docs/scale.md has more")
+    add_options_of(parser.add_argument_group("engine"), RaySpec)
+
+
+def make_engine(args: argparse.Namespace) -> Engine | None:
+    """The engine that the options describe; None: this process. Raises UsageError."""
+    given = options_given(args, RaySpec)
+    if args.engine is None:
+        if given:
+            raise UsageError(f"{', '.join(given)}: options of an engine only", parameters=("engine",))
+        return None
+    return engine_of(args.engine, lax=True, **given)
 
 
 def add_options_of(group: argparse._ArgumentGroup, maker: Maker, *, leave_out: tuple[str, ...] = ()) -> None:
@@ -284,7 +304,7 @@ class WideHelp(argparse.RawDescriptionHelpFormatter):
 def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = None) -> None:
     """The option as a flag; its value stays text, which the registry reads. `defaults`: in words, where judges differ."""
     words = option.description
-    if option.name in _UNLISTED:
+    if option.name in _UNLISTED | _OF_ENGINES:
         words = argparse.SUPPRESS
     elif option.name == "captioner":
         names = {**dict.fromkeys(CAPTIONERS.entries, ""), "vlm": " (--captioner-model M)", "file": " (--captions FILE)"}
@@ -293,7 +313,7 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
         words += f" (default {defaults})"
     elif not option.required and option.default not in (None, False) and "default" not in words:
         words += f" (default {_text_of(option.default)})"
-    words = argparse.SUPPRESS if option.name in _UNLISTED else words
+    words = argparse.SUPPRESS if option.name in _UNLISTED | _OF_ENGINES else words
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
         action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"

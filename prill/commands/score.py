@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, NoReturn
 import msgspec
 
 from prill.commands.cautions import fitted_on, hard_scores, left_out, strangers, unknown_keys, weaker_second
-from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
+from prill.commands.options import (
+    add_engine_options,
+    add_judge_options,
+    expected,
+    make_engine,
+    make_evaluator,
+    open_folders,
+    positive,
+)
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.commands.tallies import figures, say_counts
 from prill.errors import UsageError
@@ -73,6 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shard", type=Shard.read, metavar="I/N", help="this machine's share of the trajectories; see prill merge"
     )
+    add_engine_options(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
@@ -119,6 +128,7 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             args.output,
             concurrency=args.concurrency,
             processes=args.processes,
+            engine=make_engine(args),
             limit=args.limit,
             shard=args.shard,
             resume=not args.no_resume,

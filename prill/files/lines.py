@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import IO, BinaryIO, Literal, cast
@@ -35,13 +35,16 @@ _spools: dict[str, IO[bytes]] = {}
 class Line:
     """One record of a file: the number of its (first) line, from 1, and its bytes without newlines.
 
-    `complete` is False for a last line that has no newline: a crash may have cut it.
+    `complete` is False for a last line that has no newline: a crash may have cut it. `start` is the byte where it begins in its
+    file, and `size` its bytes there, for a record on a line of its own in a file that is not packed.
     """
 
     number: int
     data: bytes
     complete: bool
     form: Form = "line"
+    start: int | None = None
+    size: int = 0
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
@@ -110,7 +113,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Line]:
             first = file.readline(MOST_LINE)
             if _UTF16.match(first):
                 raise InputError(f"{path}:1: the text is UTF-16; save it as UTF-8: iconv -f UTF-16 -t UTF-8")
-            for line in _records(first, file):
+            for line in _records(first, file, isinstance(file, gzip.GzipFile)):
                 number = line.number
                 yield line
         except (OSError, EOFError, zlib.error) as error:
@@ -153,8 +156,9 @@ def _spooled(name: str) -> IO[bytes]:
     return _spools[name]
 
 
-def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
+def _records(first: bytes, file: BinaryIO, packed: bool) -> Iterator[Line]:
     has_mark = first.startswith(_MARK)
+    offset = None if packed else len(_MARK) if has_mark else 0
     first = first.removeprefix(_MARK)
     rest: Iterable[bytes] = iter(lambda: file.readline(MOST_LINE), b"")
     if first.lstrip().startswith(b"["):
@@ -164,8 +168,8 @@ def _records(first: bytes, file: BinaryIO) -> Iterator[Line]:
             return
         first, *others = head.splitlines(keepends=True)
         rest = chain(others, rest)
-    for line in _whole(enumerate(chain([first], rest), 1)):
-        yield Line(line.number, line.data, line.complete, "mark") if has_mark else line
+    for line in _whole(enumerate(chain([first], rest), 1), offset):
+        yield replace(line, form="mark") if has_mark else line
         has_mark = False
 
 
@@ -184,12 +188,18 @@ def _elements(text: bytes) -> list[Line] | None:
     return lines
 
 
-def _whole(lines: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
-    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one."""
+def _whole(lines: Iterable[tuple[int, bytes]], offset: int | None) -> Iterator[Line]:
+    """The lines; those from a lone `{` to a lone `}`, with nothing else at the margin that opens an object, are one.
+
+    `offset` is the byte at which the first one begins; None: they have no place that could be gone to.
+    """
     several: list[bytes] = []
     start = size = 0
     for number, raw in lines:
         data = raw.strip()
+        here = offset
+        if offset is not None:
+            offset += len(raw)
         size = size + len(raw) if several else len(raw)
         if size >= MOST_LINE:
             raise OSError(f"a record of more than {MOST_LINE >> 20} MB")
@@ -205,6 +215,6 @@ def _whole(lines: Iterable[tuple[int, bytes]]) -> Iterator[Line]:
         if data == b"{":
             several, start = [data], number
         elif data:
-            yield Line(number, data, raw.endswith(b"\n"), "crlf" if raw.endswith(b"\r\n") else "line")
+            yield Line(number, data, raw.endswith(b"\n"), "crlf" if raw.endswith(b"\r\n") else "line", here, len(raw))
     if several:
         yield Line(start, b" ".join(several), len(several) > 1, "pretty")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Self, Unpack
 
@@ -58,7 +61,9 @@ class OpenAIModel:
         self,
         model: str,
         *,
-        base_url: Annotated[str | None, Meta(description="the endpoint (default $OPENAI_BASE_URL, else OpenAI)")] = None,
+        base_url: Annotated[
+            str | None, Meta(description="the endpoint, or several: URL,URL (default $OPENAI_BASE_URL, else OpenAI)")
+        ] = None,
         api_key_env: Annotated[str, Meta(description="environment variable that holds the key")] = "OPENAI_API_KEY",
         concurrency: Annotated[int, Meta(ge=1, description="most calls at once")] = 16,
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 120.0,
@@ -79,7 +84,7 @@ class OpenAIModel:
         self.model = model
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
-        self.endpoint = Endpoint(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
+        self.endpoint = endpoint_of(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
         self.ledger = Ledger(price_of(model, prices), budget_usd)
         self.cache = cache
         self.dialect = Dialect()
@@ -335,6 +340,57 @@ class OpenAIModel:
         ]
         settings = f"{_CACHE_FORMAT} {self.name} {self.endpoint.origin} {prompt} {max_tokens} {form}"
         return content_hash(settings, *parts)
+
+
+class Endpoints(Endpoint):
+    """Several endpoints that serve the same model: a call goes where the fewest are under way for the limit there.
+
+    They share the calls at once evenly. One that cannot serve at all is left out, and said so once; a call that one could not
+    answer is tried at the others.
+    """
+
+    def __init__(self, urls: Sequence[str], api_key_env: str, concurrency: int, *settings: Any) -> None:
+        super().__init__(urls[0], api_key_env, concurrency, *settings)
+        share = -(-concurrency // len(urls))
+        self._all = [Endpoint(url, api_key_env, share, *settings) for url in urls]
+        self.origin = ",".join(sorted(endpoint.base_url for endpoint in self._all))
+        self._gone: set[str] = set()
+        self._under_way: Counter[str] = Counter()
+
+    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+        """The answer of one of them; raises what the last of them raised."""
+        tried: set[str] = set()
+        while True:
+            there = [endpoint for endpoint in self._all if endpoint.base_url not in self._gone | tried] or self._all[:1]
+            chosen = min(there, key=lambda endpoint: self._under_way[endpoint.base_url])
+            self._under_way[chosen.base_url] += 1
+            try:
+                completion = await chosen.send(body, ledger, effort)
+            except (EndpointError, TransportFailure) as error:
+                if len(there) == 1:
+                    raise
+                if isinstance(error, EndpointError) and chosen.base_url not in self._gone:
+                    self._gone.add(chosen.base_url)
+                    print(f"prill: {chosen.place} is left out: {error}", file=sys.stderr)
+                tried.add(chosen.base_url)
+            else:
+                self.reached = self.answered = True
+                return completion
+            finally:
+                self._under_way[chosen.base_url] -= 1
+
+    async def models(self) -> bytes:
+        """The list of the first that gives one."""
+        for endpoint in self._all:
+            if listed := await endpoint.models():
+                return listed
+        return b""
+
+
+def endpoint_of(base_url: str | None, *settings: Any) -> Endpoint:
+    """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
+    urls = [url.strip() for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",") if url.strip()]
+    return Endpoints(urls, *settings) if len(urls) > 1 else Endpoint(urls[0] if urls else None, *settings)
 
 
 def _limit(fields: Mapping[str, Any]) -> int:

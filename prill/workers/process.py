@@ -95,7 +95,7 @@ async def _work(end: socket.socket) -> None:
     if not isinstance(setup := await next_message(reader), Setup):
         return
     try:
-        judge = _judge_of(setup)
+        judge: Evaluator = unpacked(setup)
     except (*UNPICKLABLE, ImportError, PrillError) as error:
         writer.write(framed(Ready(f"{type(error).__name__}: {error}")))
         await writer.drain()
@@ -129,11 +129,11 @@ async def _work(end: socket.socket) -> None:
     await writer.drain()
 
 
-def _judge_of(setup: Setup) -> Evaluator:
+def unpacked(setup: Setup) -> Any:
+    """What another process has packed. Raises what pickle raises, ImportError and PrillError."""
     for file in setup.files:
         load_file(file)
-    judge: Evaluator = pickle.loads(setup.judge)
-    return judge
+    return pickle.loads(setup.judge)
 
 
 async def _judged(judge: Evaluator, job: Job) -> _Judged:

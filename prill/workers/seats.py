@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from prill.errors import UsageError
+
 _PART = 3  # numbers that a process writes: US dollars, calls answered, calls under way
 _MOST_BUDGETS = 64
 
@@ -92,11 +94,30 @@ class Seat:
         return self.table.purse(owner, self.number)
 
 
-_seat: ContextVar[Seat | None] = ContextVar("prill_seat", default=None)
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of `of` equal workers that have nothing in common, on several machines perhaps."""
+
+    of: int
+
+    def share(self, whole: int) -> int:
+        """A worker's part of `whole`, at least 1."""
+        return max(1, -(-whole // self.of))
+
+    def purse(self, owner: object) -> Purse:
+        """Raises UsageError: nobody there sees what the others spend."""
+        raise UsageError(
+            "a budget cannot be kept by workers of an engine, which do not see what the others spend; judge by several "
+            "processes of one machine, or set the limit at the endpoint",
+            parameters=("budget_usd", "engine"),
+        )
+
+
+_seat: ContextVar[Seat | Share | None] = ContextVar("prill_seat", default=None)
 
 
 @contextmanager
-def packing_for(seat: Seat) -> Iterator[None]:
+def packing_for(seat: Seat | Share) -> Iterator[None]:
     """What is pickled inside it goes to the process of that seat."""
     token = _seat.set(seat)
     try:
@@ -105,6 +126,6 @@ def packing_for(seat: Seat) -> Iterator[None]:
         _seat.reset(token)
 
 
-def seat_packed_for() -> Seat | None:
+def seat_packed_for() -> Seat | Share | None:
     """The seat whose process gets what is pickled now; None: it is pickled for something else."""
     return _seat.get()

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.training import ROWS, TrainingSpec, training_data
-from prill.commands.options import add_captioner_options, add_options_of, make_captioner, open_folders, options_given, positive
+from prill.commands.options import (
+    add_captioner_options,
+    add_engine_options,
+    add_options_of,
+    make_captioner,
+    make_engine,
+    open_folders,
+    options_given,
+    positive,
+)
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
 from prill.registry import read_options
@@ -46,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--last", type=positive, metavar="N", help="only the last N states of each trajectory (default: all)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
+    add_engine_options(parser)
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old caption file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="try pictures again that have no caption")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
@@ -58,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
     open_folders(args)
     if not args.for_training and (of_training := options_given(args, TrainingSpec)):
         raise UsageError(f"{', '.join(of_training)}: options of training data only", parameters=("for_training",))
+    if args.for_training and args.engine:
+        raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
     try:
         tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
     except asyncio.CancelledError:
@@ -72,7 +84,8 @@ def run(args: argparse.Namespace) -> int:
 async def _caption(args: argparse.Namespace) -> CaptionTally:
     captioner = make_captioner(args)
     with _going_on() as more:
-        return await caption_files(args.trajectories, captioner, args.output, **_of_both(args), **more)
+        settings = {**_of_both(args), "engine": make_engine(args)}
+        return await caption_files(args.trajectories, captioner, args.output, **settings, **more)
 
 
 async def _make_data(args: argparse.Namespace) -> CaptionTally:

@@ -1,0 +1,41 @@
+"""Engines by name: what works off a long run where this process, and its children, are not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from prill.errors import UsageError
+from prill.files.toml import read_table
+from prill.protocols import Engine
+from prill.registry import Entry, OptionError, Registry, read_options
+
+ENGINES = Registry(
+    "engine",
+    {"ray": Entry("Ray Data, on this machine or on a cluster", "prill.workers.ray_data:RayEngine")},
+    "prill.engines",
+)
+
+
+def make_engine(engine: str | Mapping[str, Any] | Engine, *, lax: bool = False, **options: Any) -> Engine:
+    """The engine of a name (or `module:Object`, `file.py:Object`), of a table `{name = "ray", …}`, or of a .toml or .json file
+    with one; an engine comes back as it is. `lax` as in `prill.registry.read_options`. Raises UsageError.
+    """
+    place = ""
+    if isinstance(engine, str) and engine.endswith((".toml", ".json")):
+        engine, place = read_table(engine), f"{engine}: "
+    if isinstance(engine, str):
+        engine = {"name": engine}
+    if not isinstance(engine, Mapping):
+        if options:
+            raise UsageError(f"an engine that is made already takes no options ({', '.join(options)})", parameters=("engine",))
+        return engine
+    table = dict(engine)
+    name = table.pop("name", None)
+    if not isinstance(name, str) or not name:
+        raise OptionError(f"{place}name is missing: name the engine, {', '.join(ENGINES.entries)} or module:Object", "engine")
+    maker = ENGINES.maker(name)
+    made: Engine = maker(**read_options(maker, {**table, **options}, f"engine {name!r}", place=place, lax=lax))
+    if not (hasattr(made, "start") and hasattr(made, "run") and hasattr(made, "close")):
+        raise UsageError(f"{place}{name} gave a {type(made).__name__}: an engine has start, run and close")
+    return made

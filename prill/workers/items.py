@@ -1,0 +1,119 @@
+"""What all ways of scoring share: items through one judge, several at a time, each verdict with the key of what it is about."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from typing import Any, Protocol
+
+import msgspec
+
+from prill.errors import AnswerPending, InputError
+from prill.models.images import file_hash
+from prill.protocols import Evaluator
+from prill.store import BadLine, Item
+from prill.transcripts.calls import Transcript, transcribed
+from prill.transcripts.files import TranscriptLog
+from prill.types import EvaluatorInfo, Trajectory, Verdict
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+class Stop(Protocol):
+    """Says that nothing more is to be begun; an `asyncio.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+    def set(self) -> None: ...
+
+
+def verdict_key(info: EvaluatorInfo, trajectory: Trajectory, screenshots: Sequence[str]) -> str:
+    """`sha256:` over the evaluator and what it judges: the record (image folders aside) and the bytes of `screenshots`."""
+    digest = hashlib.sha256(_encode_sorted(info))
+    record = msgspec.json.encode(trajectory)
+    for folder in {os.path.dirname(o.screenshot) for o in trajectory.observations if o.screenshot}:
+        record = record.replace(msgspec.json.encode(folder)[:-1], b'"')
+    digest.update(record)
+    for path in screenshots:
+        try:
+            digest.update(bytes.fromhex(file_hash(path)))
+        except InputError:
+            digest.update(b"unreadable")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def transcript_log(
+    folder: str | os.PathLike[str] | None, *, resume: bool = True
+) -> AbstractContextManager[TranscriptLog | None]:
+    """Where transcripts go; None: nowhere."""
+    return nullcontext() if folder is None else TranscriptLog(folder, resume=resume)
+
+
+async def judge_items(
+    evaluator: Evaluator,
+    source: Iterable[tuple[Any, Item]],
+    workers: int,
+    stop: Stop,
+    record: Callable[[Any, Verdict], None],
+    is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
+    log: TranscriptLog | None = None,
+    later: Callable[[], None] = lambda: None,
+) -> None:
+    """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
+
+    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript.
+
+    Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
+    After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
+    """
+    items = iter(source)
+
+    async def work() -> None:
+        with ExitStack() as on_failure:
+            on_failure.callback(stop.set)
+            while not stop.is_set() and (entry := next(items, None)) is not None:
+                place, item = entry
+                if isinstance(item, BadLine):
+                    key = bad_key(evaluator.info, item)
+                    if not is_done(place, item.id, key):
+                        record(place, bad_verdict(evaluator.info, item, key))
+                    continue
+                key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
+                if is_done(place, item.id, key):
+                    await asyncio.sleep(0)
+                    continue
+                try:
+                    verdict = await _verdict(evaluator, item, key, log)
+                except AnswerPending:
+                    later()
+                else:
+                    record(place, verdict)
+            on_failure.pop_all()
+
+    for result in await asyncio.gather(*(work() for _ in range(workers)), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _verdict(evaluator: Evaluator, item: Trajectory, key: str, log: TranscriptLog | None) -> Verdict:
+    if log is None:
+        return replace(await evaluator(item), key=key)
+    with transcribed() as calls:
+        verdict = replace(await evaluator(item), key=key)
+    if calls:
+        log.append(Transcript(item.id, key, tuple(calls)))
+    return verdict
+
+
+def bad_key(info: EvaluatorInfo, line: BadLine) -> str:
+    """The key of what is said of a line that is no trajectory."""
+    return f"sha256:{hashlib.sha256(_encode_sorted(info) + line.raw + line.problem.encode()).hexdigest()}"
+
+
+def bad_verdict(info: EvaluatorInfo, line: BadLine, key: str) -> Verdict:
+    """What is said of it."""
+    return Verdict(id=line.id, unscored="input", reason=line.message, evaluator=info, key=key)

@@ -1,0 +1,150 @@
+"""Judging by the workers of an engine: what one of them does with a part, and the run that hands parts out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from prill.errors import PrillError
+from prill.protocols import Engine, Evaluator, lessons_of
+from prill.store import BadLine, Item
+from prill.transcripts.files import TranscriptLog, read_transcripts
+from prill.types import Verdict
+from prill.verdict_log import VerdictLog
+from prill.workers.items import bad_key, bad_verdict, judge_items, transcript_log, verdict_key
+from prill.workers.parts import (
+    Ended,
+    Place,
+    Shards,
+    StopFile,
+    attempt,
+    in_parts,
+    pack,
+    places,
+    read_part,
+    read_places,
+    shard_of,
+    unpacked_here,
+    whole_lines,
+    work_off,
+)
+from prill.workers.process import Setup
+from prill.workers.seats import Share
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePart:
+    """What a worker of an engine does: judges a part into its shard."""
+
+    judge: Setup
+    folder: str
+    at_once: int
+    transcribed: bool
+
+    async def __call__(self, part: bytes) -> bytes:
+        """Judges what the part's shard does not hold already."""
+        todo = read_part(part)
+        ended, known = Ended(todo.number), {place.name: place.known for place in todo.places}
+        shard = shard_of(self.folder, todo.number)
+
+        def is_done(place: str, id: str, key: str) -> bool:
+            if known[place] == key:
+                ended.skipped += 1
+                return True
+            return log.done(id, key)
+
+        def record(place: str, verdict: Verdict) -> None:
+            log.append(verdict)
+
+        try:
+            judge: Evaluator = unpacked_here(self.judge)
+            attempt(self.folder, todo.number)
+            with (
+                VerdictLog(shard, judge.info) as log,
+                transcript_log(shard.with_suffix("") if self.transcribed else None) as calls,
+            ):
+                await judge_items(judge, read_places(todo.places), self.at_once, StopFile(self.folder), record, is_done, calls)
+                ended.untranscribed = calls.lost if calls else 0
+            ended.lessons = lessons_of(judge)
+        except PrillError as error:
+            ended.error = pickle.dumps(error)
+        return msgspec.msgpack.encode(ended)
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A run whose trajectories are judged by the workers of an engine."""
+
+    evaluator: Evaluator
+    concurrency: int
+    log: VerdictLog
+    calls: TranscriptLog | None
+    record: Callable[[str, Verdict], None]
+    is_done: Callable[[str, str, str], bool]
+    stop: asyncio.Event
+    resume: bool
+
+    async def judge(
+        self,
+        engine: Engine,
+        source: Iterable[tuple[str, Item]],
+        paths: Sequence[str | os.PathLike[str]],
+        note: Callable[[Ended], None],
+    ) -> None:
+        """Gathers what an earlier run has left, then has judged what is missing. `note` is told of each part that has ended.
+
+        What workers have finished is gathered also where this raises.
+        """
+        shards, evaluator = Shards(self.log.path, self.evaluator.info), self.evaluator
+        for shard in shards.left_over(resume=self.resume):
+            self._gather(shard, self.log.append)
+        todo: list[bytes] = []
+        for part in in_parts(self._missing(source, paths), "places"):
+            todo.append(part)
+            await asyncio.sleep(0)  # Ctrl-C is heard
+
+        def work(workers: int) -> JudgePart:
+            share = Share(workers).share(self.concurrency)
+            packed = pack(evaluator, f"judge {evaluator.info.name!r}", workers)
+            return JudgePart(packed, str(shards.folder), share + max(1, share // 8), self.calls is not None)
+
+        def gather(shard: Path) -> None:
+            self._gather(shard, lambda verdict: self.record(verdict.id, verdict))
+
+        await work_off(engine, work, todo, shards, self.stop, gather, note)
+
+    def _missing(self, source: Iterable[tuple[str, Item]], paths: Sequence[str | os.PathLike[str]]) -> Iterator[Place]:
+        """Where those trajectories are that may have to be judged. Whether one with pictures has its verdict already, the
+        workers find out: what there is to read is theirs to read."""
+        for name, item, place in places(source, paths):
+            if self.stop.is_set():
+                return
+            if isinstance(item, BadLine):
+                key = bad_key(self.evaluator.info, item)
+                if not self.is_done(name, item.id, key):
+                    self.record(name, bad_verdict(self.evaluator.info, item, key))
+                continue
+            assert place is not None
+            known, pictures = self.log.lasting_key(item.id), self.evaluator.screenshots(item)
+            if known is not None and not pictures and self.is_done(name, item.id, verdict_key(self.evaluator.info, item, ())):
+                continue
+            if item.id != name:
+                self.log.drop(name)  # a line could not be read before, and now it can
+            yield replace(place, known=known or "")
+
+    def _gather(self, shard: Path, take: Callable[[Verdict], None]) -> None:
+        """Moves what a shard holds into the output, transcripts first."""
+        folder = shard.with_suffix("")
+        if self.calls is not None and folder.exists():
+            for transcript in read_transcripts(folder):
+                self.calls.append(transcript)
+            shutil.rmtree(folder)
+        for line in whole_lines(shard):
+            take(msgspec.json.decode(line, type=Verdict))

@@ -1,0 +1,50 @@
+"""Several endpoints with the same model behind one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from prill.captioner import GivenCaption
+from prill.errors import EndpointError
+from prill.evaluators.outcome import CaptionJudge
+from prill.models.client import Endpoints, OpenAIModel
+from prill.scoring import score_files
+from prill.testing import Faults
+from prill.testing.endpoint.server import serving
+
+DEAD = "http://127.0.0.1:9/v1"
+
+
+def write(folder: Path, count: int) -> Path:
+    path = folder / "t.jsonl"
+    rows = (f'{{"id": "{i}", "task": {{"goal": "g {i}"}}, "final": {{"caption": "truth=success"}}}}\n' for i in range(count))
+    path.write_text("".join(rows))
+    return path
+
+
+async def test_calls_are_spread_over_endpoints(tmp_path: Path) -> None:
+    async with serving(Faults(latency=0.02)) as (first, one), serving(Faults(latency=0.02)) as (second, two):
+        model = OpenAIModel("m", base_url=f"{one}, {two}", concurrency=8)
+        tally = await score_files([write(tmp_path, 40)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        assert tally.succeeded == 40
+        assert min(first.requests, second.requests) >= 10
+        assert max(first.peak_in_flight, second.peak_in_flight) <= 4
+        assert isinstance(pickle.loads(pickle.dumps(model)).endpoint, Endpoints)
+
+
+async def test_dead_endpoint_is_left_out_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with serving(Faults()) as (alive, url):
+        model = OpenAIModel("m", base_url=f"{DEAD},{url}", concurrency=4)
+        tally = await score_files([write(tmp_path, 12)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        assert tally.succeeded == 12
+        assert alive.requests >= 12
+    assert capsys.readouterr().err.count(f"{DEAD} is left out") == 1
+
+
+async def test_no_endpoint_left_ends_the_run(tmp_path: Path) -> None:
+    model = OpenAIModel("m", base_url=f"{DEAD},{DEAD}", concurrency=2)
+    with pytest.raises(EndpointError, match="cannot reach"):
+        await score_files([write(tmp_path, 3)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")

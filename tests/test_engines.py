@@ -1,0 +1,301 @@
+"""Runs by the workers of an engine: the same verdicts as of a plain run, once each, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import importlib.util
+import json
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from prill.captioner.bulk import CaptionTally, caption_files
+from prill.captioner.files import read_captions
+from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.evaluators.registry import make_judge
+from prill.protocols import Engine, Evaluator, Work
+from prill.scoring import score_files
+from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
+from prill.verdict_log import VerdictLog
+from prill.workers.engines import make_engine
+from prill.workers.parts import Shards, shard_of
+from prill.workers.ray_data import RayEngine, RaySpec
+
+from .test_scoring import verdicts, write
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+
+
+class Judge:
+    """An even number is a success; 404 ends the run. Each call leaves a line."""
+
+    def __init__(self, folder: Path, fatal: int = 404) -> None:
+        self.info = EvaluatorInfo("parity", "1")
+        self.folder, self.fatal = folder, fatal
+
+    def screenshots(self, trajectory: Trajectory) -> list[str]:
+        return [o.screenshot for o in trajectory.observations if o.screenshot]
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        await asyncio.sleep(0)
+        number = int(trajectory.task.goal)
+        if number == self.fatal:
+            raise EndpointGone("nobody answers")
+        with (self.folder / "calls").open("a") as file:
+            file.write(f"{trajectory.id}\n")
+        if number < 0:
+            return Verdict(id=trajectory.id, unscored="timeout", reason="too slow", evaluator=self.info)
+        return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=self.info)
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.folder / "calls").read_text().split() if (self.folder / "calls").exists() else []
+
+
+class Captioner:
+    """The size of a picture; nothing for one of a single pixel."""
+
+    name = "sizes"
+
+    async def __call__(self, observation: Observation) -> str:
+        assert observation.screenshot is not None
+        with Image.open(observation.screenshot) as picture:
+            if picture.width == 1:
+                raise NoEvidence("too small")
+            return f"{picture.width} wide"
+
+
+class Loop:
+    """An engine of one worker, in this process: parts one after another, those in `lost` once more after they were done."""
+
+    def __init__(self, lost: Sequence[int] = (), broken_after: int = 10**6) -> None:
+        self.lost, self.broken_after = lost, broken_after
+        self.parts = self.closed = 0
+
+    def start(self) -> int:
+        return 2
+
+    def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
+        work = pickle.loads(pickle.dumps(work))
+        for number, part in enumerate(parts):
+            self.parts += 1
+            if number == self.broken_after:
+                raise OSError("the cluster is gone")
+            for _ in range(3 * self.lost.count(number)):
+                asyncio.run(_of(work, part))
+            yield asyncio.run(_of(work, part))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+async def _of(work: Work, part: bytes) -> bytes:
+    return await work(part)
+
+
+@pytest.fixture
+def judge(tmp_path: Path) -> Judge:
+    return Judge(tmp_path)
+
+
+async def test_engine_gives_what_a_plain_run_gives(tmp_path: Path, judge: Judge) -> None:
+    first = write(tmp_path / "a.jsonl", [*range(300), -1])
+    with open(first, "ab") as file:
+        file.write(
+            b'\n{"id": "t7", "task": {"goal": "7"}}\r\n{"id": "x", "task": 3}\n{\n "id": "p",\n "task": {"goal": "8"}\n}\n'
+        )
+    packed = tmp_path / "b.jsonl.gz"
+    packed.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps({"id": "z", "task": {"goal": "2"}}).encode()))
+    plain = await score_files([first, packed], judge, tmp_path / "plain.jsonl")
+    spread = await score_files([first, packed], judge, tmp_path / "v.jsonl", engine=Loop())
+    assert (spread.succeeded, spread.failed, spread.unscored, spread.read) == (
+        plain.succeeded,
+        plain.failed,
+        plain.unscored,
+        plain.read,
+    )
+    assert verdicts(tmp_path / "v.jsonl") == verdicts(tmp_path / "plain.jsonl")
+    assert not list(tmp_path.glob("*.shards"))
+
+
+async def test_engine_judges_only_what_is_missing(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(20))), tmp_path / "v.jsonl"
+    await score_files([path], judge, out, limit=12)
+    write(tmp_path / "t.jsonl", [100, *range(1, 20)])
+    tally = await score_files([path], judge, out, engine=Loop())
+    assert (tally.skipped, tally.made, len(judge.calls)) == (11, 9, 21)
+    assert verdicts(out)["t0"].key != ""
+    idle = Loop()
+    assert (await score_files([path], judge, out, engine=idle)).skipped == 20
+    assert idle.parts == 0
+
+
+async def test_pictures_are_looked_at_by_workers(tmp_path: Path, judge: Judge) -> None:
+    picture, out = tmp_path / "p.png", tmp_path / "v.jsonl"
+    Image.new("RGB", (4, 4)).save(picture)
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": "a", "task": {"goal": "2"}, "final": {"screenshot": "p.png"}}) + "\n")
+    await score_files([path], judge, out, engine=Loop())
+    engine = Loop()
+    assert (await score_files([path], judge, out, engine=engine)).skipped == engine.parts == 1
+    Image.new("RGB", (5, 5)).save(picture)
+    assert (await score_files([path], judge, out, engine=Loop())).made == 1
+    assert len(verdicts(out)) == 1
+
+
+async def test_part_taken_over_is_not_judged_twice(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(10))), tmp_path / "v.jsonl"
+    with pytest.raises(PrillError, match="3 workers died while they were at the same part"):
+        await score_files([path], judge, out, engine=Loop(lost=[0]))
+    assert len(verdicts(out)) == len(judge.calls) == 10
+
+
+async def test_broken_engine_loses_no_verdict(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(1000, 1600))), tmp_path / "v.jsonl"
+    engine = Loop(broken_after=2)
+    with pytest.raises(OSError, match="cluster is gone"):
+        await score_files([path], judge, out, engine=engine)
+    assert engine.closed
+    assert len(verdicts(out)) == 512
+    assert (await score_files([path], judge, out, engine=Loop())).made == 88
+
+
+async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(4))), tmp_path / "v.jsonl"
+    await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
+    shards = Shards(out, judge.info)
+    shards.begin(1)
+    shard_of(shards.folder, 0).write_bytes((tmp_path / "there.jsonl").read_bytes() + b'{"id":"t2","succ')
+    tally = await score_files([path], judge, out, engine=Loop())
+    assert (tally.skipped, tally.made, len(verdicts(out))) == (2, 2, 4)
+    shards.begin(1)
+    with pytest.raises(UsageError, match="holds shards of another judge"):
+        await score_files([path], make_judge("self-report"), tmp_path / "v2.jsonl", engine=Loop(), limit=1)
+        Shards(tmp_path / "v3.jsonl", judge.info).begin(1)
+        await score_files([path], make_judge("self-report"), tmp_path / "v3.jsonl", engine=Loop(), limit=1)
+    await score_files([path], judge, out, engine=Loop(), resume=False)
+    assert (tmp_path / "v.jsonl.shards.bak").is_dir()
+
+
+async def test_error_of_a_worker_ends_the_run(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", [*range(300), 404, *range(300)]), tmp_path / "v.jsonl"
+    with pytest.raises(EndpointGone, match="nobody answers"):
+        await score_files([path], judge, out, engine=Loop())
+    assert 256 <= len(verdicts(out)) < 400
+
+
+async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) -> None:
+    path, out, stop = write(tmp_path / "t.jsonl", list(range(600))), tmp_path / "v.jsonl", asyncio.Event()
+    stop.set()
+    tally = await score_files([path], judge, out, engine=Loop(), stop=stop)
+    assert tally.stopped and tally.made == 0
+    shards = Shards(out, judge.info)
+    shards.begin(1)
+    shards.stop()
+    assert sorted(os.listdir(shards.folder)) == ["manifest.json", "stop"]
+
+
+async def test_engine_refuses_what_it_cannot_do(tmp_path: Path, judge: Judge) -> None:
+    path = write(tmp_path / "t.jsonl", [1])
+    with pytest.raises(UsageError, match="a budget cannot be kept"):
+        costly = make_judge("modular", model="gpt-4o", captioner="given", budget_usd=1.0)
+        await score_files([path], costly, tmp_path / "v.jsonl", engine=Loop())
+    with pytest.raises(UsageError, match="workers of its own"):
+        await score_files([path], judge, tmp_path / "v.jsonl", engine=Loop(), processes=2)
+    judge.unpicklable = lambda: None  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match="judge 'parity' cannot be handed to other processes"):
+        await score_files([path], judge, tmp_path / "v2.jsonl", engine=Loop())
+
+
+async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
+    states = []
+    for number, width in enumerate([3, 3, 1, 5, 7]):
+        Image.new("RGB", (width, 2)).save(tmp_path / f"{number}.png")
+        states.append({"observation": {"screenshot": f"{number}.png"}, "action": {"kind": "click"}})
+    (tmp_path / "4.png").unlink()
+    path, out = tmp_path / "t.jsonl", tmp_path / "out" / "c.jsonl"
+    path.write_text(json.dumps({"id": "a", "task": {"goal": "g"}, "steps": states}) + "\n")
+    plain = await caption_files([path], Captioner(), tmp_path / "out" / "plain.jsonl")
+    tally = await caption_files([path], Captioner(), out, engine=Loop())
+
+    def counts(tally: CaptionTally) -> tuple[object, ...]:
+        return tally.made, tally.equal, tally.seen, tally.files, dict(tally.unscored)
+
+    assert counts(tally) == counts(plain) == (2, 1, 5, 5, {"no_evidence": 1, "input": 1})
+    assert sorted(map(repr, read_captions(out))) == sorted(map(repr, read_captions(tmp_path / "out" / "plain.jsonl")))
+    again = await caption_files([path], Captioner(), out, engine=Loop())
+    assert (again.made, again.kept) == (0, 3)
+
+
+def test_engines_are_made_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "e.toml"
+    file.write_text('name = "tests.test_engines:Loop"\nbroken_after = 3\n')
+    (tmp_path / "own.py").write_text("class Mine:\n    def start(self): return 1\n    run = close = start\n")
+    mine = make_engine(f"{tmp_path / 'own.py'}:Mine")
+    assert mine.start() == 1
+    with pytest.raises(UsageError, match="did you mean 'ray'"):
+        make_engine("rays")
+    if not HAS_RAY:
+        with pytest.raises(MissingExtra, match=r"pip install 'prill\[ray\]'"):
+            make_engine("ray", workers=2)
+        return
+    engine = make_engine({"name": "ray", "workers": 2, "gpus": 0.5})
+    assert isinstance(engine, RayEngine) and engine.spec == RaySpec(workers=2, gpus=0.5)
+    with pytest.raises(UsageError, match="workers"):
+        make_engine("ray", workers=0)
+
+
+DEADLY = '''
+import asyncio, os
+from pathlib import Path
+from prill.types import EvaluatorInfo, Verdict
+
+class Judge:
+    """An even number is a success. `deadly` ends the process that judges it, the first time."""
+
+    def __init__(self, folder: str, deadly: int) -> None:
+        self.folder, self.deadly = Path(folder), deadly
+        self.info = EvaluatorInfo("parity", "1")
+
+    def screenshots(self, trajectory):
+        return []
+
+    async def __call__(self, trajectory):
+        await asyncio.sleep(0.002)
+        number = int(trajectory.task.goal)
+        if number == self.deadly and not (self.folder / "mark").exists():
+            (self.folder / "mark").touch()
+            os.kill(os.getpid(), 9)
+        with (self.folder / f"calls{os.getpid()}").open("a") as file:
+            file.write(trajectory.id + "\\n")
+        return Verdict(id=trajectory.id, success=number % 2 == 0, evaluator=self.info)
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_RAY, reason="Ray is not installed here: make test-frameworks")
+@pytest.mark.parametrize(
+    "count",
+    [500, pytest.param(20_000, marks=pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: two minutes"))],
+)
+@pytest.mark.filterwarnings("ignore")  # Ray's own: of its settings that it deprecates, of processes and files left to it
+async def test_ray_outlives_a_killed_worker(tmp_path: Path, count: int) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(count))), tmp_path / "v.jsonl"
+    (tmp_path / "own.py").write_text(DEADLY)
+    judge: Evaluator = make_judge(f"{tmp_path / 'own.py'}:Judge", folder=str(tmp_path), deadly=count // 2)
+    engine: Engine = make_engine("ray", workers=2)
+    tally = await score_files([path], judge, out, engine=engine, concurrency=64)
+    assert (tmp_path / "mark").exists()
+    assert (tally.made, tally.succeeded) == (count, count // 2)
+    assert len(verdicts(out)) == count
+    calls = [id for file in tmp_path.glob("calls*") for id in file.read_text().split()]
+    assert len(set(calls)) == count
+    assert len(calls) - count < 200, "what was judged and not yet written when the worker died, and no more"
+    assert len(list(tmp_path.glob("calls*"))) == 3
+    log = VerdictLog(out, judge.info)
+    log.close()
