@@ -85,7 +85,7 @@ async def test_a_service_counts_its_canaries(spec: WatchSpec, record: Record) ->
     assert sorted(one.kind for one in noted) == ["canary"] * 6 + ["verdict"] * 80
 
 
-async def test_remembered_answers_are_not_counted_again(spec: WatchSpec, record: Record) -> None:
+async def test_remembered_answers_count_once(spec: WatchSpec, record: Record) -> None:
     watch = Watch(Gate(), spec)
     service = make_service(Reward(watch.judge, watch=watch))
     async with visit(service) as client:
@@ -103,7 +103,7 @@ async def test_no_watch_means_no_section(record: Record) -> None:
         assert not [key for key in await numbers(client) if re.search("watch|canar", key)]
 
 
-def test_a_log_of_another_judge_ends_the_start(spec: WatchSpec) -> None:
+def test_no_service_on_another_judges_log(spec: WatchSpec) -> None:
     other = Gate()
     other.info = EvaluatorInfo("another", "1")
     watch = Watch(other, spec)

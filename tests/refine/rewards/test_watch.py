@@ -100,7 +100,7 @@ async def test_every_verdict_is_noted_in_order(tmp_path: Path) -> None:
     assert "words of a page" not in log.read_text() and "Z" in noted[0].at
 
 
-async def test_canaries_are_judged_every_n_verdicts(tmp_path: Path) -> None:
+async def test_canaries_come_every_n_verdicts(tmp_path: Path) -> None:
     judge = Says()
     reward, watch = watched(judge, canary_every=3, **canaries(tmp_path, "success", "failure", "timeout"))
     for i in range(7):  # rounds begin at the first, the fourth and the seventh
@@ -262,7 +262,7 @@ def test_a_file_has_the_watch_in_a_table(tmp_path: Path) -> None:
         prill.reward(path)
 
 
-def test_canaries_without_labels_are_an_error(tmp_path: Path) -> None:
+def test_canaries_without_labels_are_errors(tmp_path: Path) -> None:
     settings = canaries(tmp_path, "success", labels=(None,))
     with pytest.raises(UsageError, match="no canary has a decided label"):
         Watch(Says(), WatchSpec(**settings))

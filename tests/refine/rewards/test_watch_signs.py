@@ -60,7 +60,7 @@ def test_means_are_tested_as_by_hand() -> None:
     assert mean_rose([0.5] * 30, [1.0] * 30) == 0.0
 
 
-def test_hacking_is_an_alarm() -> None:
+def test_reward_hacking_is_an_alarm() -> None:
     found = report(course(truth=(0.5, 0.15), hacked=0.9))
     hacking = sign(found, "hacking")
     assert hacking.state == "alarm" and 200 < hacking.since <= 800
