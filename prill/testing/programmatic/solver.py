@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from prill.testing.programmatic import clicking, dates, emails, forms, games, revealing, shapes
 from prill.testing.programmatic.screen import Move, Node, Page, Screen
+from prill.testing.programmatic.tasks import clicking, dates, emails, forms, games, revealing, shapes
 
 __all__ = ["Move", "Node", "Screen", "plan"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from prill.testing.programmatic.screen import Move, Node, Page, click, enter, kind_of
-from prill.testing.programmatic.thesaurus import similar
+from prill.testing.programmatic.tasks.thesaurus import similar
 
 
 def _handed_in(page: Page, moves: Iterable[Move]) -> list[Move]:
