@@ -110,4 +110,4 @@ def test_every_option_has_a_description() -> None:
 def test_policies_are_known_by_their_options() -> None:
     assert policies_with("reasoning") == ["react"]
     assert policies_with("max_tokens") == ["react", "cogagent", "autoui", "structured-reflection"]
-    assert policies_with("model") == ["react", "cogagent", "autoui", "small-text"]
+    assert policies_with("model") == ["react", "cogagent", "autoui", "structured-reflection", "small-text"]
