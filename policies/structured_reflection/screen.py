@@ -4,7 +4,7 @@
 
 As in arXiv 2310.08740, but for four things: text that stands beside tags is a leaf `t` with the number of what it stands in;
 boxes and radio buttons are told apart from fields; what is ticked or chosen has the value `checked` or `selected`; and the
-yellow instruction is left out, for it is the goal.
+yellow instruction is left out but for its icons, for its words are the goal.
 """
 
 from __future__ import annotations
@@ -94,13 +94,10 @@ class _Reader(HTMLParser):
         self.leaves: list[Leaf] = []
         self.refs: set[str] = set()
         self._open: list[_Open] = []
-        self._skipped = 0  # how deep we are in what is left out
+        self._query: _Open | None = None  # the instruction, while we are in it
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in attrs}
-        if self._skipped or attributes.get("id") == "query":
-            self._skipped += tag not in _VOID
-            return
         if self._open:
             self._flush(self._open[-1])
             self._open[-1].children += 1
@@ -109,21 +106,23 @@ class _Reader(HTMLParser):
         element = _Open(tag, attributes)
         if tag not in _VOID:
             self._open.append(element)
+            if self._query is None and attributes.get("id") == "query":
+                self._query = element
         elif tag not in _WITHOUT_CONTENT:
             self._add(element, "")
 
     def handle_endtag(self, tag: str) -> None:
-        if self._skipped:
-            self._skipped -= 1
-        elif self._open and self._open[-1].tag == tag:
+        if self._open and self._open[-1].tag == tag:
             element = self._open.pop()
             if element.children:
                 self._flush(element)
             else:
                 self._add(element, element.words)
+            if element is self._query:
+                self._query = None
 
     def handle_data(self, data: str) -> None:
-        if not self._skipped and self._open:
+        if self._open:
             self._open[-1].words += data
 
     def _flush(self, element: _Open) -> None:
@@ -135,6 +134,8 @@ class _Reader(HTMLParser):
 
     def _add(self, element: _Open, words: str) -> None:
         attributes = element.attributes
+        if self._query is not None and (words.strip() or not attributes.get("class")):
+            return
         named = attributes.get("class", "").strip()
         shown = {
             "type": kind if (kind := attributes.get("type", "")) in _BOXES else "",

@@ -122,6 +122,8 @@ def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> l
     for place, line in enumerate(_LINE.finditer(screen), 1):
         ref = int(line["id"]) if line["id"] else (known or {}).get((line["tag"], line["text"]), _HIDDEN + place)
         found.append(Node(ref, line["tag"], line["text"], dict(_ATTRIBUTE.findall(line["rest"]))))
+    if found and not found[0].text and "ui-icon" in found[0].attributes.get("class", ""):
+        found.insert(1, Node(_HIDDEN, "div", "area"))  # what comes first is an icon that the instruction shows
     return found
 
 

@@ -42,9 +42,12 @@ def test_fields_show_what_they_hold() -> None:
     ]
 
 
-def test_the_instruction_is_left_out() -> None:
-    query = '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br></div>'
-    assert read_screen(f'<div data-wob_ref="1">{query}<i data-wob_ref="4">x</i></div>').text() == "<i id=4>x</i>"
+def test_of_the_instruction_icons_stay() -> None:
+    query = '<div id="query" data-wob_ref="2">Do <b data-wob_ref="3">it</b><br><i class="bin" data-wob_ref="9"></i></div>'
+    assert (
+        read_screen(f'<div data-wob_ref="1">{query}<i data-wob_ref="4">x</i></div>').text()
+        == '<i id=9 class="bin"></i>\n<i id=4>x</i>'
+    )
 
 
 @pytest.mark.parametrize(
