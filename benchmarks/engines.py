@@ -1,8 +1,8 @@
 """What an engine costs beside the plain command: `python benchmarks/engines.py`, where Ray is installed.
 
 The same trajectories against the same mock endpoint (200 ms an answer), by one process, by two, and by Ray with two workers,
-one after the other; each with `--few` and with `--many` trajectories, so that starting is told apart from judging: the difference
-of the two, by trajectory. The mock shares the machine.
+one after the other; each with `--few` and with `--many` trajectories, so that starting is told apart from judging: the
+difference of the two, by trajectory. The mock shares the machine.
 """
 
 from __future__ import annotations
