@@ -51,6 +51,8 @@ class RayEngine:
     def start(self) -> int:
         """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place."""
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a worker without GPUs leaves CUDA's variables alone
+        # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give up.
+        os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
         import ray
 
         spec = self.spec
