@@ -19,10 +19,11 @@ from prill.testing.programmatic.step import ProgrammaticStep
 _NAMES = """
 click-link click-option focus-text click-button click-button-sequence click-dialog click-dialog-2 click-tab click-test
 click-test-2 enter-text focus-text-2 enter-text-dynamic enter-password login-user click-pie enter-date grid-coordinate
-click-widget email-inbox email-inbox-nl-turk email-inbox-forward-nl-turk multi-orderings choose-date click-
-collapsible-2 simple-arithmetic click-tab-2 click-tab-2-hard multi-layouts copy-paste click-collapsible choose-date-
-easy copy-paste-2 simple-algebra click-checkboxes click-checkboxes-transfer login-user-popup click-checkboxes-soft
-enter-text-2 email-inbox-forward-nl search-engine find-word choose-date-medium click-checkboxes-large book-flight
+click-widget email-inbox email-inbox-nl-turk email-inbox-forward-nl-turk multi-orderings choose-date
+click-collapsible-2 simple-arithmetic click-tab-2 click-tab-2-hard multi-layouts copy-paste click-collapsible
+choose-date-easy copy-paste-2 simple-algebra click-checkboxes click-checkboxes-transfer login-user-popup
+click-checkboxes-soft enter-text-2 email-inbox-forward-nl search-engine find-word choose-date-medium
+click-checkboxes-large book-flight
 """
 TASKS = _NAMES.split()
 

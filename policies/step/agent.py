@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from prill.actions.webarena import describe
-from prill.errors import NoEvidence, UsageError
+from prill.errors import NoEvidence, Truncated, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
 from prill.policies.step.asking import Asking, Turn, prompt_text
@@ -177,9 +177,14 @@ class StepAgent:
         lessons = self.lessons if bottom else ()
         turn = Turn(frame.objective, shown.text, url, frame.lines(), lessons)
         messages = asking.messages(frame.template, turn, called=not bottom)
-        reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
+        event = Event("act", self._taken - 1, self._frames(), "", messages=messages)
+        try:
+            reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
+        except Truncated as cut:
+            # An answer without an action, as small models give it that do not come to an end.
+            return self._refuse(replace(event, action=excerpt(cut.text)), "the reply was too long: keep REASON short")
         reason, written = read_reply(reply.text)
-        event = Event("act", self._taken - 1, self._frames(), "", reason or "", "", reply.usage, messages)
+        event = replace(event, reason=reason or "", usage=reply.usage)
         try:
             if written is None:
                 raise UnreadableAction("the reply has no line ACTION:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from prill.errors import Truncated
 from prill.loop import rollout
 from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
@@ -100,6 +101,14 @@ async def test_unknown_verbs_end_the_policy(play: Play) -> None:
     assert "(not done: find_products is not available) = find_products [q]" in history(model, 2)
     assert "(not done: the reply has no line ACTION:)" in history(model, 3)
     assert history(model, 4) == "[previous #]\nN/A = find_x [q]\n[/previous #]"
+
+
+async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
+    agent, _ = play()
+    agent.model = model = ScriptedModel([Truncated("cut", "REASON: well, well"), "REASON: so\nACTION: click [1]"])
+    agent.reset(Task(goal="Buy an x"))
+    assert (await agent.act(PAGE)).action.kind == "click"
+    assert "the reply was too long" in history(model)
 
 
 async def test_invalid_root_ends_the_episode(play: Play) -> None:
