@@ -227,7 +227,7 @@ async def main() -> None:
     parser.add_argument("--tasks", default=",".join(GROWN), help="which, with commas between")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as images:
-        environment = MiniWoB(Path(images), text="html")
+        environment = MiniWoB(Path(images), text="html", timeout=600)
         try:
             await (
                 ship(environment, args.ship) if args.ship else table(environment, LEVELS, args.tasks.split(","), args.episodes)
