@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.evaluators.metrics import wilson
@@ -140,7 +141,7 @@ async def played(
 ) -> tuple[Trajectory, LabelRecord]:
     """One episode, and what the page says of it."""
     of = await environment.task(task, seed)
-    run = await rollout(Synapse(model(of.goal), spec, memory=memory), environment, of, id=of.id, agent="synapse")
+    run = await rollout(Synapse(model(of.goal), spec, opened=memory), environment, of, id=of.id, agent="synapse")
     return run, await environment.grade(run)
 
 
@@ -198,12 +199,13 @@ async def attempts(environment: MiniWoB, task: str, *, wrong: bool) -> list[Traj
 async def table(environment: MiniWoB, levels: Iterable[float], tasks: Sequence[str], played_each: int) -> None:
     """Prints a line for each precision of the judge."""
     runs = {
-        task: (await attempts(environment, task, wrong=False), await attempts(environment, task, wrong=True)) for task in GROWN
+        task: (await attempts(environment, task, wrong=False), await attempts(environment, task, wrong=True)) for task in tasks
     }
     print("| judge's precision | exemplars, of them wrong | success of the agent | 95 % |\n|---|---|---|---|")
     for level in levels:
         wrong = round(OF_TASK * (1 - level))
         kept = [run for right, bad in runs.values() for run in (*bad[:wrong], *right[: OF_TASK - wrong])]
+        Random(round(100 * level)).shuffle(kept)  # of two that are as like the present task, the model takes the last
         labels = {run.id: not run.id.endswith(" wrong") for run in kept}
         memory = Memory([], embedder=TfidfEmbedder())
         grown = await grow(memory, kept, {run.id: verdict(run) for run in kept}, labels=labels)
@@ -225,7 +227,7 @@ async def main() -> None:
     parser.add_argument("--tasks", default=",".join(GROWN), help="which, with commas between")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as images:
-        environment = MiniWoB(Path(images), text="html")
+        environment = MiniWoB(Path(images), text="html", timeout=600)
         try:
             await (
                 ship(environment, args.ship) if args.ship else table(environment, LEVELS, args.tasks.split(","), args.episodes)

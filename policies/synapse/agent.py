@@ -96,10 +96,16 @@ class Synapse:
     is asked again. A request that is too long ends the episode with an error, before the call.
     """
 
-    def __init__(self, model: LanguageModel, spec: SynapseSpec = SynapseSpec(), *, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        spec: SynapseSpec = SynapseSpec(),
+        *,
+        opened: Annotated[Memory | None, Meta(description="a memory that is open already, from Python")] = None,
+    ) -> None:
         self.model = model
         self.spec = spec
-        self.memory = memory or Memory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
+        self.memory = opened or Memory.load(spec.memory, make_embedder(spec.embedder, base_url=spec.embedder_url))
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:

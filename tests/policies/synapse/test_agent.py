@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from prill.errors import ContextTooLong, NoEvidence
+from prill.errors import ContextTooLong, NoEvidence, UsageError
 from prill.loop import rollout
 from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
@@ -44,7 +44,7 @@ RAW, SEEN = Turn("pass", state="<p>"), Turn("pass", state="<p>", observation="wo
 async def steps(
     model: ScriptedModel, known: Memory | None = None, task: Task = TASK, pages: Sequence[str] = (PAGE,), **options: object
 ) -> list[Step]:
-    policy = Synapse(model, SynapseSpec(**options), memory=known or memory(entry("click-checkboxes", RAW)))  # type: ignore[arg-type]
+    policy = Synapse(model, SynapseSpec(**options), opened=known or memory(entry("click-checkboxes", RAW)))  # type: ignore[arg-type]
     policy.reset(task)
     done = list[Step]()
     while not done or not done[-1].action.is_final:
@@ -70,7 +70,7 @@ def texts(messages: Sequence[Message]) -> list[str]:
 )
 async def test_each_task_has_its_prompt_type(task: str, known: Entry, abstraction: str, expected: str) -> None:
     model = ScriptedModel(lambda messages: "words" if messages[0].role == "user" else "```\npass\n```")
-    policy = Synapse(model, SynapseSpec(abstraction=abstraction), memory=memory(known))  # type: ignore[arg-type]
+    policy = Synapse(model, SynapseSpec(abstraction=abstraction), opened=memory(known))  # type: ignore[arg-type]
     policy.reset(Task(id="t", goal="g", site=task))
     await policy.act(Observation(text=PAGE))
     assert policy._kind == expected
@@ -165,7 +165,7 @@ async def test_too_long_a_request_is_never_sent() -> None:
         await steps(model, context=100)
     assert not model.seen
     run = Trajectory(id="t", task=TASK, final=Observation(text=PAGE))
-    policy = Synapse(model, SynapseSpec(context=100), memory=memory(entry("click-checkboxes", RAW)))
+    policy = Synapse(model, SynapseSpec(context=100), opened=memory(entry("click-checkboxes", RAW)))
     assert "context" in ((await rollout(policy, ReplayEnvironment(run), TASK, id="t")).error or "")
 
 
@@ -178,7 +178,7 @@ async def test_no_page_and_no_exemplar_are_told() -> None:
 
 async def test_without_memory_a_twin_is_borrowed() -> None:
     model = ScriptedModel(lambda messages: "```\npass\n```")
-    policy = Synapse(model, SynapseSpec(retrieval=False), memory=memory(entry("click-tab-2", RAW)))
+    policy = Synapse(model, SynapseSpec(retrieval=False), opened=memory(entry("click-tab-2", RAW)))
     policy.reset(Task(id="t", goal="g", site="click-tab-2-hard"))
     await policy.act(Observation(text=PAGE))
     assert policy.retrieved == "click-tab-2"
@@ -245,6 +245,8 @@ def test_synapse_is_made_by_its_name() -> None:
     policy = make_policy("synapse", model=ScriptedModel([]), lax=True, max_turns="3", order="nearest_last")
     assert isinstance(policy, Synapse)
     assert (policy.spec.max_turns, policy.spec.order) == (3, "nearest_last")
+    with pytest.raises(UsageError, match="no/such/exemplars.jsonl"):
+        make_policy("synapse", model=ScriptedModel([]), lax=True, memory="no/such")
     assert policy.fingerprint("web") == make_policy("synapse", model=ScriptedModel([])).fingerprint("web")  # type: ignore[attr-defined]
 
 

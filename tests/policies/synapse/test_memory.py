@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from prill.errors import TransportFailure, UsageError
+from prill.errors import UsageError
 from prill.policies.synapse.embedders import EndpointEmbedder, TfidfEmbedder, make_embedder
 from prill.policies.synapse.interpreter import check
 from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
@@ -112,14 +112,23 @@ async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> N
     assert np.array_equal(again, rows[[39, 0]])
 
 
-async def test_a_chat_answer_is_no_embedding(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endpoint_that_embeds_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    with MockServer() as server:
-        embedder = EndpointEmbedder("mock", base_url=server.base_url)
-        embedder._endpoint.retries = 0
-        monkeypatch.setattr("prill.policies.synapse.embedders._PATH", "/models/none")
-        with pytest.raises((TransportFailure, Exception), match="404|something else"):
-            await embedder.embed(["a"])
+    monkeypatch.setattr("prill.policies.synapse.embedders._PATH", "/chat/completions")
+    with MockServer() as server, pytest.raises(UsageError, match="refuses to embed with mock"):
+        await EndpointEmbedder("mock", base_url=server.base_url).embed(["a"])
+
+
+async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], Path]) -> None:
+    """By mean over a text's own tokens: what pads it in a batch does not count."""
+    folder = tiny_model("qwen2")
+    embedder = make_embedder(f"local:{folder}")
+    together = await embedder.embed(["click the button", "a much longer text about a page with many words " * 9])
+    assert together.shape[0] == 2
+    assert np.allclose(together[0], (await embedder.embed(["click the button"]))[0], atol=1e-4)
+    assert embedder.name == f"local:{folder.name}"
+    with pytest.raises(UsageError, match="no sentence encoder"):
+        await make_embedder("local:no/such").embed(["a"])
 
 
 def test_the_papers_own_files_are_read(tmp_path: Path) -> None:
