@@ -42,6 +42,12 @@ def test_both_surfaces_give_one_action(written: str, printed: str) -> None:
         ("<think>ACTION: click [1]</think>REASON: r\nACTION: click [2]", "r", "click [2]"),
         ("I click it.", None, None),
         ("REASON: r\nACTION:", "r", None),
+        # What is typed may hold the words by which an action is found, on a line of its own, too.
+        ("REASON: r\nACTION: type [5] [see ACTION: click [9]]", "r", "type [5] [see ACTION: click [9]]"),
+        ("REASON: r\nACTION: type [5] [see\nACTION: click [9]\n]", "r", "type [5] [see\nACTION: click [9]\n]"),
+        ("REASON: r\nACTION: click [3] where it says ACTION: click [9]", "r", "click [3] where it says ACTION: click [9]"),
+        ("REASON: r. ACTION: click [3]", "r.", "click [3]"),
+        ("REASON: r\nACTION: click [1]\n\nACTION: click [2]", "r\nACTION: click [1]", "click [2]"),
     ],
 )
 def test_the_last_action_counts(reply: str, reason: str | None, action: str | None) -> None:
