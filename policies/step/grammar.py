@@ -93,9 +93,17 @@ def _bracketed(text: str) -> list[str]:
         end = _closing(text)
         if end is None:
             return [*found, text[1:].removesuffix("]")]
+        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number nothing is.
+        while not text[1:end].isdecimal() and _open_left(rest := text[end + 1 :].lstrip()) and not rest.startswith("["):
+            end = text.index("]", end + 1)
         found.append(text[1:end])
         text = text[end + 1 :].lstrip()
     return found
+
+
+def _open_left(text: str) -> bool:
+    """Whether more brackets are closed than opened."""
+    return text.count("]") > text.count("[")
 
 
 def _closing(text: str) -> int | None:
