@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -22,6 +22,7 @@ from msgspec import Meta
 from prill.actions.webarena import UnreadableAction
 from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
+from prill.policies.page_text import PageText
 from prill.policies.structured_reflection.actions import (
     Order,
     action_of,
@@ -102,6 +103,8 @@ class StructuredReflection:
 
     `lessons` are those of earlier attempts at the same task, from `reflect`; the list may be changed between episodes.
     """
+
+    page_text: ClassVar[PageText] = "html"
 
     def __init__(self, model: LanguageModel, spec: StructuredSpec = StructuredSpec(), *, lessons: Sequence[str] = ()) -> None:
         self.model = model

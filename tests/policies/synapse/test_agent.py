@@ -170,8 +170,8 @@ async def test_too_long_a_request_is_never_sent() -> None:
 
 
 async def test_no_page_and_no_exemplar_are_told() -> None:
-    with pytest.raises(NoEvidence, match="text=html"):
-        await steps(ScriptedModel([]), pages=['button "ok"'])
+    with pytest.raises(NoEvidence, match="text = 'html'"):
+        await steps(ScriptedModel([]), pages=['button "<"'])
     with pytest.raises(NoEvidence, match="no exemplar of 'chess'"):
         await steps(ScriptedModel([]), task=Task(id="t", goal="g", site="chess"), retrieval=False)
 
