@@ -16,7 +16,6 @@ from functools import cache
 from importlib import resources
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from prill.actions.webarena import UnreadableAction
@@ -82,7 +81,9 @@ class StructuredSpec:
     cycle: Annotated[Literal["stage", "attempt", "off"], Meta(description="how far back the same screen ends an attempt")] = (
         "stage"
     )
-    no_change: Annotated[bool, Meta(description="an action that changes nothing ends an attempt (not in click-button-sequence)")] = True
+    no_change: Annotated[
+        bool, Meta(description="an action that changes nothing ends an attempt (not in click-button-sequence)")
+    ] = True
     stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")] = 10
     paraphrase: Annotated[bool, Meta(description="the model words past actions; else they stand as they were written")] = True
     static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = False
@@ -347,13 +348,6 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     except UnreadableAction as error:
         raise Unparsable(str(error)) from None
     return place, line
-
-
-@cache
-def paper_table() -> dict[str, dict[str, tuple[float, float, float]]]:
-    """The paper's 43 tasks by category, with its share (%) of seeds solved within 1, 3 and 5 attempts: the authors' figures."""
-    file = resources.files(_PACKAGE).joinpath("tasks.toml")
-    return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), dict[str, dict[str, tuple[float, float, float]]])
 
 
 def _bullets(known: Sequence[str]) -> str:
