@@ -15,32 +15,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from prill.bench import paper_names, read_paper, tasks_of
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.loop import rollout
 from prill.testing.programmatic.policy import Programmatic
 
-LISTS = {
-    "45": """book-flight choose-date choose-date-easy choose-date-medium click-button click-button-sequence click-checkboxes
-click-checkboxes-large click-checkboxes-soft click-checkboxes-transfer click-collapsible click-collapsible-2 click-dialog
-click-dialog-2 click-link click-option click-pie click-tab click-tab-2 click-tab-2-hard click-test click-test-2 click-widget
-copy-paste copy-paste-2 email-inbox email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-nl-turk enter-date
-enter-password enter-text enter-text-2 enter-text-dynamic find-word focus-text focus-text-2 grid-coordinate login-user
-login-user-popup multi-layouts multi-orderings search-engine simple-algebra simple-arithmetic""",
-    "43": """click-button click-button-sequence click-checkboxes click-checkboxes-large click-checkboxes-soft
-click-checkboxes-transfer click-collapsible click-collapsible-2 click-dialog click-dialog-2 click-link click-menu-2 click-option
-click-pie click-scroll-list click-tab click-tab-2 click-tab-2-hard click-test click-test-2 click-widget email-inbox
-email-inbox-forward-nl email-inbox-forward-nl-turk email-inbox-nl-turk enter-password enter-text enter-text-2 enter-text-dynamic
-find-word focus-text focus-text-2 login-user multi-layouts multi-orderings navigate-tree read-table read-table-2 search-engine
-social-media social-media-all social-media-some use-autocomplete""",
-    "64": """book-flight choose-date choose-list click-button click-button-sequence click-checkboxes click-checkboxes-large
-click-checkboxes-soft click-checkboxes-transfer click-collapsible click-collapsible-2 click-color click-dialog click-dialog-2
-click-link click-menu click-option click-pie click-scroll-list click-shades click-shape click-tab click-tab-2 click-tab-2-hard
-click-test click-test-2 click-widget copy-paste copy-paste-2 count-shape email-inbox email-inbox-forward-nl
-email-inbox-forward-nl-turk email-inbox-nl-turk enter-date enter-password enter-text enter-text-dynamic enter-time find-word
-focus-text focus-text-2 grid-coordinate guess-number identify-shape login-user login-user-popup multi-layouts multi-orderings
-navigate-tree read-table search-engine simple-algebra simple-arithmetic social-media social-media-all social-media-some terminal
-text-transform tic-tac-toe unicode-test use-autocomplete use-slider use-spinner""",
-}
+LISTS = {paper.list_name: tasks_of(paper) for paper in map(read_paper, paper_names("miniwob")) if paper.list_name}
 
 
 async def play(names: Sequence[str], seeds: range, *, staged: bool) -> dict[str, int]:
@@ -72,11 +52,10 @@ def main() -> None:
     parser.add_argument("--staged", action="store_true", help="carry out a whole plan before asking for the next")
     parser.add_argument("--tasks", help="only these, with commas between (default: all of the three lists)")
     args = parser.parse_args()
-    lists = {name: tasks.split() for name, tasks in LISTS.items()}
-    wanted = args.tasks.split(",") if args.tasks else sorted({task for tasks in lists.values() for task in tasks})
+    wanted = args.tasks.split(",") if args.tasks else sorted({task for tasks in LISTS.values() for task in tasks})
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     solved = asyncio.run(play(wanted, seeds, staged=args.staged))
-    for name, tasks in lists.items():
+    for name, tasks in LISTS.items():
         played = [task for task in tasks if task in solved]
         if not played:
             continue

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from prill.bench import read_paper
 from prill.emulators.browser.chromium import Chromium
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.emulators.pool import Pool
@@ -22,7 +23,6 @@ from prill.policies.structured_reflection.agent import (
     REPLAYED,
     StructuredReflection,
     StructuredSpec,
-    paper_table,
     planning_calls,
 )
 from prill.policies.structured_reflection.memory import Rules, memory_of
@@ -90,12 +90,14 @@ def departs(attempt: Trajectory) -> bool:
 
 def tables(results: Results, attempts: dict[str, Trajectory]) -> Iterator[str]:
     """What came of it, as Markdown."""
-    solved, paper = solved_by(results.tasks), paper_table()[CATEGORY]
+    solved, published = solved_by(results.tasks), read_paper("structured-reflection")
+    paper = {name: [100 * share for share in published.tasks[name]] for name in published.categories[CATEGORY]}
     shares = {most: completion(solved, most, lambda name: name.rpartition("-s")[0]) for most in range(1, results.attempts + 1)}
     yield f"| task | {' | '.join(f'T={most}' for most in shares)} | the paper's T=1, 3, 5 |"
     yield "| :--- |" + " ---: |" * len(shares) + " :--- |"
     for name, figures in paper.items():
-        yield f"| {name} | {' | '.join(f'{by[name]:.0%}' for by in shares.values())} | {', '.join(map(str, figures))} |"
+        ours = " | ".join(f"{by[name]:.0%}" if name in by else "-" for by in shares.values())
+        yield f"| {name} | {ours} | {', '.join(f'{share:.0f}' for share in figures)} |"
     means = [category_means(by, {"mean": paper})["mean"] for by in shares.values()]
     theirs = [sum(figures) / len(paper) for figures in zip(*paper.values(), strict=True)]
     yield f"| mean | {' | '.join(f'{mean:.1%}' for mean in means)} | {', '.join(f'{mean:.1f}' for mean in theirs)} |"
@@ -127,7 +129,7 @@ def main() -> None:
     slips = [int(part) for part in args.slips.split(",") if part]
     every = [
         challenge(name, 1000 + seed, slips, args.misjudged, StructuredSpec())
-        for name in paper_table()[CATEGORY]
+        for name in read_paper("structured-reflection").categories[CATEGORY]
         for seed in range(args.seeds)
     ]
 

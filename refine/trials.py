@@ -25,13 +25,15 @@ class PairedT(NamedTuple):
 def solved_by(tasks: Iterable[TaskResult]) -> dict[str, int | None]:
     """The number of the first attempt, from 1, that truly succeeded at each task; None where none did.
 
-    Tasks whose truth is nowhere known are left out.
+    Tasks that were not solved are left out where the truth of some attempt is not known: that one may have solved them.
     """
     found: dict[str, int | None] = {}
     for task in tasks:
         truths = [attempt.truth for attempt in task.attempts]
-        if any(truth is not None for truth in truths):
-            found[task.name] = truths.index(True) + 1 if True in truths else None
+        if True in truths:
+            found[task.name] = truths.index(True) + 1
+        elif truths and None not in truths:
+            found[task.name] = None
     return found
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from prill.policies.structured_reflection.agent import (
         StructuredReflection,
         StructuredSpec,
-        paper_table,
         planning_calls,
     )
     from prill.policies.structured_reflection.memory import Memory, Note, Rules, memory_of, read_note, write_note
@@ -24,7 +23,6 @@ __all__ = [
     "StructuredSpec",
     "clicked",
     "memory_of",
-    "paper_table",
     "planning_calls",
     "read_note",
     "write_note",
@@ -37,7 +35,6 @@ _HOMES = {
     "StructuredSpec": "agent",
     "clicked": "actions",
     "memory_of": "memory",
-    "paper_table": "agent",
     "planning_calls": "agent",
     "read_note": "memory",
     "write_note": "memory",

@@ -16,7 +16,6 @@ from functools import cache
 from importlib import resources
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
 from msgspec import Meta
 
 from prill.actions.webarena import UnreadableAction
@@ -51,6 +50,9 @@ _PACKAGE = "prill.policies.structured_reflection"
 _PROMPTS = ("plan", "paraphrase", "grounding", "reflection")
 _PLANNED, _OUTLINED = "planned (", "outlined, "
 FORCED, REPLAYED = "forced by the lesson for this step", "as in the attempt before"
+# Tasks in which the right action may change nothing that can be seen, so that the paper's state NO_CHANGE would end every
+# attempt; its code has a switch by task.
+_SHOWS_NOTHING = frozenset({"click-button-sequence"})
 _INDEX = re.compile(r"index\s*=\s*(\d+)\s*,?\s*", re.IGNORECASE)
 _SHOULD = re.compile(r"^you\s+should\s*:?\s*", re.IGNORECASE)
 
@@ -80,7 +82,9 @@ class StructuredSpec:
     cycle: Annotated[Literal["stage", "attempt", "off"], Meta(description="how far back the same screen ends an attempt")] = (
         "stage"
     )
-    no_change: Annotated[bool, Meta(description="an action that changes nothing ends an attempt")] = True
+    no_change: Annotated[
+        bool, Meta(description="an action that changes nothing ends an attempt (not in click-button-sequence)")
+    ] = True
     stage_steps: Annotated[int, Meta(ge=1, description="actions of one plan at most (the paper: 10)")] = 10
     paraphrase: Annotated[bool, Meta(description="the model words past actions; else they stand as they were written")] = True
     static_screen: Annotated[bool, Meta(description="a reflection shows the first screen only")] = False
@@ -197,7 +201,7 @@ class StructuredReflection:
         before = [done.screen for done in self._done]
         earlier = before[self._stage if self.spec.cycle == "stage" else 0 : -1]
         if now == before[-1]:
-            return "NO_CHANGE" if self.spec.no_change else None
+            return "NO_CHANGE" if self.spec.no_change and self._name not in _SHOWS_NOTHING else None
         return "CYCLE" if self.spec.cycle != "off" and now in earlier else None
 
     async def _turn(self, screen: Screen) -> State | None:
@@ -347,13 +351,6 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     except UnreadableAction as error:
         raise Unparsable(str(error)) from None
     return place, line
-
-
-@cache
-def paper_table() -> dict[str, dict[str, tuple[float, float, float]]]:
-    """The paper's 43 tasks by category, with its share (%) of seeds solved within 1, 3 and 5 attempts: the authors' figures."""
-    file = resources.files(_PACKAGE).joinpath("tasks.toml")
-    return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), dict[str, dict[str, tuple[float, float, float]]])
 
 
 def _bullets(known: Sequence[str]) -> str:

@@ -119,8 +119,7 @@ class Ledger:
         with self._lock:
             self.total += usage
             self._tell()
-        if (meter := _meter.get()) is not None:
-            meter.usage += usage
+        count_usage(usage)
         return usage
 
 
@@ -159,6 +158,12 @@ def at_share_of_price(share: float) -> Iterator[None]:
 
 
 _meter: ContextVar[Meter | None] = ContextVar("prill_meter", default=None)
+
+
+def count_usage(usage: Usage) -> None:
+    """Counts on the work at hand what a call took. A `Ledger` does it; a model of one's own that has none does it itself."""
+    if (meter := _meter.get()) is not None:
+        meter.usage += usage
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, or one that is loaded or served here."""
+"""Language models by name: one at an OpenAI-compatible endpoint, the embedded one, one loaded or served here, one's own."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ MODELS = {
     "local:DIR": ("a folder with a model for transformers", "prill.models.local.model:LocalModel"),
     "vllm:MODEL": ("a model that a vLLM server of one's own serves", "prill.models.vllm:VLLMModel"),
 }
+_OWN = "module:Object"
 
 
 def make_model(
@@ -25,7 +28,8 @@ def make_model(
 ) -> LanguageModel:
     """The model of a name, with its options; a table `{name = "…", …}` holds both, and a model comes back as it is.
 
-    `place` and `lax` as in `prill.registry.read_options`. Raises UsageError.
+    `package.module:Object` and `file.py:Object` are models of one's own. `place` and `lax` as in `prill.registry.read_options`.
+    Raises UsageError.
     """
     if isinstance(model, Mapping):
         table = dict(model)
@@ -42,23 +46,41 @@ def make_model(
         raise UsageError(f"{place}: a model needs a name")
     read = partial(read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax)
     maker = model_maker(model)
-    if (kind := _kind(model)) != "embedded":
+    kind = _kind(model)
+    if kind == _OWN:
+        made = maker(**read(maker, options))
+        if inspect.isclass(made) or not hasattr(made, "complete"):
+            raise OptionError(f"{place}: {model} makes no language model (it has no method complete)", "model")
+        return made  # type: ignore[no-any-return]
+    if kind != "embedded":
         name = model if kind == "NAME" else model.partition(":")[2]
         options = {"path" if kind == "local:DIR" else "model": name, **options}
     return maker(**read(maker, options))  # type: ignore[no-any-return]
 
 
 def model_maker(model: str) -> Maker:
-    """The class behind a model's name."""
-    return load_object(MODELS[_kind(model)][1])  # type: ignore[no-any-return]
+    """What makes the model of a name; for an object of one's own that is a model already, something without options."""
+    kind = _kind(model)
+    made = load_object(model if kind == _OWN else MODELS[kind][1])
+    return made if inspect.isclass(made) or inspect.isroutine(made) else lambda: made
 
 
 def _kind(model: str) -> str:
-    """Which of MODELS a name belongs to. Names at endpoints may hold colons, too."""
+    """Which of MODELS a name belongs to, or that it is an object of one's own."""
     if model == "embedded":
         return model
     prefixes = {kind.partition(":")[0] + ":": kind for kind in MODELS if ":" in kind}
-    return next((kind for prefix, kind in prefixes.items() if model.startswith(prefix)), "NAME")
+    return next((kind for prefix, kind in prefixes.items() if model.startswith(prefix)), _OWN if _is_own(model) else "NAME")
+
+
+def _is_own(model: str) -> bool:
+    """Whether it is `file.py:Object`, or `package.module:Object` of a package that is here. Names at endpoints hold colons, too
+    (`llama3.1:8b`, `deepseek/r1:free`, `mistral:latest`), so a module without a dot is none."""
+    place, _, name = model.rpartition(":")
+    if not name.isidentifier():
+        return False
+    parts = place.split(".")
+    return place.endswith(".py") or (len(parts) > 1 and all(map(str.isidentifier, parts)) and find_spec(parts[0]) is not None)
 
 
 def model_options(model: object) -> tuple[str, ...]:
@@ -66,7 +88,8 @@ def model_options(model: object) -> tuple[str, ...]:
     name = model.get("name") if isinstance(model, Mapping) else model
     if not isinstance(name, str):
         return ()
-    return tuple(option for option in options_of(model_maker(name)) if option not in ("model", "path"))
+    named = () if _kind(name) == _OWN else ("model", "path")
+    return tuple(option for option in options_of(model_maker(name)) if option not in named)
 
 
 def reply_cache(folder: Any, place: str) -> DiskCache:

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from prill.bench import read_paper
 from prill.errors import UsageError
-from prill.policies.structured_reflection.agent import paper_table
 from prill.refine.outcomes import AttemptResult, TaskResult
 from prill.refine.trials import category_means, completion, more_than_lost, paired_t, solved_by, within
 
@@ -24,16 +24,21 @@ def task(name: str, *truths: bool | None) -> TaskResult:
     [(1, (96.4, 94.0, 72.3)), (3, (99.6, 96.4, 84.9)), (5, (100.0, 96.6, 87.1))],
 )
 def test_the_papers_table_gives_its_means(attempts: int, means: tuple[float, float, float]) -> None:
-    table = paper_table()
-    shares = {name: figures[(1, 3, 5).index(attempts)] for tasks in table.values() for name, figures in tasks.items()}
-    assert [len(tasks) for tasks in table.values()] == [10, 20, 13]
-    assert tuple(round(mean, 1) for mean in category_means(shares, table).values()) == means
+    paper = read_paper("structured-reflection")
+    column = [column.trials for column in paper.columns].index(attempts)
+    shares = {name: figures[column] for name, figures in paper.tasks.items()}
+    assert [len(tasks) for tasks in paper.categories.values()] == [10, 20, 13]
+    assert tuple(round(100 * mean, 1) for mean in category_means(shares, paper.categories).values()) == means
 
 
 def test_solved_counts_the_first_success() -> None:
     solved = solved_by([task("a", False, True), task("b", False, False), task("c", None, None), task("d", True)])
     assert solved == {"a": 2, "b": None, "d": 1}
     assert [sum(within(solved, attempts).values()) for attempts in (1, 2, 5)] == [1, 2, 2]
+
+
+def test_an_unknown_truth_is_no_failure() -> None:
+    assert solved_by([task("a", False, None), task("b", None, True), task("c")]) == {"b": 2}
 
 
 def test_completion_is_a_share_of_seeds() -> None:

@@ -196,6 +196,19 @@ def test_an_option_is_chosen_by_its_name() -> None:
     assert (action.kind, action.target, action.value) == ("select", "1", "AU")
 
 
+def test_a_page_of_results_is_turned_once() -> None:
+    goal = 'Use the textbox to enter "Kim" and press "Search", then find and click the 4th search result.'
+    search = [Move("type", 1, "Kim"), Move("click", 2)]
+
+    def page(results: list[str], first_link: int) -> list[Node]:
+        links = [Node(first_link + place, "a", text) for place, text in enumerate((*results, "1", "2", ">"))]
+        return [Node(1, "input"), Node(2, "button", "Search"), *links]
+
+    assert plan(goal, page(["Ann", "Bo", "Cy"], 10), search) == [Move("click", 14)]
+    # The links of the second page have other numbers than those of the first.
+    assert plan(goal, page(["Di", "Ed", "Flo"], 30), [*search, Move("click", 14)]) == [Move("click", 30)]
+
+
 @pytest.mark.parametrize(("equation", "answer"), [("x - 3 = 10", "13"), ("4 - x = 10", "-6"), ("2 + x = 5", "3")])
 def test_equations_are_solved_on_both_sides(equation: str, answer: str) -> None:
     page = [Node(1, "div", equation), Node(2, "input"), Node(3, "button", "Submit")]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from prill.models.ledger import count_usage
 from prill.models.prompts import estimate_tokens
 from prill.protocols import Message, Reply
 from prill.testing.programmatic.solver import Move, Node, plan
@@ -87,7 +88,9 @@ class ProgrammaticStep:
             reason, action = str(problem), "stop [N/A]"
         text = f"REASON: {reason}\nACTION: {action}"
         tokens = sum(estimate_tokens(str(part)) for message in messages for part in message.parts)
-        return Reply(text, Usage(1, tokens, estimate_tokens(text)), {})
+        usage = Usage(1, tokens, estimate_tokens(text))
+        count_usage(usage)
+        return Reply(text, usage, {})
 
 
 def _answer(asked: Asked) -> tuple[str, str]:

@@ -10,6 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
+from prill.models.ledger import count_usage
+from prill.models.prompts import estimate_tokens
 from prill.protocols import Form, Message, Reply
 from prill.testing.programmatic.solver import Move, Node, plan
 from prill.types import Usage
@@ -21,6 +23,7 @@ _BLOCK = re.compile(
     r"^screen before action index=\d+:\n(?P<screen>.*?)^action index=\d+: (?P<line>[^\n]*)$", re.MULTILINE | re.DOTALL
 )
 _HIDDEN = 1_000_000
+_HOLD, _RELEASE = Move("press", None, "hold Control"), Move("press", None, "release Control")
 
 
 class StructuredPlanner:
@@ -49,7 +52,11 @@ class StructuredPlanner:
         text = str(messages[1].parts[0])  # what is asked once more has the same answer
         kind, answer = next((kind, answer) for kind, mark, answer in _KINDS if mark in text)
         self.calls[kind] += 1
-        return Reply(answer(self, text), Usage(calls=1), {})
+        said = answer(self, text)
+        tokens = sum(estimate_tokens(str(part)) for message in messages for part in message.parts)
+        usage = Usage(1, tokens, estimate_tokens(said))
+        count_usage(usage)
+        return Reply(said, usage, {})
 
     def _plan(self, prompt: str) -> str:
         goal, nodes = _goal(prompt), _nodes(_quotation(prompt, "screen"))
@@ -57,7 +64,7 @@ class StructuredPlanner:
         if any((goal, step, move) in self._slipped for step, move in enumerate(done)):
             return "[eod]"
         try:
-            moves = plan(goal, nodes, done)
+            moves = _held(plan(goal, nodes, done), nodes, done)
         except LookupError:
             return "[eod]"
         for place, move in enumerate(moves):
@@ -75,7 +82,7 @@ class StructuredPlanner:
         for place, block in enumerate(_BLOCK.finditer(whole), 1):
             nodes, taken = _nodes(block["screen"], known), _move(block["line"])
             try:
-                right = plan(goal, nodes, done)[:1]
+                right = _held(plan(goal, nodes, done), nodes, done)[:1]
             except LookupError:
                 break
             if right and right[0] != taken:
@@ -127,6 +134,19 @@ def _nodes(screen: str, known: Mapping[tuple[str, str], int] | None = None) -> l
     return found
 
 
+def _held(moves: Sequence[Move], nodes: Sequence[Node], done: Sequence[Move]) -> list[Move]:
+    """The moves with CTRL held while several options of a list are clicked: a bare click chooses one in place of all others."""
+    options = {node.ref for node in nodes if node.tag == "option"}
+    chosen = [place for place, move in enumerate(moves) if move.kind == "click" and move.ref in options]
+    held = [move for move in done if move in (_HOLD, _RELEASE)][-1:] == [_HOLD]
+    if not chosen:
+        return [*([_RELEASE] if held else []), *moves]
+    if len(chosen) == 1 and not held:
+        return list(moves)
+    first, last = chosen[0], chosen[-1] + 1
+    return [*moves[:first], *([] if held else [_HOLD]), *moves[first:last], _RELEASE, *moves[last:]]
+
+
 def _other(nodes: Sequence[Node], *but: Move) -> Move | None:
     """A click on the first element that shows its id, says something and is none of these."""
     taken = {move.ref for move in but}
@@ -147,7 +167,9 @@ def _move(line: str) -> Move:
 def _written(move: Move) -> str:
     if move.kind == "click":
         return f"click id={move.ref}"
-    return f'enter "{move.text}" to id={move.ref}' if move.kind == "type" else f"press {move.text}"
+    if move.kind == "type":
+        return f'enter "{move.text}" to id={move.ref}'
+    return move.text if move in (_HOLD, _RELEASE) else f"press {move.text}"
 
 
 def _lines(moves: Sequence[Move]) -> str:

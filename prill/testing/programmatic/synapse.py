@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import unescape
 
+from prill.models.ledger import count_usage
 from prill.protocols import Form, Message, Reply
 from prill.types import Usage
 
@@ -43,7 +44,9 @@ class ExemplarFollower:
             text = f"```\n{_calls(list(zip((message.role for message in messages), texts, strict=True)))}\n```"
         else:
             text = _code(texts[-1]) or _words(texts[-1])
-        return Reply(text, Usage(calls=1, prompt_tokens=sum(map(len, texts)) // 4, completion_tokens=len(text) // 4), {})
+        usage = Usage(calls=1, prompt_tokens=sum(map(len, texts)) // 4, completion_tokens=len(text) // 4)
+        count_usage(usage)
+        return Reply(text, usage, {})
 
 
 def _calls(turns: list[tuple[str, str]]) -> str:

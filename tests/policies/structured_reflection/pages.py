@@ -86,11 +86,11 @@ class Answers(ScriptedModel):
 
 
 async def attempt(
-    site: Site, model: Answers, lessons: Sequence[str] = (), *, max_steps: int = 30, **options: object
+    site: Site, model: Answers, lessons: Sequence[str] = (), *, task: Task = TASK, max_steps: int = 30, **options: object
 ) -> Trajectory:
     """One attempt with these lessons."""
     policy = StructuredReflection(model, StructuredSpec(**options), lessons=lessons)  # type: ignore[arg-type]
-    return await rollout(policy, site, TASK, id="a", max_steps=max_steps)
+    return await rollout(policy, site, task, id="a", max_steps=max_steps)
 
 
 async def lesson(model: Answers, played: Trajectory, lessons: Sequence[str] = (), **options: object) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prill.errors import NoEvidence, Unparsable, UsageError
@@ -49,6 +51,12 @@ async def test_blank_and_scroll_lines_are_passed_over() -> None:
 async def test_an_unchanged_screen_ends_it() -> None:
     played = await attempt(chain("one", "two"), Answers(["click id=2\nclick id=1"]))
     assert (state(played), len(played.steps)) == ("NO_CHANGE", 2)
+
+
+async def test_some_right_actions_show_nothing() -> None:
+    silent = replace(TASK, site="click-button-sequence")
+    played = await attempt(chain("one", "two"), Answers(["click id=2\nclick id=1\nclick id=1"]), task=silent)
+    assert (state(played), len(played.steps)) == (None, 3)
 
 
 def circle() -> Site:

@@ -96,9 +96,10 @@ def _search_result(match: re.Match[str], page: Page) -> list[Move]:
     place = int(match["place"]) - 1
     links = [node for node in page.of_kind("a") if re.search(r"[A-Za-z]", node.text)]
     results = results or [node for node in links if node.text not in ("First", "Last", "Previous", "Next")]
-    number = click(page.one(str(place // 3 + 1)))
-    if place >= 3 and number not in page.done:
-        return [number]
+    # The links are made anew on every page, with other numbers: what was clicked since the search tells that it was turned.
+    since = page.done[list(page.done).index(search[1]) + 1 :]
+    if place >= 3 and not since:
+        return [click(page.one(str(place // 3 + 1)))]
     if len(results) <= place % 3:
         raise LookupError(f"there is no search result number {place + 1}")
     return page.left([click(results[place % 3])])
