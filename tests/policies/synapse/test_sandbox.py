@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from prill.policies.synapse import jail
-from prill.policies.synapse.sandbox import MOST_RESULT, CodeFailed, run_code
+from prill.policies.synapse.sandbox import MOST_RESULT, CodeFailed, _result, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
@@ -36,6 +36,21 @@ async def test_code_computes_from_the_page() -> None:
     assert await run_code(parser, NAMES) == "a bbt"
 
 
+async def test_words_are_counted_as_models_do() -> None:
+    code = (
+        "import re\nfrom collections import Counter, defaultdict\nfound = re.findall('\\w', state)\n"
+        "obs = str(Counter(found).most_common(1))"
+    )
+    assert await run_code(code, NAMES) == "[('b', 3)]"
+
+
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""])
+def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
+    """Code that got out of Python can write what it likes to the one pipe it has."""
+    with pytest.raises(CodeFailed):
+        _result(answer, 0)
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -54,6 +69,8 @@ async def test_code_computes_from_the_page() -> None:
         ("obs = 1", "sets no text"),
         ("obs = '\\ud800'", "sets no text"),
         ("obs =", "SyntaxError"),
+        (f"obs = '{'x' * 20_000}'", "20008 characters; 20000 are allowed"),
+        ("x = " + "-" * 15_000 + "1", "Error"),
         (REACH.format(module="re"), "enum"),
         (REACH.format(module="json"), "enum"),
     ],
