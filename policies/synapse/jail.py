@@ -1,7 +1,8 @@
 """The program that runs code which a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
 
 Run as `python -I -S jail.py` with no environment. It reads `{"code", "names", …}` from its standard input, locks itself in,
-writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not even parsed before. It imports nothing but the standard library. Layers, from the outside in:
+writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not even parsed before. It imports nothing but the
+standard library. Layers, from the outside in:
 
 * limits of the kernel on processor time, memory, files and processes (setrlimit);
 * a filter of system calls (seccomp on Linux; the sandbox `pure-computation` on macOS), after which the process can compute,
