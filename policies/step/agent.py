@@ -187,8 +187,11 @@ class StepAgent:
         try:
             reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
         except Truncated as cut:
+            if not cut.text.strip():  # thoughts alone: the call has failed, and nothing was answered
+                raise
             # An answer without an action, as small models give it that do not come to an end.
-            return self._refuse(replace(event, action=excerpt(cut.text)), "the reply was too long: keep REASON short")
+            advice = ": keep REASON short" if self.spec.reasoning else ""
+            return self._refuse(replace(event, action=excerpt(cut.text)), f"the reply was too long{advice}")
         reason, written = read_reply(reply.text)
         event = replace(event, reason=reason or "", usage=reply.usage)
         try:

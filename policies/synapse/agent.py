@@ -29,6 +29,7 @@ from prill.policies.synapse.prompting import (
     PromptType,
     messages_of,
     prompt_type,
+    said_by,
     shown,
     system_prompt,
     task_table,
@@ -209,8 +210,8 @@ class Synapse:
         messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
         if window is not None and (tokens := tokens_of(messages)) > window:
             raise ContextTooLong(f"the exemplars and the page have about {tokens} tokens; the model takes {window}")
-        reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
-        block = first_block(until(reply.text, OBSERVED.strip()))
+        reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
+        block = first_block(until(reply, OBSERVED.strip()))
         self._trajectory.append(Turn(block, observation=page))
         self._empty += 1
         if not block:
