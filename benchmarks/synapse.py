@@ -1,7 +1,8 @@
 """What wrong verdicts cost an agent that learns by exemplars: success of Synapse against its judge's precision.
 
     python benchmarks/synapse.py             the table: memories grown from trajectories of which a share is wrongly accepted
-    python benchmarks/synapse.py --ship      plays the solutions below and writes the exemplars that come with prill
+    python benchmarks/synapse.py --svg FILE  besides, the same as a picture
+    python benchmarks/synapse.py --ship DIR  plays the solutions below and writes the exemplars that come with prill
 
 Needs the extra `web` and the MiniWoB++ pages, and no language model: the agent asks `ExemplarFollower`, which does what the
 most similar exemplar did, so a wrong exemplar misleads it as fully as anything can.
@@ -14,10 +15,11 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.evaluators.metrics import wilson
@@ -27,14 +29,15 @@ from prill.policies.synapse.embedders import TfidfEmbedder
 from prill.policies.synapse.growth import exemplar_of, grow
 from prill.policies.synapse.memory import Exemplar, Memory, Turn
 from prill.protocols import Form, LanguageModel, Message, Reply
+from prill.report.lines import Line, Point, line_chart
 from prill.testing.programmatic.synapse import ExemplarFollower
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
 
 JUDGE = EvaluatorInfo(name="benchmark", version="1")
 GROWN = ("click-button", "click-link", "click-tab", "focus-text-2", "enter-password")
-OF_TASK, PLAYED = 5, 4  # trajectories accepted of each task, and episodes played of each
+OF_TASK, ROUNDS = 5, 8  # trajectories accepted of each task; episodes of each, every one with a memory drawn anew
 SHIPPED = 3  # exemplars of a task that come with prill; one more is only a key
-LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2)
+LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 
 
 def _text(pattern: str, code: str) -> Callable[[str], str]:
@@ -196,44 +199,74 @@ async def attempts(environment: MiniWoB, task: str, *, wrong: bool) -> list[Traj
     raise SystemExit(f"{task}: not enough {'failures' if wrong else 'successes'}")
 
 
-async def table(environment: MiniWoB, levels: Iterable[float], tasks: Sequence[str], played_each: int) -> None:
+class Runs(NamedTuple):
+    """The trajectories of a task that a judge may accept."""
+
+    right: Sequence[Trajectory]
+    wrong: Sequence[Trajectory]
+
+    def drawn(self, level: float, random: Random) -> list[Trajectory]:
+        """As many as are accepted, of which this share did well."""
+        wrong = round(OF_TASK * (1 - level))
+        return [*random.sample(self.wrong, wrong), *random.sample(self.right, OF_TASK - wrong)]
+
+
+async def table(environment: MiniWoB, tasks: Sequence[str], rounds: int) -> list[Point]:
     """Prints a line for each precision of the judge."""
     runs = {
-        task: (await attempts(environment, task, wrong=False), await attempts(environment, task, wrong=True)) for task in tasks
+        task: Runs(await attempts(environment, task, wrong=False), await attempts(environment, task, wrong=True))
+        for task in tasks
     }
-    print("| judge's precision | exemplars, of them wrong | success of the agent | 95 % |\n|---|---|---|---|")
-    for level in levels:
-        wrong = round(OF_TASK * (1 - level))
-        kept = [run for right, bad in runs.values() for run in (*bad[:wrong], *right[: OF_TASK - wrong])]
-        Random(round(100 * level)).shuffle(kept)  # of two that are as like the present task, the model takes the last
-        labels = {run.id: not run.id.endswith(" wrong") for run in kept}
-        memory = Memory([], embedder=TfidfEmbedder())
-        grown = await grow(memory, kept, {run.id: verdict(run) for run in kept}, labels=labels)
-        good = episodes = 0
-        for task in tasks:
-            for seed in range(played_each):
-                _, label = await played(environment, task, seed, lambda goal: ExemplarFollower(), grown.memory, SynapseSpec())
-                good, episodes = good + bool(label.success), episodes + 1
-        low, high = wilson(good / episodes, episodes)
-        share = f"{good} of {episodes} ({good / episodes:.2f}) | {low:.2f} to {high:.2f}"
-        print(f"| {level:.1f} | {len(grown.added)}, {grown.wrong} | {share} |", flush=True)
+    print("| judge's precision | exemplars of a memory, of them wrong | success of the agent | 95 % |\n|---|---|---|---|")
+    points = list[Point]()
+    for level in LEVELS:
+        good, added, wrong = dict.fromkeys(tasks, 0), 0, 0
+        for number in range(rounds):
+            random = Random(number)
+            kept = [run for found in runs.values() for run in found.drawn(level, random)]
+            random.shuffle(kept)  # of two that are as like the present task, the model takes the last
+            labels = {run.id: not run.id.endswith(" wrong") for run in kept}
+            verdicts = {run.id: verdict(run) for run in kept}
+            grown = await grow(Memory([], embedder=TfidfEmbedder()), kept, verdicts, labels=labels)
+            added, wrong = added + len(grown.added), wrong + (grown.wrong or 0)
+            for task in tasks:
+                _, label = await played(environment, task, number, lambda goal: ExemplarFollower(), grown.memory, SynapseSpec())
+                good[task] += bool(label.success)
+        points.append(point(level, list(good.values()), rounds))
+        print(f"| {level:.1f} | {added / rounds:.0f}, {wrong / rounds:.0f} | {points[-1].words} |", flush=True)
+    return points
+
+
+def point(level: float, good: Sequence[int], rounds: int) -> Point:
+    """How many episodes of each task went well, as a point of the picture; a dot for each task."""
+    total, episodes = sum(good), rounds * len(good)
+    low, high = wilson(total / episodes, episodes)
+    words = f"{total} of {episodes} ({total / episodes:.2f}) | {low:.2f} to {high:.2f}"
+    return Point(level, total / episodes, low, high, words, [(level, one / rounds) for one in good])
 
 
 async def main() -> None:
     """Reads the options and prints, or writes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ship", metavar="DIR", type=Path, help="write the exemplars into this folder instead")
-    parser.add_argument("--episodes", type=int, default=PLAYED, help=f"of each task (default {PLAYED})")
+    parser.add_argument("--svg", metavar="FILE", type=Path, help="draw success against precision into this file")
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help=f"episodes of each task at each precision (default {ROUNDS})"
+    )
     parser.add_argument("--tasks", default=",".join(GROWN), help="which, with commas between")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as images:
         environment = MiniWoB(Path(images), text="html", timeout=600)
         try:
-            await (
-                ship(environment, args.ship) if args.ship else table(environment, LEVELS, args.tasks.split(","), args.episodes)
-            )
+            if args.ship:
+                await ship(environment, args.ship)
+                return
+            points = await table(environment, args.tasks.split(","), args.rounds)
         finally:
             await environment.close()
+    if args.svg:
+        line = Line("success of the agent; a dot is one task", points)
+        args.svg.write_text(line_chart("Success against the judge's precision", "share of accepted runs that did well", [line]))
 
 
 if __name__ == "__main__":

@@ -224,13 +224,17 @@ def test_a_trainer_meets_the_reward_service(tmp_path: Path) -> None:
     assert lines[2].startswith("  422: no_evidence") and lines[3:] == ["OpenRLHF None", "slime [1.0, 0.0]"]
 
 
-@embedded
-def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
+def needs_pages() -> None:
     for package in ("playwright", "miniwob"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))):
         pytest.skip("no Chromium: apt-get install chromium")
+
+
+@embedded
+def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> None:
+    needs_pages()
     shown = run("examples/reflexion_embedded.sh", tmp_path, PRILL=str(prill), PRILL_CACHE_DIR=str(tmp_path / "cache"))
     assert re.search(r"\| 1 \| \d \| 5 \| +\d+\.0% \|", shown), shown
     results = read_results(tmp_path)
@@ -239,3 +243,34 @@ def test_one_small_model_does_all_of_reflexion(prill: Path, tmp_path: Path) -> N
     assert results.table is not None and not {"broken", "not_begun"} & results.table.ended.keys()
     assert min(results.table.actor.calls, results.table.judge.calls, results.table.reflector.calls) > 0
     assert 'class="attempt-link"' in (tmp_path / "page.html").read_text("utf-8")
+
+
+AGENTS = ("step", "structured-reflection", "synapse")
+
+
+def ended(folder: Path) -> list[str]:
+    """How the episodes in the folder ended, errors in words."""
+    found = [item for item in read_trajectories(folder / "trajectories.jsonl") if isinstance(item, Trajectory)]
+    return [item.error or str(item.metadata["ended_by"]) for item in found]
+
+
+def test_agents_play_to_their_end(prill: Path, tmp_path: Path) -> None:
+    """In the place of the embedded model, which is too slow here, an endpoint whose answers fit no agent, and are cut."""
+    needs_pages()
+    with MockServer(thought_tokens=200) as server:
+        settings = {"PRILL": str(prill), "OPENAI_BASE_URL": server.base_url, "MODEL": "m", "TASKS": "click-button"}
+        shown = run("examples/agents_embedded.sh", tmp_path, **settings)
+    assert len(re.findall(r"^\| all \| 1 \| 1 \| 0\.0% .* \| 0 \|", shown, re.MULTILINE)) == len(AGENTS), shown
+    assert {agent: ended(tmp_path / agent / "episodes") for agent in AGENTS} == {agent: ["agent"] for agent in AGENTS}
+    assert all((tmp_path / agent / "results.svg").is_file() for agent in AGENTS)
+
+
+@embedded
+@pytest.mark.slow
+@pytest.mark.skipif(os.environ.get("PRILL_LONG") != "1", reason="takes several minutes: set PRILL_LONG=1")
+def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
+    needs_pages()
+    run("examples/agents_embedded.sh", tmp_path, PRILL=str(prill))
+    for agent in AGENTS:
+        how = ended(tmp_path / agent / "episodes")
+        assert len(how) == 5 and set(how) <= {"agent", "environment", "max_steps"}, (agent, how)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -19,10 +19,11 @@ from prill.actions.webarena import describe
 from prill.errors import NoEvidence, Truncated, UsageError
 from prill.models.prompts import content_hash
 from prill.models.replies import excerpt
+from prill.policies.page_text import PageText, is_html
 from prill.policies.step.asking import Asking, Turn, prompt_text
 from prill.policies.step.grammar import Call, UnreadableAction, read_call, read_environment_action, read_reply
 from prill.policies.step.library import AUTO, STOP, Library, Template, library_for, load_library, shipped_libraries
-from prill.policies.step.page import Shown, show
+from prill.policies.step.page import Shown, one_line, show
 from prill.protocols import LanguageModel, Message, SampledModel
 from prill.registry import nearest
 from prill.types import Action, Observation, Platform, Step, Task, Usage
@@ -103,7 +104,7 @@ class Frame:
 
     def lines(self) -> list[str]:
         """Its history as it is shown: `RESPONSE = CALL` where something was answered."""
-        return [f"{response} = {action}" if response else action for action, response in self.history]
+        return [one_line(f"{response} = {action}" if response else action) for action, response in self.history]
 
     def answer(self, response: str) -> None:
         """What came of the last action."""
@@ -117,6 +118,8 @@ class StepAgent:
     answered in this episode, and `limit_exceeded` whether it ended for want of further actions. An answer that is no action is
     told to the policy that gave it; after `max_invalid` in a row it ends with N/A.
     """
+
+    page_text: ClassVar[PageText] = "html"
 
     def __init__(self, model: LanguageModel, spec: StepSpec = StepSpec(), *, lessons: Sequence[str] = ()) -> None:
         self.model = model
@@ -156,18 +159,21 @@ class StepAgent:
         if self._asking is None:
             self.reset(self._task)
         assert self._asking is not None
-        around = self._asking.library.surroundings
+        library = self._asking.library
+        around = library.surroundings
+        if around.html and not is_html(observation.text):
+            raise NoEvidence(f"library {library.name} reads pages as HTML: MiniWoB++ gives them with text = 'html'")
         limit = around.max_steps if self.spec.max_steps is None else self.spec.max_steps
         self.limit_exceeded = bool(limit) and self._taken >= limit
         if self.limit_exceeded:
-            return self._given_up(observation, f"the limit of {limit} actions is reached")
-        self._taken += 1
+            return self._given_up(observation, self._taken, f"the limit of {limit} actions is reached")
+        index, self._taken = self._taken, self._taken + 1
         shown = show(observation.text, around.max_rows)
         for _ in range(self.spec.max_calls):
             action = await self._turn(shown, observation.url or "")
             if action is not None:
                 return Step(observation, action, self._thought())
-        return self._given_up(observation, f"no action after {self.spec.max_calls} calls of the model")
+        return self._given_up(observation, index, f"no action after {self.spec.max_calls} calls of the model")
 
     async def _turn(self, shown: Shown, url: str) -> Action | None:
         """One answer of the policy on top: the action for the environment; None after a call, a return or what is neither."""
@@ -181,8 +187,11 @@ class StepAgent:
         try:
             reply = await self._asked.complete(messages, max_tokens=self.spec.max_tokens, prompt=asking.hash(frame.template))
         except Truncated as cut:
+            if not cut.text.strip():  # thoughts alone: the call has failed, and nothing was answered
+                raise
             # An answer without an action, as small models give it that do not come to an end.
-            return self._refuse(replace(event, action=excerpt(cut.text)), "the reply was too long: keep REASON short")
+            advice = ": keep REASON short" if self.spec.reasoning else ""
+            return self._refuse(replace(event, action=excerpt(cut.text)), f"the reply was too long{advice}")
         reason, written = read_reply(reply.text)
         event = replace(event, reason=reason or "", usage=reply.usage)
         try:
@@ -214,7 +223,7 @@ class StepAgent:
         frame.history.append((str(call), ""))
         frame.invalid = 0
         self.events.append(replace(event, kind="call"))
-        self._stack.append(Frame(library.templates[call.verb], " ".join(str(call).split())))
+        self._stack.append(Frame(library.templates[call.verb], one_line(str(call))))
 
     def _pop(self, event: Event, value: str) -> None:
         self.events.append(replace(event, kind="return", response=value))
@@ -234,8 +243,8 @@ class StepAgent:
         self._pop(replace(event, action=_end().text, messages=(), usage=Usage()), NOTHING)
         return None
 
-    def _given_up(self, observation: Observation, why: str) -> Step:
-        self.events.append(Event("act", self._taken, self._frames(), _end().text, why))
+    def _given_up(self, observation: Observation, index: int, why: str) -> Step:
+        self.events.append(Event("act", index, self._frames(), _end().text, why))
         return Step(observation, _end(), self._thought())
 
     def _thought(self) -> str:

@@ -10,7 +10,7 @@ from prill.models.replies import excerpt
 from prill.types import Action
 
 __all__ = ["Call", "UnreadableAction", "read_call", "read_environment_action", "read_reply"]
-_ACTION = re.compile(r"\**\bACTION\b\**\s*:\**")
+_ACTION = re.compile(r"(?P<start>^[\s>*#`]*)?\**\bACTION\b\**\s*:\**", re.MULTILINE)
 _REASON = re.compile(r"\**\bREASON\b\**\s*:\**")
 _VERB = re.compile(r"([A-Za-z]\w*)\s*(.*)", re.DOTALL)
 _QUOTED_END = re.compile(r"\"([^\"]*)\"\s*\Z")
@@ -33,20 +33,22 @@ class Call:
 def read_reply(reply: str) -> tuple[str | None, str | None]:
     """The reason, and the action as it is written; None for what is not there.
 
-    The last `ACTION:` counts, and of it the first line, or as much more as closes its brackets. What a model thinks to itself,
-    up to `</think>`, is left out.
+    The last `ACTION:` counts, one at the start of a line before all others, and of it the first line, or as much more as closes
+    its brackets; the same words inside of an action, as in a text that is typed, are part of that. What a model thinks to
+    itself, up to `</think>`, is left out.
     """
     reply = reply.rpartition("</think>")[2]
     marks = list(_ACTION.finditer(reply))
-    before = reply[: marks[-1].start()] if marks else reply
+    marks = [mark for mark in marks if mark["start"] is not None] or marks
+    found: re.Match[str] | None = None
+    start = end = 0
+    for mark in marks:
+        if mark.start() >= end:
+            found, (start, end) = mark, _extent(reply, mark.end())
+    before = reply[: found.start()] if found else reply
     reason = _REASON.search(before)
-    thought = (before[reason.end() :] if reason else before if marks else "").strip() or None
-    if not marks:
-        return thought, None
-    # Models put actions in back-ticks or quotes; a language name may follow the ticks.
-    text = re.sub(r"\A\s*(?:```[a-z]*\s*\n)?[\s`\"']*", "", reply[marks[-1].end() :])
-    end = _line_end(text)
-    return thought, text[:end].strip().strip("`\"'").strip() or None
+    thought = (before[reason.end() :] if reason else before if found else "").strip() or None
+    return thought, (reply[start:end].strip().strip("`\"'").strip() or None) if found else None
 
 
 def read_call(text: str) -> Call:
@@ -91,9 +93,17 @@ def _bracketed(text: str) -> list[str]:
         end = _closing(text)
         if end is None:
             return [*found, text[1:].removesuffix("]")]
+        # A bracket too many, as in `type [5] [well :] done]`, is a part of the text; after a number nothing is.
+        while not text[1:end].isdecimal() and _open_left(rest := text[end + 1 :].lstrip()) and not rest.startswith("["):
+            end = text.index("]", end + 1)
         found.append(text[1:end])
         text = text[end + 1 :].lstrip()
     return found
+
+
+def _open_left(text: str) -> bool:
+    """Whether more brackets are closed than opened."""
+    return text.count("]") > text.count("[")
 
 
 def _closing(text: str) -> int | None:
@@ -111,6 +121,14 @@ def _unquoted(verb: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
     if verb == "type" and len(arguments) == 2 and (inner := _PLAIN_QUOTED.fullmatch(arguments[1])):
         return arguments[0], inner[1] if inner[1] is not None else inner[2]
     return arguments
+
+
+def _extent(reply: str, after: int) -> tuple[int, int]:
+    """Where the action behind a mark begins and ends."""
+    # Models put actions in back-ticks or quotes; a language name may follow the ticks.
+    ticks = re.compile(r"\s*(?:```[a-z]*\s*\n)?[\s`\"']*").match(reply, after)
+    start = ticks.end() if ticks else after
+    return start, start + _line_end(reply[start:])
 
 
 def _line_end(text: str) -> int:

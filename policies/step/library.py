@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from prill.actions.webarena import parse_action
 from prill.errors import UsageError
 from prill.models.prompts import content_hash
 from prill.policies.step.grammar import UnreadableAction, read_call
@@ -85,7 +86,8 @@ class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `about` tells every policy how to read a page. `verbs` are the actions of the environment, with a sentence each. `roots`
     names the root policy of a site, `root` that of all else. `tasks` is how the ids of its tasks begin. `max_rows` cuts pages,
-    `max_steps` is the most actions of an episode, and `enter` whether `type` presses Enter unless it is told not to.
+    `max_steps` is the most actions of an episode, and `enter` whether `type` presses Enter unless it is told not to. With
+    `html`, a page that is no HTML is refused: the policies' words are about HTML.
     """
 
     about: str
@@ -96,6 +98,7 @@ class Surroundings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_rows: int = 500
     max_steps: int = 0
     enter: bool = True
+    html: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,7 @@ def load_library(name: str) -> Library:
             f"library {name!r}: neither a folder nor one that comes with prill{nearest(name, shipped_libraries())}; "
             f"there are: {', '.join(shipped_libraries())}"
         )
-    texts = {str(file): file.read_text(encoding="utf-8") for file in _files(folder)}
+    texts = {str(file): _text(file) for file in _files(folder)}
     place = str(folder / "library.toml")
     if place not in texts:
         raise UsageError(f"{folder}: no file library.toml, which names the verbs and the root policy")
@@ -204,6 +207,15 @@ def _files(folder: Traversable) -> Iterator[Traversable]:
     examples = folder / "examples"
     if examples.is_dir():
         yield from sorted((f for f in examples.iterdir() if f.name.endswith(".toml")), key=lambda file: file.name)
+
+
+def _text(file: Traversable) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: not UTF-8: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
 
 
 def _template(place: str, stem: str, text: str) -> Template:
@@ -239,6 +251,9 @@ def _check(library: Library, folder: Traversable) -> None:
     both = [name for name in policies if name in verbs or name == STOP]
     if both:
         raise UsageError(f"{folder}/{both[0]}.md: {both[0]} is an action of the environment, too; rename the policy")
+    for verb in verbs:
+        if verb != "note" and parse_action(f"{verb} [1]").kind == "other":
+            raise UsageError(f"{folder}/library.toml: verbs: {verb!r} is none of the actions that can be carried out")
     for site, root in {"root": library.surroundings.root, **library.surroundings.roots}.items():
         if root not in policies:
             raise UsageError(f"{folder}/library.toml: {site} is {root!r}: {_no_policy(root, policies)}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
+from prill.policies.page_text import is_html
 from prill.policies.react import NumberedText, numbered
 
 _REF = "data-wob_ref"
@@ -32,7 +33,7 @@ class Shown:
 
 def show(text: str, max_rows: int) -> Shown:
     """At most so many lines of a page: HTML as SteP writes it, all else as it is, with numbers where it has none."""
-    if text.lstrip().startswith("<"):
+    if is_html(text):
         lines = html_lines(text)[:max_rows]
         named = "\n".join(f"[{line.ref}] {line.tag} {_quoted(line.value)}" for line in lines if line.ref >= 0)
         return Shown("\n".join(map(str, lines)), NumberedText(named, {}))
@@ -116,7 +117,7 @@ class _Element:
         if len(words) < len(self.inside):
             return ""
         # What a field holds may have to be copied with every blank.
-        return _one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
+        return one_line("".join(words)) if self.tag == "textarea" else " ".join("".join(words).split())
 
     def _held(self) -> str:
         if self.attributes.get("type") in ("checkbox", "radio"):
@@ -124,7 +125,7 @@ class _Element:
         if self.tag == "select":
             options = [child for child in self.inside if isinstance(child, _Element)]
             return next((option.value() for option in options if "selected" in option.attributes), "")
-        return _one_line(self.attributes.get("value", ""))
+        return one_line(self.attributes.get("value", ""))
 
 
 class _Reader(HTMLParser):
@@ -149,7 +150,8 @@ class _Reader(HTMLParser):
         self._open[-1].inside.append(data)
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """The text with blanks for its ends of lines, and all its other blanks."""
     return re.sub(r"\s*\n\s*", " ", text)
 
 

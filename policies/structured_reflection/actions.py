@@ -55,6 +55,12 @@ def planned_lines(reply: str) -> list[str]:
     return [line for line in lines if line and kind_of(line) != "scroll"]
 
 
+def whole_lines(cut: str) -> str:
+    """What was said in a reply that was cut: all but the line in which it was, where that is not the only one."""
+    said, ended, _ = cut.partition(_END)
+    return said if ended else said.rpartition("\n")[0] or said
+
+
 def kind_of(line: str) -> Kind | None:
     """What a line asks for, by its first word; None for anything else."""
     words = line.split(maxsplit=1)

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from prill.actions.webarena import UnreadableAction
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
 from prill.models.prompts import NONCE, clean, content_hash, load_prompt, quoted
+from prill.policies.page_text import PageText
 from prill.policies.structured_reflection.actions import (
     Order,
     action_of,
@@ -29,6 +30,7 @@ from prill.policies.structured_reflection.actions import (
     line_of,
     planned_lines,
     read_order,
+    whole_lines,
 )
 from prill.policies.structured_reflection.memory import Disabling, Memory, Note, Rules, memory_of, write_note
 from prill.policies.structured_reflection.screen import Screen, read_screen
@@ -106,6 +108,8 @@ class StructuredReflection:
 
     `lessons` are those of earlier attempts at the same task, from `reflect`; the list may be changed between episodes.
     """
+
+    page_text: ClassVar[PageText] = "html"
 
     def __init__(self, model: LanguageModel, spec: StructuredSpec = StructuredSpec(), *, lessons: Sequence[str] = ()) -> None:
         self.model = model
@@ -311,8 +315,14 @@ class StructuredReflection:
 
     async def _ask(self, prompt: str, messages: Sequence[Message]) -> str:
         hashed = content_hash(load_prompt(_PACKAGE, prompt).text, _source())
-        reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)
-        return clean(reply.text.rpartition("</think>")[2]).strip()
+        try:
+            said = (await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=hashed)).text
+        except Truncated as cut:
+            # As in the paper, which takes what there is at 128 tokens. Nothing at all is no answer: the call has failed.
+            if not cut.text.strip():
+                raise
+            said = whole_lines(cut.text)
+        return clean(said.rpartition("</think>")[2]).strip()
 
 
 def state_of(trajectory: Trajectory) -> State:

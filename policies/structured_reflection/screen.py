@@ -65,7 +65,7 @@ class Screen:
 def read_screen(text: str | None) -> Screen:
     """The screen of an observation's text. Raises NoEvidence where its elements have no numbers."""
     if text is None or _REF not in text:
-        raise NoEvidence('structured-reflection reads a page as HTML with numbers: MiniWoB++ with text = "html"')
+        raise NoEvidence("structured-reflection reads a page as HTML with numbers: MiniWoB++ gives it with text = 'html'")
     reader = _Reader()
     reader.feed(text)
     reader.close()

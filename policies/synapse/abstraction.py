@@ -9,7 +9,7 @@ from prill.errors import ContextTooLong
 from prill.models.prompts import clean, quoted
 from prill.policies.synapse.interpreter import first_block
 from prill.policies.synapse.memory import Entry
-from prill.policies.synapse.prompting import tokens_of, until
+from prill.policies.synapse.prompting import said_by, tokens_of, until
 from prill.policies.synapse.sandbox import CodeFailed, run_code
 from prill.protocols import LanguageModel, Message
 
@@ -39,7 +39,7 @@ async def abstract(
         messages = (Message("user", (text,)),)
         if window is not None and (tokens := tokens_of(messages)) > window:
             raise ContextTooLong(f"the page to put into few words has about {tokens} tokens; the model takes {window}")
-        return (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
+        return await said_by(model, messages, max_tokens=max_tokens, prompt=prompt)
 
     way, problem = entry.abstraction, ""
     pairs = [(step.state, step.observation) for exemplar in entry.exemplars for step in [_at(exemplar.steps, turn)] if step]

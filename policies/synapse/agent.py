@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLong, NoEvidence
 from prill.models.prompts import content_hash
+from prill.policies.page_text import PageText, is_html
 from prill.policies.synapse.abstraction import abstract
 from prill.policies.synapse.embedders import make_embedder
 from prill.policies.synapse.html import Element, read_html
@@ -28,6 +29,7 @@ from prill.policies.synapse.prompting import (
     PromptType,
     messages_of,
     prompt_type,
+    said_by,
     shown,
     system_prompt,
     task_table,
@@ -96,6 +98,8 @@ class Synapse:
     is asked again. A request that is too long ends the episode with an error, before the call.
     """
 
+    page_text: ClassVar[PageText] = "html"
+
     def __init__(
         self,
         model: LanguageModel,
@@ -131,10 +135,8 @@ class Synapse:
     async def act(self, observation: Observation) -> Step:
         """The next step. Raises NoEvidence without a page in HTML or without exemplars, ContextTooLong, and what the model
         raises."""
-        if not observation.text or "<" not in observation.text:
-            raise NoEvidence(
-                "synapse reads the page as HTML, and this state has none (miniwob gives it by its option text=html)"
-            )
+        if not observation.text or not is_html(observation.text):
+            raise NoEvidence("synapse reads the page as HTML, and this state has none: MiniWoB++ gives it with text = 'html'")
         page = read_html(observation.text)
         if self._entry is None:
             await self._begin(observation.text)
@@ -208,8 +210,8 @@ class Synapse:
         messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
         if window is not None and (tokens := tokens_of(messages)) > window:
             raise ContextTooLong(f"the exemplars and the page have about {tokens} tokens; the model takes {window}")
-        reply = await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=prompt)
-        block = first_block(until(reply.text, OBSERVED.strip()))
+        reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
+        block = first_block(until(reply, OBSERVED.strip()))
         self._trajectory.append(Turn(block, observation=page))
         self._empty += 1
         if not block:

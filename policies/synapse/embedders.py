@@ -119,7 +119,7 @@ class LocalEmbedder:
                 hidden = model(**batch).last_hidden_state
             mask = batch["attention_mask"].unsqueeze(-1)
             rows.append(((hidden * mask).sum(1) / mask.sum(1)).float().numpy())
-        return normalized(np.concatenate(rows))
+        return normalized(np.concatenate(rows) if rows else np.zeros((0, 0), np.float32))
 
 
 def _window(model: Any) -> int:
@@ -173,15 +173,19 @@ class EndpointEmbedder:
             inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})
-                found = await self._endpoint.post(_PATH, body, _read_answer, self._ledger, Effort())
+                vectors = await self._endpoint.post(_PATH, body, _read_answer, self._ledger, Effort())
             except Rejected as refusal:
                 raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.message}") from None
-            if len(found) != len(inputs):
-                raise TransportFailure(f"the endpoint gave {len(found)} vectors for {len(inputs)} texts")
-            rows += found
+            if len(vectors) != len(inputs):
+                raise TransportFailure(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
+            rows += vectors
         if rows and len({len(row) for row in rows}) != 1:
             raise TransportFailure("the endpoint gave vectors of different lengths")
-        return normalized(np.array(rows, np.float32).reshape(len(rows), -1))
+        with np.errstate(over="ignore"):
+            found = np.array(rows, np.float32).reshape(len(rows), len(rows[0]) if rows else 0)
+        if not np.isfinite(found).all():  # no distance to it could be told
+            raise TransportFailure("the endpoint gave a vector with a number beyond what vectors hold")
+        return normalized(found)
 
 
 class _Row(msgspec.Struct):

@@ -77,12 +77,12 @@ async def grow(
                 found.append(exemplar_of(trajectory, verdict.evaluator.name))
             except Unparsable as problem:
                 count.skip("cannot be an exemplar", f"{trajectory.id}: {problem}")
-    added = await _new(memory, found, per_task, count)
-    grown = Memory([*memory.exemplars, *added], memory.abstractions, embedder=memory.embedder)
+    grown = await _extended(memory, found, per_task, count)
+    added = grown.exemplars[len(memory.exemplars) :]
     truths = None if labels is None else [labels.get(exemplar.source) for exemplar in added]
     return Growth(
         memory=grown,
-        added=tuple(added),
+        added=added,
         left_out=dict(count.left_out),
         problems=tuple(count.problems),
         wrong=None if truths is None else truths.count(False),
@@ -97,14 +97,14 @@ def accepted(verdict: Verdict, threshold: float | None) -> bool:
     return verdict.score is not None and verdict.score >= threshold
 
 
-async def _new(memory: Memory, found: Sequence[Exemplar], per_task: int, count: _Count) -> list[Exemplar]:
-    """Those of the exemplars that say something new."""
-    everything = Memory([*memory.exemplars, *found], embedder=memory.embedder)
+async def _extended(memory: Memory, found: Sequence[Exemplar], per_task: int, count: _Count) -> Memory:
+    """The memory with those of the exemplars that say something new."""
+    everything = memory.with_more(found)
     rows = await everything.vectors()
     of_task = Counter(exemplar.name for exemplar in memory.exemplars if exemplar.steps)
     sources = {exemplar.source for exemplar in memory.exemplars if exemplar.source}
     kept = {i for i, exemplar in enumerate(memory.exemplars) if exemplar.steps and exemplar.key}
-    added = list[Exemplar]()
+    added = list[int]()
     for i, exemplar in enumerate(found, len(memory.exemplars)):
         twins = (j for j in kept if _first(everything.exemplars[j]) == _first(exemplar))
         if exemplar.source in sources:
@@ -114,10 +114,10 @@ async def _new(memory: Memory, found: Sequence[Exemplar], per_task: int, count: 
         elif of_task[exemplar.name] >= per_task:
             count.skip("beyond the most of its task")
         else:
-            added.append(exemplar)
+            added.append(i)
             kept.add(i)
             of_task[exemplar.name] += 1
-    return added
+    return await everything.only([*range(len(memory.exemplars)), *added])
 
 
 def _first(exemplar: Exemplar) -> str:

@@ -32,7 +32,14 @@ class Element:
     @property
     def text(self) -> str:
         """All text inside."""
-        return "".join(child if isinstance(child, str) else child.text for child in self.children)
+        found, waiting = list[str](), list[Element | str]([self])
+        while waiting:  # no recursion: a page may nest thousands of elements
+            one = waiting.pop()
+            if isinstance(one, str):
+                found.append(one)
+            else:
+                waiting.extend(reversed(one.children))
+        return "".join(found)
 
     def walk(self) -> Iterator[Element]:
         """This element and all inside, in the page's order."""
@@ -58,6 +65,13 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.root = self._here = Element("", {}, None, 0)
         self._count = 0
+
+    def parse_html_declaration(self, i: int) -> int:
+        """A `<!` that the library gives up on is a comment, as in a browser."""
+        try:
+            return super().parse_html_declaration(i)
+        except AssertionError:
+            return self.parse_bogus_comment(i)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._count += 1

@@ -30,6 +30,7 @@ MOST_CALLS = 200
 MOST_LENGTH = 2000  # of a text or a list
 MOST_NUMBER = 10**12
 _FENCE = re.compile(r"```[ \t]*(?:[A-Za-z0-9_+-]*[ \t]*\r?\n)?(.*?)```", re.DOTALL)
+_CONVERSIONS: Mapping[int, Callable[[Any], Any]] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
 _FORMAT = re.compile(r"0?\d{0,2}(?:\.\d)?[dfsx]?")
 
 
@@ -45,7 +46,8 @@ class Call:
     argument: str
 
     def __str__(self) -> str:
-        quoted = f'"{self.argument}"' if '"' not in self.argument and "\\" not in self.argument else repr(self.argument)
+        plain = self.argument.isprintable() and not {'"', "\\"} & set(self.argument)
+        quoted = f'"{self.argument}"' if plain else repr(self.argument)
         return f"agent.{self.method}({quoted})"
 
 
@@ -134,7 +136,10 @@ class _Run:
         given = [*node.args, *(word.value for word in node.keywords if word.arg == METHODS[method])]
         if len(given) != 1 or len(node.args) + len(node.keywords) != 1:
             raise BadBlock(f"agent.{method}() takes one text")
-        return Call(method, str(self._value(given[0])))
+        argument = str(self._value(given[0]))
+        if not argument.isascii() and argument.encode("utf-8", "replace").decode() != argument:
+            raise BadBlock("half of a pair of surrogates is no text")  # what is recorded could not be written
+        return Call(method, argument)
 
     def _assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name) and target.id != "agent" and target.id not in _FUNCTIONS:
@@ -225,7 +230,8 @@ class _Run:
                 form = "" if part.format_spec is None else str(self._value(part.format_spec))
                 if not _FORMAT.fullmatch(form):
                     raise BadBlock(f"the format {form!r} is not known here")
-                pieces.append(format(_plain(self._value(part.value)), form))
+                value = _plain(self._value(part.value))
+                pieces.append(format(_CONVERSIONS[part.conversion](value), form))
             else:
                 pieces.append(str(self._value(part)))
         return "".join(pieces)
@@ -251,7 +257,7 @@ class _Run:
 
 def _unknown(node: ast.AST) -> BadBlock:
     try:
-        words = excerpt(ast.unparse(node))
+        words = excerpt(ast.unparse(node)) if isinstance(node, ast.expr | ast.stmt) else type(node).__name__
     except (AttributeError, ValueError, RecursionError):
         words = type(node).__name__
     return BadBlock(f"the block has something that is not allowed in it: {words}")

@@ -1,7 +1,8 @@
 """The program that runs code which a model wrote: a process of its own, which locks itself in before it begins. See sandbox.py.
 
-Run as `python -I -S jail.py` with no environment. It reads `{"code", "names", …}` from its standard input, writes `ready`, and
-then `{"obs": …}` or `{"error": …}`. It imports nothing but the standard library. Layers, from the outside in:
+Run as `python -I -S jail.py` with no environment. It reads `{"code", "names", …}` from its standard input, locks itself in,
+writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not even parsed before. It imports nothing but the
+standard library. Layers, from the outside in:
 
 * limits of the kernel on processor time, memory, files and processes (setrlimit);
 * a filter of system calls (seccomp on Linux; the sandbox `pure-computation` on macOS), after which the process can compute,
@@ -17,6 +18,7 @@ import builtins
 import collections
 import datetime
 import functools
+import heapq  # noqa: F401 - Counter.most_common imports it, which it cannot do any more once locked in
 import html
 import html.parser
 import itertools
@@ -66,10 +68,6 @@ _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
 def main() -> None:
     """One run: reads, locks itself in, runs, writes, and ends without looking back."""
     request = json.loads(sys.stdin.buffer.read())
-    try:
-        program = read(request["code"])
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return end({"error": f"{type(error).__name__}: {error}"})
     sys.excepthook = lambda kind, error, trace: end({"error": f"{kind.__name__}: {error}"[:500]})
     try:
         import ctypes
@@ -79,10 +77,11 @@ def main() -> None:
         confine(library)
     except (OSError, AttributeError) as error:
         return end({"error": f"this machine cannot lock code in ({error}), so none is run"})
+    os.write(1, b"ready\n")
+    program = read(request["code"])  # what this raises, or the code, goes to the hook above
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
     sys.addaudithook(refuse)
-    os.write(1, b"ready\n")
-    exec(program, names)  # what it raises goes to the hook above
+    exec(program, names)
     found = names.get("obs")
     good = type(found) is str and found.encode("utf-8", "replace").decode() == found
     end({"obs": found} if good else {"error": "the code sets no text `obs`"})

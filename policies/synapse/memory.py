@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"
+_ANEW = f"delete {VECTORS}, and they are worked out anew"
 _UPSTREAM, _UPSTREAM_KEYS = "exemplars.json", "specifiers.json"
 
 
@@ -86,7 +87,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 class _Header(msgspec.Struct):
     embedder: str
-    rows: int
+    keys: str  # what the rows of the vectors belong to, as a hash
     version: int = 1
 
 
@@ -122,27 +123,53 @@ class Memory:
         return Entry(name, found, self.abstractions.get(name, Abstraction())) if found else None
 
     async def vectors(self) -> Vectors:
-        """A row for each exemplar, worked out when they are first asked for."""
-        if self._vectors is None:
-            keys = [exemplar.key for exemplar in self.exemplars]
+        """A row for each exemplar, worked out when they are first asked for: what has its row already is not embedded again."""
+        import numpy as np
+
+        held = self._vectors
+        if held is None or len(held) < len(self.exemplars):
+            keys = [exemplar.key for exemplar in self.exemplars[0 if held is None else len(held) :]]
             if isinstance(self.embedder, Fitted):
                 self.embedder.fit(keys)
-            self._vectors = await self.embedder.embed(keys)
+            new = await self.embedder.embed(keys) if keys else np.zeros((0, 0), np.float32)
+            if held is None or not len(held):
+                self._vectors = new
+            elif held.shape[1] == new.shape[1]:
+                self._vectors = np.concatenate([held, new])
+            else:
+                raise self._mixed(new.shape[1])
+        assert self._vectors is not None
         return self._vectors
+
+    def with_more(self, exemplars: Sequence[Exemplar]) -> Memory:
+        """A memory that has these as well; this one stays as it is."""
+        held = None if isinstance(self.embedder, Fitted) else self._vectors  # what is fitted changes with every text
+        return Memory([*self.exemplars, *exemplars], self.abstractions, embedder=self.embedder, vectors=held)
+
+    async def only(self, places: Sequence[int]) -> Memory:
+        """A memory of some of the exemplars; this one stays as it is."""
+        held = None if isinstance(self.embedder, Fitted) else (await self.vectors())[places]
+        return Memory([self.exemplars[i] for i in places], self.abstractions, embedder=self.embedder, vectors=held)
 
     async def distances(self, text: str) -> list[float]:
         """How far each key is from the text: the Euclidean distance."""
         import numpy as np
 
+        if not self.exemplars:
+            return []
         rows = await self.vectors()
         query = (await self.embedder.embed([text]))[0]
         if rows.shape[1] != len(query):
-            raise UsageError(
-                f"{self.embedder.name} gave a vector of {len(query)} numbers, and the memory's have {rows.shape[1]}: "
-                "make the memory anew with it"
-            )
+            raise self._mixed(len(query))
         found: list[float] = np.linalg.norm(rows - query, axis=1).tolist()
         return found
+
+    def _mixed(self, numbers: int) -> UsageError:
+        held = 0 if self._vectors is None else self._vectors.shape[1]
+        return UsageError(
+            f"{self.embedder.name} gave a vector of {numbers} numbers, and the memory's have {held}: "
+            "make the memory anew with it"
+        )
 
     async def nearest(self, text: str, most: int = NEIGHBOURS) -> list[tuple[float, Exemplar]]:
         """The nearest keys with their distances, nearest first; equally near ones as they were put in."""
@@ -170,7 +197,7 @@ class Memory:
             data = io.BytesIO()
             np.save(data, await self.vectors(), allow_pickle=False)
             write_output(place / VECTORS, data.getvalue())
-        header = _Header(self.embedder.name, len(self.exemplars))
+        header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
         write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
 
     @classmethod
@@ -192,9 +219,15 @@ class Memory:
         exemplars = tuple(_read_lines(place / EXEMPLARS))
         named = _decoded(place / ABSTRACTIONS, dict[str, Abstraction]) if (place / ABSTRACTIONS).is_file() else {}
         vectors = None
-        if header is not None and not isinstance(embedder, Fitted):
+        if header is not None and not isinstance(embedder, Fitted) and (place / VECTORS).exists():
+            if header.keys != _hash_of_keys(exemplars):
+                raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_ANEW}")
             vectors = _read_vectors(place / VECTORS, len(exemplars))
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
+
+
+def _hash_of_keys(exemplars: Sequence[Exemplar]) -> str:
+    return content_hash(*(exemplar.key for exemplar in exemplars))
 
 
 def _lines(exemplars: Sequence[Exemplar]) -> bytes:
@@ -235,9 +268,11 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
     try:
         found: Vectors = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: the vectors cannot be read ({error}); make the memory anew") from None
+        raise UsageError(f"{path}: the vectors cannot be read ({error}); {_ANEW}") from None
     if found.ndim != 2 or len(found) != rows:
-        raise UsageError(f"{path}: {len(found)} vectors for {rows} exemplars; make the memory anew")
+        raise UsageError(f"{path}: {len(found) if found.ndim else 0} vectors for {rows} exemplars; {_ANEW}")
+    if found.dtype.kind != "f" or not np.isfinite(found).all():
+        raise UsageError(f"{path}: the vectors hold something that is no number; {_ANEW}")
     return found
 
 

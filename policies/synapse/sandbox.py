@@ -17,7 +17,7 @@ from prill.errors import UsageError
 
 SECONDS = 2  # of the processor, and as many by the clock once the code has begun
 MEMORY = 512 << 20  # bytes, the interpreter's own included
-MOST_RESULT = 20_000  # characters
+MOST_CODE = MOST_RESULT = 20_000  # characters
 _MOST_OUTPUT = 6 * MOST_RESULT + 10_000  # as JSON writes the result at worst
 _START = 60.0  # seconds until the process has locked itself in: only a machine that hangs takes so long
 _READY = b"ready\n"
@@ -31,9 +31,11 @@ class CodeFailed(Exception):
 async def run_code(code: str, names: Mapping[str, str]) -> str:
     """What the code sets as the text `obs`, with these names set before. Raises CodeFailed.
 
-    The process has no environment, no network, no files; it gets processor time, memory and a time by the clock, and its
-    result at most 20,000 characters.
+    The process has no environment, no network, no files; it gets processor time, memory and a time by the clock, and the
+    code and its result have at most 20,000 characters.
     """
+    if len(code) > MOST_CODE:
+        raise CodeFailed(f"the code has {len(code)} characters; {MOST_CODE} are allowed")
     request = {"code": code, "names": dict(names), "cpu_seconds": SECONDS, "memory_bytes": MEMORY}
     return _result(*await asyncio.to_thread(_run, json.dumps(request).encode()))
 
@@ -77,16 +79,19 @@ def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
 
 
 def _result(answer: bytes, status: int) -> str:
+    """What the answer gives. It is not trusted: code that got out of Python may have written it."""
     if len(answer) > _MOST_OUTPUT:
         raise CodeFailed(f"the code wrote more than {_MOST_OUTPUT} bytes")
     try:
         record = json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise CodeFailed(f"the code ended its process (status {status})") from None
     found = record.get("obs") if isinstance(record, dict) else None
     if not isinstance(found, str):
         why = record.get("error") if isinstance(record, dict) else None
         raise CodeFailed(str(why or "the code gave no answer")[:500])
+    if found.encode("utf-8", "replace").decode() != found:
+        raise CodeFailed("the result has half of a pair of surrogates, which is no text")
     if len(found) > MOST_RESULT:
         raise CodeFailed(f"the result has {len(found)} characters; {MOST_RESULT} are allowed")
     return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from prill.policies.synapse.html import Element
 
 _MOST_CHARS, _MOST_DEPTH = 2000, 40  # an expression that is longer, or more nested, is no agent's
+_MOST_WORK = 200_000  # nodes looked at: `//*[//*[//*]]` looks at the cube of what the page has
 
 
 class BadXPath(ValueError):
@@ -21,8 +22,11 @@ class BadXPath(ValueError):
 
 
 def find(page: Element, xpath: str) -> list[Element]:
-    """The elements that the expression selects, in the page's order. Raises BadXPath."""
-    value = _compiled(xpath)(_Context(page, 1, 1))
+    """The elements that the expression selects, in the page's order. Raises BadXPath, also for one that takes too long."""
+    try:
+        value = _compiled(xpath)(_Context(page, 1, 1))
+    except (ArithmeticError, RecursionError) as error:
+        raise BadXPath(f"{xpath!r} cannot be worked out: {error}") from None
     if not isinstance(value, list):
         raise BadXPath(f"{xpath!r} selects no elements")
     return [node for node in _ordered(value) if isinstance(node, Element) and node.tag]
@@ -53,6 +57,7 @@ _Expression = Callable[[_Context], _Value]
 _TOKEN = re.compile(
     r"""\s*("[^"]*"|'[^']*'|\d+(?:\.\d+)?|\.\d+|\.\.|//|::|!=|<=|>=|[@/\[\](),|=<>+*.\-]|[A-Za-z_][\w-]*(?:\.[\w-]+)*)"""
 )
+_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _OPERATORS = ({"or"}, {"and"}, {"=", "!="}, {"<", "<=", ">", ">="}, {"+", "-"}, {"*", "div", "mod"})
 _WORDS = {"or", "and", "div", "mod", "*"}
 _NODE_TYPES = {"text", "node", "comment"}
@@ -85,6 +90,7 @@ class _Parser:
 
     def __init__(self, tokens: Sequence[str], whole: str) -> None:
         self._tokens, self._at, self._whole, self._depth = [*tokens, "", ""], 0, whole, 0
+        self._work = 0
 
     @property
     def here(self) -> str:
@@ -100,6 +106,11 @@ class _Parser:
             raise BadXPath(f"{self._whole!r} cannot be read at {token or 'its end'!r}")
         self._at += 1
         return token
+
+    def _spend(self, nodes: int) -> None:
+        self._work += nodes
+        if self._work > _MOST_WORK:
+            raise BadXPath(f"{self._whole!r} looks at more than {_MOST_WORK} nodes of the page")
 
     def binary(self, level: int) -> _Expression:
         if level == len(_OPERATORS):
@@ -146,7 +157,7 @@ class _Parser:
             steps.append(self._step())
         while self.here in ("/", "//"):
             if self._take() == "//":
-                steps.append(lambda node: list(node.walk()) if isinstance(node, Element) else [node])
+                steps.append(lambda node: self._along("descendant-or-self", "node()", node))
             steps.append(self._step())
         self._depth -= 1
         return _walk(start, steps) if steps else start or _walk(None, steps)
@@ -222,7 +233,12 @@ class _Parser:
                 self._take(")")
                 test = f"{test}()"
         predicates = self._predicates()
-        return lambda node: _kept([found for found in _AXES[axis](node) if _passes(found, axis, test)], predicates)
+        return lambda node: _kept(self._along(axis, test, node), predicates)
+
+    def _along(self, axis: str, test: str, node: _Node) -> list[_Node]:
+        found = _AXES[axis](node)
+        self._spend(1 + len(found))
+        return [one for one in found if _passes(one, axis, test)]
 
 
 def _walk(start: _Expression | None, steps: Sequence[Callable[[_Node], list[_Node]]]) -> _Expression:
@@ -264,7 +280,12 @@ def _children(node: _Node) -> list[_Node]:
 
 
 def _descendants(node: _Node) -> list[_Node]:
-    return [one for child in _children(node) for one in (child, *_descendants(child))]
+    found, waiting = list[_Node](), _children(node)[::-1]
+    while waiting:
+        one = waiting.pop()
+        found.append(one)
+        waiting.extend(reversed(_children(one)))
+    return found
 
 
 def _ancestors(node: _Node) -> list[_Node]:
@@ -342,7 +363,9 @@ def _words(value: _Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return str(int(value)) if value == int(value or 0) and math.isfinite(value) else str(value)
+        if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return str(int(value)) if value == int(value) else str(value)
     return value
 
 
@@ -353,10 +376,8 @@ def _content(node: _Node) -> str:
 def _number(value: _Value) -> float:
     if isinstance(value, bool | float):
         return float(value)
-    try:
-        return float(_words(value).strip())
-    except ValueError:
-        return math.nan
+    words = _words(value).strip()
+    return float(words) if _NUMBER.fullmatch(words) else math.nan
 
 
 def _truth(value: _Value) -> bool:
@@ -378,8 +399,8 @@ _ARITHMETIC: dict[str, Callable[[float, float], float]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
-    "div": lambda a, b: a / b if b else math.nan,
-    "mod": lambda a, b: math.fmod(a, b) if b else math.nan,
+    "div": lambda a, b: a / b if b else a * math.inf,
+    "mod": lambda a, b: math.fmod(a, b) if b and math.isfinite(a) else math.nan,
 }
 
 
@@ -412,9 +433,13 @@ def _name(context: _Context, *values: _Value) -> str:
 
 
 def _substring(context: _Context, text: _Value, start: _Value, length: _Value = math.inf) -> str:
-    first = math.floor(_number(start) + 0.5)
-    last = first + _number(length)
+    first = _rounded(_number(start))
+    last = first + _rounded(_number(length))
     return "".join(c for i, c in enumerate(_words(text), 1) if first <= i < last)
+
+
+def _rounded(number: float) -> float:
+    return float(math.floor(number + 0.5)) if math.isfinite(number) else number
 
 
 def _translate(context: _Context, text: _Value, old: _Value, new: _Value) -> str:

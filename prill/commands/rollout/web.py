@@ -16,7 +16,8 @@ from prill.errors import UsageError
 
 def _miniwob_options(group: argparse._ArgumentGroup) -> None:
     group.description = "--tasks names tasks of MiniWoB++, or all (for the scripted policy, all that it knows)"
-    group.add_argument("--text", choices=["lines", "html"], default="lines", help="what a language agent reads of the page")
+    words = "how the page is told as text (default: as the policy reads it, else lines)"
+    group.add_argument("--text", choices=["lines", "html"], help=words)
     group.add_argument("--hidden", action="store_true", help="show hidden elements in the text too")
     group.add_argument("--settle", type=float, metavar="S", help="seconds of the page's time after each action (default 0.5)")
     group.add_argument("--announce-end", action="store_true", help="scripted: end the episode when the page gives its reward")
@@ -31,7 +32,7 @@ def _miniwob(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
     options = {
         "announce_end": args.announce_end or args.policy != "scripted",
         "settle": 0.5 if args.settle is None else args.settle,
-        "text": args.text,
+        "text": args.text or "lines",
         "hidden": args.hidden,
         **assigned,
     }

@@ -18,6 +18,8 @@ class Programmatic:
     page.
     """
 
+    page_text = "html"
+
     def __init__(self, *, staged: bool = False, view: Callable[[str], Screen] = nodes_of) -> None:
         self._staged = staged
         self._view = view

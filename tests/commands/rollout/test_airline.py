@@ -18,7 +18,7 @@ from prill.types import Trajectory
     ("words", "problem"),
     [
         (("--tasks", "fly"), "there is no task fly; there are 5, such as find-booking"),
-        (("--tasks", "all", "--seeds", "20"), "the tasks are find-booking, .*, with seeds 0 to 19"),
+        (("--tasks", "all", "--seeds", "18-20"), "--seeds 18-20: each task has scenarios 0 to 19"),
         (("--tasks", "all", "--behaviour", "wrong-target"), "at the airline there is solve"),
         (("--tasks", "all", "--elsewhere"), "leave out --elsewhere"),
         (("--tasks", "all", "--elsewhere", "--policy", "replay", "--replay", "NONE"), "AIRLINE is not set to an address"),

@@ -21,6 +21,9 @@ from prill.policies.step.grammar import UnreadableAction, read_call, read_enviro
         ("stop N/A", "stop [N/A]"),
         ("stop []", "stop []"),
         ("find_x [a [b", "find_x [a [b]"),
+        ("type [5] [well :] done] [1]", "type [5] [well :] done] [1]"),
+        ("click [7] where [7] is link 'a]'", "click [7]"),
+        ("stop [42] as in [2]", "stop [42]"),
         ('type [5] ["New York"]', "type [5] [New York]"),
         ('type [5] ["New York"] [0]', 'type [5] ["New York"] [0]'),
         ('type [5] [a "b" c]', 'type [5] [a "b" c]'),
@@ -42,6 +45,12 @@ def test_both_surfaces_give_one_action(written: str, printed: str) -> None:
         ("<think>ACTION: click [1]</think>REASON: r\nACTION: click [2]", "r", "click [2]"),
         ("I click it.", None, None),
         ("REASON: r\nACTION:", "r", None),
+        # What is typed may hold the words by which an action is found, on a line of its own, too.
+        ("REASON: r\nACTION: type [5] [see ACTION: click [9]]", "r", "type [5] [see ACTION: click [9]]"),
+        ("REASON: r\nACTION: type [5] [see\nACTION: click [9]\n]", "r", "type [5] [see\nACTION: click [9]\n]"),
+        ("REASON: r\nACTION: click [3] where it says ACTION: click [9]", "r", "click [3] where it says ACTION: click [9]"),
+        ("REASON: r. ACTION: click [3]", "r.", "click [3]"),
+        ("REASON: r\nACTION: click [1]\n\nACTION: click [2]", "r\nACTION: click [1]", "click [2]"),
     ],
 )
 def test_the_last_action_counts(reply: str, reason: str | None, action: str | None) -> None:
@@ -49,11 +58,10 @@ def test_the_last_action_counts(reply: str, reason: str | None, action: str | No
 
 
 def test_enter_is_what_the_library_says() -> None:
-    call = read_call("type [3] [a ] b]")
+    assert read_environment_action(read_call("type [3] [a ] b]"), enter=False).value == "a ] b"
     assert read_environment_action(read_call("type [3] [tea]"), enter=True).value == "tea\n"
     assert read_environment_action(read_call("type [3] [tea]"), enter=False).value == "tea"
     assert read_environment_action(read_call("type [3] [tea] [1]"), enter=False).value == "tea\n"
-    assert call.arguments[0] == "3"
 
 
 @pytest.mark.parametrize("written", ["[7]", "", "click", "click [it]", "type [3]", "scroll [sideways]"])

@@ -31,6 +31,7 @@ RULES = "1. Rule of"
         ("find_x.md", 'purpose = "', "purpose = ", "find_x.md: Invalid value (at line 3,"),
         ("find_x.md", "+++", "---", "find_x.md: expected name, purpose and verbs as TOML between two lines +++"),
         ("find_x.md", "{{ origin }}", "{{ host }}", "find_x.md: the rules have a place 'host' to fill"),
+        ("library.toml", 'scroll = "', 'drag = "', "library.toml: verbs: 'drag' is none of the actions"),
         ("library.toml", '"search_list"', '"gone"', "library.toml: map is 'gone': the library has no policy"),
         ("examples/find_x.toml", "click [4]", "fly [4]", "find_x.toml: example 1: 'fly' is none of this policy's verbs"),
         ("examples/find_x.toml", "reason", "raisin", "find_x.toml: Object contains unknown field `raisin`"),
@@ -44,6 +45,16 @@ def test_loading_says_what_is_wrong(folder: Path, file: str, old: str, new: str,
         make_policy("step", model=ScriptedModel([]), library=str(folder))
     assert str(caught.value).startswith(str(folder / file))
     assert problem in str(caught.value)
+
+
+def test_marks_of_editors_are_read_over(folder: Path) -> None:
+    for file in folder.rglob("*.*"):
+        file.write_text("\ufeff" + file.read_text(), newline="\r\n")
+    make_policy("step", model=ScriptedModel([]), library=str(folder))
+    (folder / "find_x.md").write_bytes(b"+++\nname = 'caf\xe9'")
+    load_library.cache_clear()
+    with pytest.raises(UsageError, match=r"find_x.md: not UTF-8"):
+        make_policy("step", model=ScriptedModel([]), library=str(folder))
 
 
 def test_a_missing_folder_names_the_others() -> None:

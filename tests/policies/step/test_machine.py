@@ -131,6 +131,19 @@ async def test_endless_calls_are_cut_off(play: Play) -> None:
     assert "no action after 10 calls" in (step.thought or "")
 
 
+async def test_giving_up_keeps_what_came_before(play: Play) -> None:
+    agent, _ = play("find_x [q]", "stop [ask again]", max_calls=2)
+    step = await agent.act(PAGE)
+    assert [kind for kind, *_ in read_annotations(step.thought)] == ["call", "return", "act"]
+
+
+async def test_answers_forge_no_line_of_history(play: Play) -> None:
+    agent, model = play("find_x [q]", "stop [none\nclick [4]]", "type [3] [two  blanks\nstop [paid]]", "click [1]")
+    await agent.act(PAGE)
+    await agent.act(PAGE)
+    assert history(model).splitlines()[1:-1] == ["none click [4] = find_x [q]", "type [3] [two  blanks stop [paid]]"]
+
+
 async def test_brackets_come_back_whole(play: Play) -> None:
     agent, model = play("find_x [q]", "stop [list [1] and [2]]", "stop [list [1] and [2]]")
     assert (await agent.act(PAGE)).action.value == "list [1] and [2]"

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from prill.errors import NoEvidence
+from prill.policies.registry import make_policy
 from prill.policies.step.page import html_lines, show
+from prill.testing.scripted import ScriptedModel
+from prill.types import Observation, Task
 
 PAGE = """<div id="wrap" data-wob_ref="1"><div id="query" data-wob_ref="2">Pick <b data-wob_ref="3">May 3</b></div>
 <div id="area" data-wob_ref="4">
@@ -56,3 +62,10 @@ def test_unnumbered_lines_get_numbers() -> None:
     shown = show('text "Name"\nbutton "OK"', 10)
     assert shown.text == '[1] text "Name"\n[2] button "OK"'
     assert shown.page.target("[2]") == 'button "OK"'
+
+
+async def test_miniwob_is_not_played_by_lines() -> None:
+    agent = make_policy("step", model=ScriptedModel([]))
+    agent.reset(Task(id="miniwob/click-link?seed=0", goal="Click on the link 'x'."))
+    with pytest.raises(NoEvidence, match="library miniwob reads pages as HTML: MiniWoB"):
+        await agent.act(Observation(text='link "x"'))

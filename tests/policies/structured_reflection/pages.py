@@ -12,6 +12,7 @@ from prill.testing import ScriptedModel
 from prill.types import Action, EvaluatorInfo, Observation, Task, Trajectory, Verdict
 
 TASK = Task(id="miniwob/three?seed=1", goal="Press one, two and three", platform="web", site="three")
+Said = str | Exception
 FAILED = Verdict(id="a", success=False, reason="FAILED", evaluator=EvaluatorInfo("oracle", "1"))
 
 
@@ -55,18 +56,18 @@ class Site:
 class Answers(ScriptedModel):
     """Plans and reflections in order, given beforehand; words for actions, and ids, made on the spot. `asked` has the kinds."""
 
-    def __init__(self, plans: Iterable[str] | Callable[[str], str] = (), reflections: Iterable[str] = ()) -> None:
+    def __init__(self, plans: Iterable[Said] | Callable[[str], Said] = (), reflections: Iterable[Said] = ()) -> None:
         super().__init__(self.say)
         self.plans = plans if callable(plans) else self._in_order(plans)
         self.reflections = iter(reflections)
         self.asked: list[tuple[str, str]] = []
 
     @staticmethod
-    def _in_order(plans: Iterable[str]) -> Callable[[str], str]:
+    def _in_order(plans: Iterable[Said]) -> Callable[[str], Said]:
         left = iter(plans)
         return lambda prompt: next(left)
 
-    def say(self, messages: Sequence[Message]) -> str:
+    def say(self, messages: Sequence[Message]) -> Said:
         system, user = str(messages[0].parts[0]), str(messages[-1].parts[0])
         if system.startswith("You plan"):
             self.asked.append(("plan", user))

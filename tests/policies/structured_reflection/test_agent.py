@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
 from prill.policies.structured_reflection.agent import (
     FORCED,
     REPLAYED,
@@ -46,6 +46,35 @@ async def test_a_plan_that_only_scrolls_is_incomplete() -> None:
 async def test_blank_and_scroll_lines_are_passed_over() -> None:
     played = await attempt(chain("one", "two"), Answers(["\nscroll down\nclick id=1\n\nscroll up\nclick id=1"]))
     assert (played.metadata["ended_by"], len(played.steps)) == ("environment", 2)
+
+
+@pytest.mark.parametrize(
+    ("cut", "done"),
+    [
+        ("click id=1\nclick id=1\nclick id=", 2),  # in the middle of a line: what was whole is done, then it looks again
+        ("click id=1\nclick id=1 [eod] That is all", 2),
+        ("The page has a button that can be", 1),
+    ],
+)
+async def test_a_plan_that_was_cut_is_no_error(cut: str, done: int) -> None:
+    played = await attempt(chain("one", "two", "three"), Answers([Truncated("cut", cut), "[eod]"]))
+    ended = "EXCEPTION" if done == 1 else "INCOMPLETE"
+    assert (played.error, state(played), len(played.steps)) == (None, ended, done + 1)
+
+
+async def test_a_plan_of_thoughts_alone_is_an_error() -> None:
+    played = await attempt(chain("one"), Answers([Truncated("it had not begun to answer")]))
+    assert (played.answer, played.metadata["ended_by"]) == (None, "error")
+    assert played.error is not None and "truncated" in played.error
+
+
+async def test_a_reflection_that_was_cut_is_read() -> None:
+    played = await attempt(chain("one", "two"), Answers(["click id=2"]))
+    text = await lesson(
+        Answers((), [Truncated("cut", "For action index=1, you should click id=1\nFor action index=1, y")]), played
+    )
+    note = read_note(text)
+    assert note is not None and (note.step, note.replacement) == (0, "click id=1")
 
 
 async def test_an_unchanged_screen_ends_it() -> None:

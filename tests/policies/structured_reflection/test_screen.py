@@ -78,5 +78,5 @@ def test_hiding_one_id_spares_longer_ones() -> None:
 
 
 def test_text_without_numbers_is_refused() -> None:
-    with pytest.raises(NoEvidence, match='text = "html"'):
+    with pytest.raises(NoEvidence, match="text = 'html'"):
         read_screen('button "Go"')

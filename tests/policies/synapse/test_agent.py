@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from prill.errors import ContextTooLong, NoEvidence, UsageError
+from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
 from prill.loop import rollout
 from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
@@ -152,6 +152,22 @@ async def test_what_follows_a_stop_word_is_cut() -> None:
     assert [s.action.kind for s in await steps(ScriptedModel([reply]))] == ["stop"]
 
 
+@pytest.mark.parametrize(
+    ("cut", "kinds"),
+    [
+        ("```\nagent.press('enter')\n```\nObservation:\n<di", ["press", "stop"]),
+        ("```\nagent.press('enter')\nagent.pr", ["stop"]),
+    ],
+)
+async def test_of_a_cut_reply_a_whole_block_counts(cut: str, kinds: list[str]) -> None:
+    assert [s.action.kind for s in await steps(ScriptedModel([Truncated("cut", cut)]))] == kinds
+
+
+async def test_thoughts_alone_are_no_answer() -> None:
+    with pytest.raises(Truncated, match="had not begun"):
+        await steps(ScriptedModel([Truncated("it had not begun to answer")]))
+
+
 async def test_turns_are_the_papers_for_the_task() -> None:
     model = ScriptedModel(lambda messages: "```\nagent.press('enter')\n```")
     await steps(model, memory(entry("guess-number", RAW)), Task(id="t", goal="g", site="guess-number"))
@@ -170,8 +186,8 @@ async def test_too_long_a_request_is_never_sent() -> None:
 
 
 async def test_no_page_and_no_exemplar_are_told() -> None:
-    with pytest.raises(NoEvidence, match="text=html"):
-        await steps(ScriptedModel([]), pages=['button "ok"'])
+    with pytest.raises(NoEvidence, match="text = 'html'"):
+        await steps(ScriptedModel([]), pages=['button "<"'])
     with pytest.raises(NoEvidence, match="no exemplar of 'chess'"):
         await steps(ScriptedModel([]), task=Task(id="t", goal="g", site="chess"), retrieval=False)
 
@@ -223,6 +239,14 @@ async def test_broken_code_falls_back_to_words(reply: str) -> None:
     assert asked.startswith("user: say it shortly\nState:\n") and "Observation:\nwords\n" in asked
     assert "tick both\n[/page" in texts(model.seen[2])[-1]
     assert "The code for the page failed" in (found[0].thought or "")
+
+
+async def test_cut_code_falls_back_to_words() -> None:
+    known = memory(entry("click-checkboxes", SEEN, way=Abstraction(code=("<state>",))))
+    model = ScriptedModel([Truncated("cut", "```\nobs ="), Truncated("cut", "the words, the wor"), "```\npass\n```"])
+    found = await steps(model, known)
+    assert "the words, the wor\n[/page" in texts(model.seen[2])[-1]
+    assert "no block of code" in (found[0].thought or "")
 
 
 async def test_a_fall_back_needs_no_instruction() -> None:

@@ -168,6 +168,35 @@ def test_the_verb_makes_and_extends_a_memory(tmp_path: Path, capsys: pytest.Capt
     assert "holds no exemplars.jsonl" in capsys.readouterr().err
 
 
+def test_the_verb_accepts_by_a_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [click(("go", "no")[i % 2], f"r{i} {i * 7} word{i}") for i in range(40)]
+    runs = [replace(run, task=replace(run.task, site=f"task-{i % 8}")) for i, run in enumerate(runs)]
+    scores = [0.9 if i % 4 else 0.6 for i in range(40)]  # each judged a success, those with 0.6 wrongly
+    write_trajectories(tmp_path / "t.jsonl", runs)
+    scored = zip(runs, scores, strict=True)
+    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(run.id, score)) for run, score in scored))
+    truths = zip(runs, scores, strict=True)
+    write_labels(tmp_path / "l.jsonl", [LabelRecord(id=run.id, success=score > 0.7) for run, score in truths])
+    t, v, labels, c = (str(tmp_path / name) for name in ("t.jsonl", "v.jsonl", "l.jsonl", "c.json"))
+    assert main(["calibrate", v, labels, "-o", c, "--target-precision", "0.8"]) == 0
+    capsys.readouterr()
+    words = ["exemplars", t, "--verdicts", v, "--calibration", c, "-o"]
+    assert main([*words, str(tmp_path / "m"), "--labels", labels, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["added"], told["left_out"], told["wrong"]) == (30, {"below the threshold": 10}, 0)
+    other = replace(JUDGE, version="2")
+    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(replace(verdict(run.id), evaluator=other)) for run in runs))
+    assert main([*words, str(tmp_path / "n")]) == 2
+    assert "this calibration is of another judge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("threshold", ["7", "-1", "nan", "high"])
+def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold])
+    assert "give a score from 0 to 1" in capsys.readouterr().err
+
+
 def test_the_documents_example_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

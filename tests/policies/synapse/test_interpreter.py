@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prill.policies.synapse.interpreter import BadBlock, calls, first_block
+from prill.policies.synapse.interpreter import BadBlock, Call, calls, first_block
 
 
 def written(block: str) -> list[str]:
@@ -60,11 +60,27 @@ def test_calls_before_a_mistake_are_given() -> None:
         ("if", "no Python"),
         ("-" * 7000 + "1", "no Python"),
         ("[1][2]", "IndexError"),
+        ("x = 10**9", "Pow"),
+        ("agent.type('a' + chr(0xD800))", "surrogates"),
+        ("agent.type('\\udfff')", "surrogates"),
     ],
 )
 def test_what_is_not_allowed_ends_the_block(block: str, why: str) -> None:
     with pytest.raises(BadBlock, match=why):
         written(block)
+
+
+def test_a_call_on_record_reads_back() -> None:
+    for text in ("plain", 'a "b"', "two\nlines", "a\tb", "back\\slash", "né\u2028é", "\x00"):
+        call = Call("type", text)
+        assert list(calls(str(call))) == [call]
+
+
+def test_f_strings_may_quote_their_values() -> None:
+    assert written("x = 'ok'\nagent.click_xpath(f\"//a[.={x!r}]\")\nagent.type(f'{x!s:4s}.')") == [
+        "agent.click_xpath(\"//a[.='ok']\")",
+        'agent.type("ok  .")',
+    ]
 
 
 @pytest.mark.parametrize(

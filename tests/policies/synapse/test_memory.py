@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prill.errors import UsageError
-from prill.policies.synapse.embedders import EndpointEmbedder, TfidfEmbedder, make_embedder
+from prill.errors import TransportFailure, UsageError
+from prill.policies.synapse.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, make_embedder
 from prill.policies.synapse.interpreter import check
 from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.policies.synapse.prompting import task_table
 from prill.testing import MockServer
+
+
+def saved(rows: list[Any]) -> bytes:
+    data = io.BytesIO()
+    np.save(data, np.array(rows))
+    return data.getvalue()
 
 
 def exemplar(name: str, key: str, *actions: str) -> Exemplar:
@@ -79,6 +87,9 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
         ("abstractions.json", b"[]", "abstractions.json: "),
         ("memory.json", b"{}", "memory.json: .*embedder"),
         ("vectors.npy", b"\x93NUMPY broken", "vectors.npy: the vectors cannot be read"),
+        ("vectors.npy", saved([[0, math.nan]]), "vectors.npy: the vectors hold something that is no number"),
+        ("vectors.npy", saved([["a", "b"]]), "vectors.npy: the vectors hold something that is no number"),
+        ("vectors.npy", saved([0, 0]), "vectors.npy: 2 vectors for 1 exemplars"),
     ],
 )
 async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -86,6 +97,18 @@ async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes,
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=message):
         Memory.load(tmp_path, Fixed())
+
+
+async def test_a_line_can_be_taken_out(tmp_path: Path) -> None:
+    """Vectors of other lines are never taken for those of the ones that are left."""
+    await Memory([exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=Fixed()).save(tmp_path)
+    lines = (tmp_path / "exemplars.jsonl").read_bytes().splitlines(keepends=True)
+    for changed in (lines[1:], lines[::-1]):
+        (tmp_path / "exemplars.jsonl").write_bytes(b"".join(changed))
+        with pytest.raises(UsageError, match="delete vectors.npy"):
+            Memory.load(tmp_path, Fixed())
+    (tmp_path / "vectors.npy").unlink()
+    assert (await Memory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
 
 
 async def test_tfidf_goes_by_shared_rare_words() -> None:
@@ -110,6 +133,47 @@ async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> N
         assert server.stats().requests == 3
     assert rows.shape == (40, 64)
     assert np.array_equal(again, rows[[39, 0]])
+
+
+async def test_a_vector_beyond_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def huge(*given: object) -> list[list[float]]:
+        return [[1e308, 1.0]]
+
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    embedder = EndpointEmbedder("m", base_url="http://localhost:1")
+    monkeypatch.setattr(embedder._endpoint, "post", huge)
+    with pytest.raises(TransportFailure, match="beyond what vectors hold"):
+        await embedder.embed(["a"])
+
+
+async def test_an_empty_memory_is_saved_and_read(tmp_path: Path) -> None:
+    """Nothing was accepted yet: no embedder is asked about no texts."""
+    for embedder in (TfidfEmbedder(), Fixed(), LocalEmbedder("no/such"), EndpointEmbedder("m", base_url="http://localhost:1")):
+        folder = tmp_path / type(embedder).__name__
+        await Memory([], embedder=embedder).save(folder)
+        assert await Memory.load(folder, embedder).vote("Task: a") is None
+
+
+async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
+    class Counting(Fixed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked = list[str]()
+
+        async def embed(self, texts: Sequence[str]) -> np.ndarray[Any, Any]:
+            self.asked += texts
+            return await super().embed(texts)
+
+    first = Memory([exemplar("a", "0 0", "pass")], embedder=Counting())
+    await first.save(tmp_path)
+    embedder = Counting()
+    more = Memory.load(tmp_path, embedder).with_more([exemplar("b", "1 1", "pass"), exemplar("c", "2 2", "pass")])
+    kept = await more.only([0, 2])
+    await kept.save(tmp_path)
+    assert embedder.asked == ["1 1", "2 2"]
+    assert (await Memory.load(tmp_path, embedder).vectors()).tolist() == [[0, 0], [2, 2]]
+    with pytest.raises(UsageError, match="gave a vector of 3 numbers, and the memory's have 2"):
+        await kept.with_more([exemplar("d", "1 2 3")]).vectors()
 
 
 async def test_an_endpoint_that_embeds_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prill.policies.synapse import jail
-from prill.policies.synapse.sandbox import MOST_RESULT, CodeFailed, run_code
+from prill.policies.synapse.sandbox import MOST_RESULT, CodeFailed, _result, run_code
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the filter of system calls is that of Linux")
 NAMES = {"state": "<p>a <b>b</b></p>", "task": "t"}
@@ -36,6 +39,21 @@ async def test_code_computes_from_the_page() -> None:
     assert await run_code(parser, NAMES) == "a bbt"
 
 
+async def test_words_are_counted_as_models_do() -> None:
+    code = (
+        "import re\nfrom collections import Counter, defaultdict\nfound = re.findall('\\w', state)\n"
+        "obs = str(Counter(found).most_common(1))"
+    )
+    assert await run_code(code, NAMES) == "[('b', 3)]"
+
+
+@pytest.mark.parametrize("answer", [b"[" * 100_000, b'{"obs": "\\ud800"}', b'{"obs": 1}', b"[1]", b"\xff", b'{"obs": "x"', b""])
+def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
+    """Code that got out of Python can write what it likes to the one pipe it has."""
+    with pytest.raises(CodeFailed):
+        _result(answer, 0)
+
+
 @pytest.mark.parametrize(
     ("code", "why"),
     [
@@ -54,6 +72,8 @@ async def test_code_computes_from_the_page() -> None:
         ("obs = 1", "sets no text"),
         ("obs = '\\ud800'", "sets no text"),
         ("obs =", "SyntaxError"),
+        (f"obs = '{'x' * 20_000}'", "20008 characters; 20000 are allowed"),
+        ("x = " + "-" * 15_000 + "1", "Error"),
         (REACH.format(module="re"), "enum"),
         (REACH.format(module="json"), "enum"),
     ],
@@ -120,6 +140,41 @@ def test_the_kernel_alone_refuses_everything(tmp_path: Path) -> None:
     refused = dict.fromkeys(ATTEMPTS, "PermissionError") | {"raise its limits": "ValueError"}
     assert json.loads(done.stdout) == refused
     assert not list(tmp_path.iterdir())
+
+
+# By the numbers of x86-64: of other processes, of threads, of memory shared with them, of the kernel's own programs.
+NATIVE = {
+    "clone": 56, "clone3": 435, "vfork": 58, "execve": 59, "ptrace": 101, "prctl": 157, "process_vm_readv": 310,
+    "process_vm_writev": 311, "tgkill": 234, "pidfd_open": 434, "openat": 257, "openat2": 437, "open_by_handle_at": 304,
+    "memfd_create": 319, "shmget": 29, "io_uring_setup": 425, "bpf": 321, "userfaultfd": 323, "perf_event_open": 298,
+    "seccomp": 317, "writev": 20, "pwrite64": 18, "sendto": 44, "ioctl": 16, "dup": 32, "fcntl": 72, "prlimit64": 302,
+}  # fmt: skip
+RAW = """
+import ctypes, json, mmap, os, runpy, sys
+jail = runpy.run_path({jail!r}, run_name="jail")
+library = ctypes.CDLL(None, use_errno=True)
+code = mmap.mmap(-1, 4096, prot=7)
+code.write(bytes.fromhex("b814000000cd80c3"))  # getpid by int 0x80, the way in of 32-bit programs
+jail["confine"](library)
+old = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+came = {{}}
+for name, number in {native!r}.items():
+    came[name] = [library.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno()]
+os.write(1, json.dumps(came).encode())
+{last}
+os.write(1, b"still here")
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
+@pytest.mark.parametrize("last", ["old()", "library.syscall(0x40000000 + 39)"], ids=["32-bit calls", "x32 calls"])
+def test_the_kernel_alone_holds_native_code(last: str) -> None:
+    """Every call is refused with EPERM; one in another machine's numbers ends the process."""
+    program = RAW.format(jail=str(jail.__file__), native=NATIVE, last=last)
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
+    assert json.loads(done.stdout) == {name: [-1, errno.EPERM] for name in NATIVE}
+    assert done.returncode in (-signal.SIGSYS, -signal.SIGSEGV)  # the latter where the kernel knows no 32-bit programs
 
 
 def test_the_audit_hook_alone_refuses_files() -> None:
