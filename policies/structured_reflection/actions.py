@@ -30,6 +30,7 @@ _NUMBERED = re.compile(r"^\s*(?:[-*•]|\d+[.):])\s+")
 _ID = re.compile(r"\bid\s*=\s*\"?(\d+)")
 _NUMBER = re.compile(r"\d+")
 _QUOTED = re.compile(r'"([^"]*)"')
+_INTO = re.compile(r"\s+(?:to|into|in)\s+id\s*=\s*\d+\W*$")
 _TIMES = re.compile(r"\s+x\s+(\d+)$", re.IGNORECASE)
 _ARROW = re.compile(r"^(UP|DOWN|LEFT|RIGHT)ARROW$")
 _TARGET = re.compile(r'^<[^>]*data-wob_ref="(\d+)"')
@@ -77,7 +78,7 @@ def read_order(line: str) -> Order:
         quote = _QUOTED.search(rest)
         after = rest if quote is None else rest[quote.end() :]
         ref = _ID.search(after)
-        return Order("type", None if ref is None else ref[1], rest if quote is None else quote[1])
+        return Order("type", None if ref is None else ref[1], _INTO.sub("", rest).strip("'") if quote is None else quote[1])
     if kind in ("press", "hold", "release") and rest:
         return _keys(kind, rest.rstrip(",.; "))
     raise UnreadableAction(f'{excerpt(line)} is no action; the actions are click, enter "…" to, press, hold and release')

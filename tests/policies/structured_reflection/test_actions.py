@@ -18,6 +18,8 @@ from prill.policies.structured_reflection.actions import Order, action_of, line_
         ('enter "a b" to id=7', Order("type", "7", "a b")),
         ('enter "room id=3" to id=7', Order("type", "7", "room id=3")),
         ('enter "x"', Order("type", None, "x")),
+        ("enter a b to id=7", Order("type", "7", "a b")),
+        ("type 'x' into id=7.", Order("type", "7", "x")),
         ("type hello there", Order("type", None, "hello there")),
         ("press ARROWDOWN x 3.", Order("press", None, "ArrowDown", 3)),
         ("press down arrow", Order("press", None, "ArrowDown")),
