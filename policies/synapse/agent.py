@@ -125,6 +125,7 @@ class Synapse:
         self._calls: Iterator[Call] = iter(())
         self._ready: deque[Action] = deque()
         self._notes: list[str] = []
+        self._words: str | None = None
         self._empty = 0
 
     @property
@@ -205,7 +206,7 @@ class Synapse:
             )
             if problem:
                 self._notes.append(f"The code for the page failed: {problem}.")
-            self._notes.append(f"{OBSERVED}{page}")
+            self._words = page
         acting = self._entry.abstraction.acting
         messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
         if window is not None and (tokens := tokens_of(messages)) > window:
@@ -240,8 +241,9 @@ class Synapse:
         self._ready.extend(actions)
 
     def _thought(self) -> str | None:
-        """What there is to say about this step, once."""
-        notes, self._notes = self._notes, []
+        """What there is to say about this step, once; the page in few words last, so that it can be told from the rest."""
+        notes = [*self._notes, *([] if self._words is None else [f"{OBSERVED}{self._words}"])]
+        self._notes, self._words = [], None
         return "\n".join(notes) or None
 
 

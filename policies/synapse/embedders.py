@@ -198,12 +198,13 @@ class _Answer(msgspec.Struct):
 
 
 def _read_answer(data: bytes) -> list[list[float]] | None:
-    """The vectors in the order of the texts."""
+    """The vectors in the order of the texts; None for an answer that has none, or not one for each."""
     try:
-        rows = msgspec.json.decode(data, type=_Answer).data
+        rows = sorted(msgspec.json.decode(data, type=_Answer).data, key=lambda row: row.index)
     except msgspec.MsgspecError:
         return None
-    return [row.embedding for row in sorted(rows, key=lambda row: row.index)]
+    in_order = [row.index for row in rows] == list(range(len(rows)))
+    return [row.embedding for row in rows] if in_order else None  # else: whose they are cannot be told
 
 
 def normalized(rows: Vectors) -> Vectors:

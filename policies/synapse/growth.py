@@ -20,6 +20,7 @@ from prill.types import Action, Step, Trajectory, Verdict
 SAME = 0.98  # cosine of two keys above which the same first call makes the same exemplar
 PER_TASK = 10
 _NUMBER = re.compile(rf'\[?(\d+)\]?\s*|<[^>]*{REF}="(\d+)".*', re.DOTALL)
+_SEEN = re.compile(rf"^{OBSERVED}(.*)", re.MULTILINE | re.DOTALL)
 _KEY_NAMES = {"Space": "space", "Control+a": "command+a", "Control+c": "command+c", "Control+v": "command+v"}
 
 
@@ -153,9 +154,9 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
 
 
 def _words(step: Step) -> str | None:
-    """The page in few words, where Synapse noted them at the beginning of a turn."""
-    _, mark, words = (step.thought or "").partition(OBSERVED)
-    return words if mark else None
+    """The page in few words, where Synapse noted them at the beginning of a turn, after all else that it noted."""
+    match = _SEEN.search(step.thought or "")
+    return match[1] if match else None
 
 
 def _is_on(page: Element, action: Action) -> bool:

@@ -12,6 +12,7 @@ from prill.models.prompts import NONCE
 from prill.policies.registry import make_policy
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.embedders import TfidfEmbedder
+from prill.policies.synapse.growth import exemplar_of
 from prill.policies.synapse.memory import Abstraction, Entry, Exemplar, Memory, Turn
 from prill.policies.synapse.prompting import messages_of, prompt_type, shown
 from prill.protocols import Message
@@ -226,6 +227,19 @@ async def test_generated_code_shortens_the_page() -> None:
     assert f"Tick a and c.{len(PAGE)}" in texts(model.seen[1])[-1]
     assert f"Observation:\nTick a and c.{len(PAGE)}" in (found[0].thought or "")
     assert "<state>" not in texts(model.seen[0])[0] and "Task: Tick a and c." in texts(model.seen[0])[0]
+
+
+async def test_grown_words_hold_no_other_notes() -> None:
+    """What failed in a turn is on record with its page, and no part of the page in an exemplar made of it."""
+    way = Abstraction(code=("<state>",))
+    block = "agent.click_xpath('//nav')\nagent.press('enter')\nagent.press('f5')\nnowhere"
+    model = ScriptedModel(
+        ["```\nobs = 'words\\nof it'\n```", "no calls", "```\nobs = 'words\\nof it'\n```", f"```\n{block}\n```"]
+    )
+    found = await steps(model, memory(entry("click-checkboxes", SEEN, way=way)), max_turns=2)
+    assert [text in (found[0].thought or "") for text in ("The reply had no block", "//nav", "words\nof it")] == [True] * 3
+    run = Trajectory(id="r", task=TASK, steps=tuple(found))
+    assert [turn.observation for turn in exemplar_of(run, "judge").steps] == ["words\nof it"]
 
 
 @pytest.mark.parametrize(

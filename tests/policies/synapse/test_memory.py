@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
-from prill.policies.synapse.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, make_embedder
+from prill.policies.synapse.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
 from prill.policies.synapse.interpreter import check
 from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.policies.synapse.prompting import task_table
@@ -133,6 +133,13 @@ async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> N
         assert server.stats().requests == 3
     assert rows.shape == (40, 64)
     assert np.array_equal(again, rows[[39, 0]])
+
+
+@pytest.mark.parametrize("indexes", [(0, 0), (1, 2), (0, 2)])
+def test_vectors_of_unclear_order_are_no_answer(indexes: tuple[int, int]) -> None:
+    rows = [{"index": index, "embedding": [1.0]} for index in indexes]
+    assert _read_answer(json.dumps({"data": rows}).encode()) is None
+    assert _read_answer(b'{"data": [{"index": 1, "embedding": [1]}, {"index": 0, "embedding": [2]}]}') == [[2.0], [1.0]]
 
 
 async def test_a_vector_beyond_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
