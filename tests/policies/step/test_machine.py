@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from prill.errors import Truncated
 from prill.loop import rollout
 from prill.models.prompts import NONCE
@@ -109,6 +111,14 @@ async def test_a_reply_that_was_cut_is_told(play: Play) -> None:
     agent.reset(Task(goal="Buy an x"))
     assert (await agent.act(PAGE)).action.kind == "click"
     assert "the reply was too long" in history(model)
+
+
+async def test_thoughts_alone_are_no_answer(play: Play) -> None:
+    agent, _ = play()
+    agent.model = ScriptedModel([Truncated("it had not begun to answer")])
+    agent.reset(Task(goal="Buy an x"))
+    with pytest.raises(Truncated, match="had not begun"):
+        await agent.act(PAGE)
 
 
 async def test_invalid_root_ends_the_episode(play: Play) -> None:
