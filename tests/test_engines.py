@@ -8,7 +8,10 @@ import importlib.util
 import json
 import os
 import pickle
+import sys
+import types
 from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -248,6 +251,22 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
     assert isinstance(engine, RayEngine) and engine.spec == RaySpec(workers=2, gpus=0.5)
     with pytest.raises(UsageError, match="workers"):
         make_engine("ray", workers=0)
+
+
+@pytest.mark.parametrize(("address", "said"), [(None, "Ray did not start on this machine"), ("there:1", "Ray at there:1")])
+def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address: str | None, said: str) -> None:
+    def init(**settings: object) -> None:
+        raise Exception("\nThe current node timed out during startup.\nmore")  # as Ray does
+
+    ray = types.ModuleType("ray")
+    ray.__spec__ = ModuleSpec("ray", None)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
+    monkeypatch.setattr(ray, "init", init, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr("prill.workers.ray_data.find_spec", lambda name: ray.__spec__)
+    with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
+        RayEngine(RaySpec(address=address)).start()
+    assert "more" not in str(refused.value).split()
 
 
 DEADLY = '''

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
-from prill.errors import MissingExtra, UsageError
+from prill.errors import MissingExtra, PrillError, UsageError
 from prill.protocols import Work
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ class RayEngine:
                 settings |= {"num_cpus": max(os.cpu_count() or 1, -int(-wanted // 1)), "object_store_memory": _OBJECT_STORE}
             try:
                 ray.init(**settings)
-            except (ConnectionError, ValueError) as error:
-                raise UsageError(f"Ray at {spec.address}: {error}", parameters=("address",)) from None
+            except Exception as error:  # Ray raises plain ones too: where it is not up in time, say
+                raise _no_start(spec, error) from error
             self._started_here = True
         there = ray.cluster_resources()
         room = int(there.get("CPU", 0) / spec.cpus)
@@ -103,8 +103,11 @@ class RayEngine:
             num_cpus=self.spec.cpus,
             num_gpus=self.spec.gpus or None,
         )
-        for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-            yield from batch["done"].to_pylist()
+        try:
+            for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+                yield from batch["done"].to_pylist()
+        except ray.exceptions.RayError as error:
+            raise PrillError(f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended") from error
 
     def close(self) -> None:
         """Ends Ray, where this has started it."""
@@ -113,6 +116,21 @@ class RayEngine:
 
             self._started_here = False
             ray.shutdown()
+
+
+def _no_start(spec: RaySpec, error: Exception) -> UsageError:
+    """What is said where Ray cannot be started, or the cluster cannot be joined."""
+    if spec.address is not None:
+        return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
+    return UsageError(
+        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the machine is less busy, or "
+        "have several processes judge, without an engine",
+        parameters=("engine",),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class _Actor:
