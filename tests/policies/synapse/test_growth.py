@@ -195,16 +195,3 @@ def test_a_threshold_is_a_score(threshold: str, tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit, match="2"):
         main(["exemplars", "t.jsonl", "--verdicts", "v.jsonl", "-o", str(tmp_path), "--threshold", threshold])
     assert "give a score from 0 to 1" in capsys.readouterr().err
-
-
-def test_the_documents_example_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (Path(__file__).parents[3] / "docs/agents.md").read_text(encoding="utf-8").partition("## Synapse")[2]
-    runs = [click("go", "x"), click("no", "y")]
-    write_trajectories(tmp_path / "t.jsonl", runs)
-    (tmp_path / "v.jsonl").write_bytes(b"".join(encode(verdict(one.id, 0.95 if one.id == "x" else 0.5)) for one in runs))
-    monkeypatch.chdir(tmp_path)
-    exec(text.partition("```python\n")[2].partition("```")[0], {})
-    assert capsys.readouterr().out == "1 {'below the threshold': 1}\n"
-    assert (tmp_path / "memory/exemplars.jsonl").is_file()
