@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -281,6 +282,23 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
     assert isinstance(engine, RayEngine) and engine.spec == RaySpec(workers=2, gpus=0.5)
     with pytest.raises(UsageError, match="workers"):
         make_engine("ray", workers=0)
+
+
+@pytest.mark.parametrize(
+    ("address", "error"), [(None, 'Exception("the node timed out")'), ("a:1", 'ConnectionError("the node timed out")')]
+)
+def test_ray_that_does_not_start_is_one_error(
+    address: str | None, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray.py").write_text(
+        f"def is_initialized(): return False\ndef init(**settings): raise {error}\ndef shutdown(): pass\n"
+    )
+    (tmp_path / "pyarrow.py").touch()
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=f"^Ray {'at a:1' if address else 'on this machine'} .*: the node timed out"):
+        RayEngine(RaySpec(address=address)).start()
+    sys.modules.pop("ray", None)
 
 
 DEADLY = '''

@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,10 +65,9 @@ class RayEngine:
                 # Workers wait for answers most of the time: more of them than cores is for the user to say.
                 wanted = (spec.workers or 0) * spec.cpus
                 settings |= {"num_cpus": max(os.cpu_count() or 1, -int(-wanted // 1)), "object_store_memory": _OBJECT_STORE}
-            try:
+            with ExitStack() as stack:
+                stack.push(self._refuse)
                 ray.init(**settings)
-            except (ConnectionError, ValueError) as error:
-                raise UsageError(f"Ray at {spec.address}: {error}", parameters=("address",)) from None
             self._started_here = True
         there = ray.cluster_resources()
         room = int(there.get("CPU", 0) / spec.cpus)
@@ -81,6 +81,14 @@ class RayEngine:
             )
         self._workers = spec.workers or room
         return self._workers
+
+    def _refuse(self, kind: object, failure: BaseException | None, trace: object) -> None:
+        """Ray did not start: it says so by errors of all kinds, a bare Exception where it ran out of time."""
+        if isinstance(failure, Exception):
+            address = self.spec.address
+            where = "on this machine does not start" if address is None else f"at {address} cannot be joined"
+            reason = " ".join(str(failure).split()) or type(failure).__name__
+            raise UsageError(f"Ray {where}: {reason}", parameters=("address",)) from None
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
         """What came of each part, as it is there."""
