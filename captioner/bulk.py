@@ -167,6 +167,8 @@ async def caption_pictures(
         workers = concurrency or (captioner.concurrency if isinstance(captioner, Bounded) else CONCURRENCY)
         try:
             if elsewhere is None:
+                if Shards(log.path, captioner.name).is_there():
+                    _gather_left_over(log, captioner.name, resume).end()
                 await _Run(captioner, log, tally, stop, progress).work(paths, workers)
             else:
                 await _caption_elsewhere(elsewhere, captioner, log, tally, stop, progress, paths, workers, resume)
@@ -260,6 +262,22 @@ class CaptionPart:
         return msgspec.msgpack.encode(ended)
 
 
+def _gather_left_over(log: CaptionLog, maker: str, resume: bool) -> Shards:
+    """Takes into the file what a run by an engine has left that broke off."""
+    shards = Shards(log.path, maker)
+    for shard in shards.left_over(resume=resume):
+        for caption in _captions(shard, log):
+            log.append(caption)
+    return shards
+
+
+def _captions(shard: Path, log: CaptionLog) -> Iterator[Caption]:
+    """What a shard holds; where pictures are, it says from its own folder."""
+    for line in whole_lines(shard):
+        caption = msgspec.json.decode(line, type=Caption)
+        yield replace(caption, image=os.path.relpath(shard.parent / caption.image, log.path.resolve().parent))
+
+
 async def _caption_elsewhere(
     engine: Engine,
     captioner: Captioner,
@@ -272,17 +290,7 @@ async def _caption_elsewhere(
     resume: bool,
 ) -> None:
     """Captions by the workers of an engine. Here is found out which pictures are equal, or have their caption already."""
-    shards = Shards(log.path, captioner.name)
-    folder = log.path.resolve().parent
-
-    def captions(shard: Path) -> Iterator[Caption]:
-        for line in whole_lines(shard):
-            caption = msgspec.json.decode(line, type=Caption)
-            yield replace(caption, image=os.path.relpath(shards.folder / caption.image, folder))
-
-    for shard in shards.left_over(resume=resume):
-        for caption in captions(shard):
-            log.append(caption)
+    shards = _gather_left_over(log, captioner.name, resume)
     todo: list[str] = []
     await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(paths, workers)
     tally.seen -= len(todo)
@@ -293,7 +301,7 @@ async def _caption_elsewhere(
         return CaptionPart(packed, str(shards.folder), Share(count).share(workers))
 
     def gather(shard: Path) -> None:
-        for caption in captions(shard):
+        for caption in _captions(shard, log):
             log.append(caption)
             tally.seen += 1
             if caption.unscored is None:

@@ -27,8 +27,8 @@ from prill.verdict_log import RETRIED, VerdictLog, open_log
 from prill.workers.engines import make_engine
 from prill.workers.items import judge_items, transcript_log
 from prill.workers.items import verdict_key as verdict_key  # here, too: what scores goes by it
-from prill.workers.judging import Elsewhere
-from prill.workers.parts import Ended
+from prill.workers.judging import Elsewhere, gather_left_over
+from prill.workers.parts import Ended, Shards
 from prill.workers.pool import Workers
 
 CONCURRENCY = 16
@@ -216,6 +216,8 @@ async def score_files(
                     work = Elsewhere(judge, concurrency, log, calls, record, is_done, stop, resume)
                     await work.judge(elsewhere, source, intake.paths, ended)
                 else:
+                    if isinstance(log, VerdictLog) and Shards(log.path, judge.info).is_there():
+                        gather_left_over(log, judge.info, calls, resume=resume).end()
                     async with _spread(judge, min(processes, concurrency)) as evaluator:
                         await judge_items(evaluator, source, at_once, stop, record, is_done, calls, later)
                     if isinstance(evaluator, Workers):

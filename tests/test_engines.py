@@ -185,6 +185,32 @@ async def test_shards_left_by_a_crash_are_taken_up(tmp_path: Path, judge: Judge)
     assert (tmp_path / "v.jsonl.shards.bak").is_dir()
 
 
+async def test_plain_run_gathers_shards_of_a_crash(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", list(range(4))), tmp_path / "v.jsonl"
+    await score_files([path], judge, tmp_path / "there.jsonl", limit=2)
+    shards = Shards(out, judge.info)
+    shards.begin(1)
+    (tmp_path / "there.jsonl").rename(shard_of(shards.folder, 0))
+    tally = await score_files([path], judge, out)
+    assert (tally.skipped, tally.made, len(judge.calls)) == (2, 2, 4)
+    assert not shards.folder.exists()
+
+
+async def test_kill_while_a_folder_goes_blocks_nobody(tmp_path: Path, judge: Judge) -> None:
+    path, out = write(tmp_path / "t.jsonl", [1]), tmp_path / "v.jsonl"
+    shards = Shards(out, judge.info)
+    shards.begin(1)
+    (shards.folder / "000000.attempts").touch()
+    (shards.folder / "manifest.json").unlink()
+    assert (await score_files([path], judge, out, engine=Loop())).made == 1
+    shards.folder.mkdir()
+    (shards.folder / "mine.jsonl").write_text("{}")
+    with pytest.raises(UsageError, match="is in the way"):
+        await score_files([path], judge, out, engine=Loop())
+    assert (await score_files([path], judge, out)).skipped == 1
+    assert (shards.folder / "mine.jsonl").exists()
+
+
 async def test_error_of_a_worker_ends_the_run(tmp_path: Path, judge: Judge) -> None:
     path, out = write(tmp_path / "t.jsonl", [*range(300), 404, *range(300)]), tmp_path / "v.jsonl"
     with pytest.raises(EndpointGone, match="nobody answers"):
@@ -223,8 +249,9 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     (tmp_path / "4.png").unlink()
     path, out = tmp_path / "t.jsonl", tmp_path / "out" / "c.jsonl"
     path.write_text(json.dumps({"id": "a", "task": {"goal": "g"}, "steps": states}) + "\n")
-    plain = await caption_files([path], Captioner(), tmp_path / "out" / "plain.jsonl")
-    tally = await caption_files([path], Captioner(), out, engine=Loop())
+    # One at a time: of two equal pictures, the line names the one that was read first.
+    plain = await caption_files([path], Captioner(), tmp_path / "out" / "plain.jsonl", concurrency=1)
+    tally = await caption_files([path], Captioner(), out, engine=Loop(), concurrency=1)
 
     def counts(tally: CaptionTally) -> tuple[object, ...]:
         return tally.made, tally.equal, tally.seen, tally.files, dict(tally.unscored)
@@ -233,6 +260,12 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     assert sorted(map(repr, read_captions(out))) == sorted(map(repr, read_captions(tmp_path / "out" / "plain.jsonl")))
     again = await caption_files([path], Captioner(), out, engine=Loop())
     assert (again.made, again.kept) == (0, 3)
+    shards = Shards(out, Captioner.name)
+    shards.begin(1)
+    out.rename(shard_of(shards.folder, 0))
+    again = await caption_files([path], Captioner(), out)
+    assert (again.made, again.kept) == (0, 3)
+    assert not shards.folder.exists()
 
 
 def test_engines_are_made_by_name(tmp_path: Path) -> None:

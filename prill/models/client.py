@@ -16,7 +16,16 @@ import msgspec
 from msgspec import Meta
 
 from prill.cache import DiskCache, InFlight
-from prill.errors import ContextTooLong, EndpointError, PrillError, Refusal, TransportFailure, Truncated, Unparsable
+from prill.errors import (
+    CallTimeout,
+    ContextTooLong,
+    EndpointError,
+    PrillError,
+    Refusal,
+    TransportFailure,
+    Truncated,
+    Unparsable,
+)
 from prill.models.dialect import GREEDY, Dialect, ImageDetail, ReasoningEffort, Sampling
 from prill.models.guard import PATIENCE
 from prill.models.images import EncodedImage, ImageEncoder
@@ -366,7 +375,7 @@ class Endpoints(Endpoint):
             self._under_way[chosen.base_url] += 1
             try:
                 completion = await chosen.send(body, ledger, effort)
-            except (EndpointError, TransportFailure) as error:
+            except (EndpointError, TransportFailure, CallTimeout) as error:
                 if len(there) == 1:
                     raise
                 if isinstance(error, EndpointError) and chosen.base_url not in self._gone:

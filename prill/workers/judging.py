@@ -16,7 +16,7 @@ from prill.errors import PrillError
 from prill.protocols import Engine, Evaluator, lessons_of
 from prill.store import BadLine, Item
 from prill.transcripts.files import TranscriptLog, read_transcripts
-from prill.types import Verdict
+from prill.types import EvaluatorInfo, Verdict
 from prill.verdict_log import VerdictLog
 from prill.workers.items import bad_key, bad_verdict, judge_items, transcript_log, verdict_key
 from prill.workers.parts import (
@@ -102,9 +102,7 @@ class Elsewhere:
 
         What workers have finished is gathered also where this raises.
         """
-        shards, evaluator = Shards(self.log.path, self.evaluator.info), self.evaluator
-        for shard in shards.left_over(resume=self.resume):
-            self._gather(shard, self.log.append)
+        evaluator, shards = self.evaluator, gather_left_over(self.log, self.evaluator.info, self.calls, resume=self.resume)
         todo: list[bytes] = []
         for part in in_parts(self._missing(source, paths), "places"):
             todo.append(part)
@@ -116,7 +114,7 @@ class Elsewhere:
             return JudgePart(packed, str(shards.folder), share + max(1, share // 8), self.calls is not None)
 
         def gather(shard: Path) -> None:
-            self._gather(shard, lambda verdict: self.record(verdict.id, verdict))
+            _gather(shard, self.calls, lambda verdict: self.record(verdict.id, verdict))
 
         await work_off(engine, work, todo, shards, self.stop, gather, note)
 
@@ -139,12 +137,21 @@ class Elsewhere:
                 self.log.drop(name)  # a line could not be read before, and now it can
             yield replace(place, known=known or "")
 
-    def _gather(self, shard: Path, take: Callable[[Verdict], None]) -> None:
-        """Moves what a shard holds into the output, transcripts first."""
-        folder = shard.with_suffix("")
-        if self.calls is not None and folder.exists():
-            for transcript in read_transcripts(folder):
-                self.calls.append(transcript)
-            shutil.rmtree(folder)
-        for line in whole_lines(shard):
-            take(msgspec.json.decode(line, type=Verdict))
+
+def gather_left_over(log: VerdictLog, maker: EvaluatorInfo, calls: TranscriptLog | None, *, resume: bool) -> Shards:
+    """Takes into the log what a run by an engine has left that broke off. Raises UsageError as `Shards.left_over` does."""
+    shards = Shards(log.path, maker)
+    for shard in shards.left_over(resume=resume):
+        _gather(shard, calls, log.append)
+    return shards
+
+
+def _gather(shard: Path, calls: TranscriptLog | None, take: Callable[[Verdict], None]) -> None:
+    """Moves what a shard holds into the output, transcripts first."""
+    folder = shard.with_suffix("")
+    if calls is not None and folder.exists():
+        for transcript in read_transcripts(folder):
+            calls.append(transcript)
+        shutil.rmtree(folder)
+    for line in whole_lines(shard):
+        take(msgspec.json.decode(line, type=Verdict))

@@ -178,7 +178,7 @@ class Shards:
 
         Raises UsageError when they are of another judge, or nothing of ours.
         """
-        if not self.folder.exists():
+        if not self.folder.exists() or self._is_remains():
             return []
         if not resume:
             endings = (".bak" if number == 1 else f".bak{number}" for number in count(1))
@@ -198,6 +198,15 @@ class Shards:
             )
         return sorted(shard for shard in self.folder.glob("*.jsonl") if shard.stat().st_size)
 
+    def is_there(self) -> bool:
+        """Whether a run of ours has left a folder. What else has that name is in the way of engines alone."""
+        return (self.folder / _MANIFEST).exists()
+
+    def _is_remains(self) -> bool:
+        """Whether a run was killed while it made the folder, or removed it: no manifest, and no shard."""
+        names = os.listdir(self.folder) if self.folder.is_dir() else ["a file"]
+        return all(name == _STOP or name.endswith((".attempts", ".part")) for name in names)
+
     def begin(self, parts: int) -> None:
         """An empty folder for a run of so many parts."""
         self.end()
@@ -210,8 +219,14 @@ class Shards:
             (self.folder / _STOP).touch()
 
     def end(self) -> None:
-        """Removes the folder."""
+        """Removes the folder, and what says whose it is last: where this is cut short, the next run goes on."""
         if self.folder.exists():
+            for name in set(os.listdir(self.folder)) - {_MANIFEST}:
+                path = self.folder / name
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
             shutil.rmtree(self.folder)
 
 

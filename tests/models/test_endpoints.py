@@ -44,6 +44,14 @@ async def test_dead_endpoint_is_left_out_once(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err.count(f"{DEAD} is left out") == 1
 
 
+async def test_endpoint_that_hangs_is_helped_out(tmp_path: Path) -> None:
+    async with serving(Faults(stall=1.0, stall_seconds=60.0)) as (stuck, one), serving(Faults()) as (_, two):
+        model = OpenAIModel("m", base_url=f"{one},{two}", concurrency=4, timeout=0.5, total_timeout=0.5, retries=0)
+        tally = await score_files([write(tmp_path, 4)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+        assert tally.succeeded == 4
+        assert stuck.requests
+
+
 async def test_no_endpoint_left_ends_the_run(tmp_path: Path) -> None:
     model = OpenAIModel("m", base_url=f"{DEAD},{DEAD}", concurrency=2)
     with pytest.raises(EndpointError, match="cannot reach"):

@@ -74,6 +74,7 @@ class Watch:
         self._log: WatchLog | None = None
         self._thread: LoopThread | None = None
         self._queue: asyncio.Queue[_Seen]
+        self._working: Future[None]
         self._round: asyncio.Task[None] | None = None
         self._since = 0  # verdicts since a round began; the first verdict begins one
         self._begun = self._opened = False
@@ -151,7 +152,8 @@ class Watch:
             atexit.register(self.close)  # later than the loop's own end, so it comes before
             self._queue = asyncio.Queue()
             self._waiting, self._begun = 0, False
-            asyncio.run_coroutine_threadsafe(self._work(), thread.loop).add_done_callback(self._ended)
+            self._working = asyncio.run_coroutine_threadsafe(self._work(), thread.loop)
+            self._working.add_done_callback(self._ended)
             self._thread = thread
         return self._thread
 
@@ -171,7 +173,9 @@ class Watch:
         future.cancel()
 
     async def _settled(self, *, with_round: bool) -> None:
-        await self._queue.join()
+        joined = asyncio.ensure_future(self._queue.join())
+        await asyncio.wait([joined, asyncio.wrap_future(self._working)], return_when=asyncio.FIRST_COMPLETED)
+        joined.cancel()  # a watch that has ended notes nothing more
         if self._round is not None:
             if not with_round:
                 self._round.cancel()

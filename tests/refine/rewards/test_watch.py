@@ -149,6 +149,19 @@ async def test_a_broken_student_costs_no_reward() -> None:
     assert watch.report().verdicts == 3
 
 
+async def test_a_watch_that_ended_is_soon_settled() -> None:
+    class Nameless(Says):
+        @property
+        def info(self) -> EvaluatorInfo:  # type: ignore[override]
+            raise RuntimeError("no name")
+
+    reward, watch = watched(Says(), student=Nameless())
+    await some(reward, 2)
+    await asyncio.wait_for(asyncio.to_thread(watch.settle, 60.0), 50)
+    assert "the watch ended: RuntimeError" in watch.report().trouble
+    watch.close()
+
+
 async def test_kept_replies_answer_no_canary(tmp_path: Path) -> None:
     with MockServer() as server:
         reward = make_reward(
