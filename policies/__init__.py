@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from prill.policies.step.agent import StepAgent, StepSpec
     from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
     from prill.policies.synapse.agent import Synapse, SynapseSpec
-    from prill.policies.synapse.embedders import make_embedder
+    from prill.policies.embedders import make_embedder
     from prill.policies.synapse.growth import grow as grow_exemplars
     from prill.policies.synapse.memory import Memory as ExemplarMemory
 
@@ -62,7 +62,7 @@ _HOMES = {
     "Synapse": "synapse.agent",
     "SynapseSpec": "synapse.agent",
     "grow_exemplars": "synapse.growth:grow",
-    "make_embedder": "synapse.embedders",
+    "make_embedder": "embedders",
     "make_policy": "registry",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

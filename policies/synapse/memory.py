@@ -22,10 +22,10 @@ import msgspec
 from prill.errors import UsageError
 from prill.files.outputs import write_output
 from prill.models.prompts import content_hash
-from prill.policies.synapse.embedders import Embedder, Fitted
+from prill.policies.embedders import Embedder, Fitted
 
 if TYPE_CHECKING:
-    from prill.policies.synapse.embedders import Vectors
+    from prill.policies.embedders import Vectors
 
 NEIGHBOURS = 3  # arXiv 2306.07863, section 3.3: the three nearest keys vote
 EXEMPLARS, ABSTRACTIONS, HEADER, VECTORS = "exemplars.jsonl", "abstractions.json", "memory.json", "vectors.npy"

@@ -14,7 +14,7 @@ from prill.commands.options import add_label_options, expected, positive
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
 from prill.labels.truth import gold_labels
-from prill.policies.synapse.embedders import make_embedder
+from prill.policies.embedders import make_embedder
 from prill.policies.synapse.growth import PER_TASK, Growth, grow
 from prill.policies.synapse.memory import EXEMPLARS, Memory
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts

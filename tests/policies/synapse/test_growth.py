@@ -11,7 +11,7 @@ import pytest
 
 from prill.cli import main
 from prill.errors import Unparsable
-from prill.policies.synapse.embedders import TfidfEmbedder
+from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.growth import exemplar_of, grow, xpath_of
 from prill.policies.synapse.html import read_html
 from prill.policies.synapse.memory import Memory

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
-from prill.policies.synapse.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
+from prill.policies.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
 from prill.policies.synapse.interpreter import check
 from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
 from prill.policies.synapse.prompting import task_table
@@ -185,7 +185,7 @@ async def test_growing_embeds_only_what_is_new(tmp_path: Path) -> None:
 
 async def test_an_endpoint_that_embeds_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    monkeypatch.setattr("prill.policies.synapse.embedders._PATH", "/chat/completions")
+    monkeypatch.setattr("prill.policies.embedders._PATH", "/chat/completions")
     with MockServer() as server, pytest.raises(UsageError, match="refuses to embed with mock"):
         await EndpointEmbedder("mock", base_url=server.base_url).embed(["a"])
 
