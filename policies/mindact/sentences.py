@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from prill.errors import InputError, NoEvidence, Truncated, UsageError
+from prill.errors import NoEvidence, Truncated, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt, quoted
 from prill.policies.mindact.forms import PACKAGE, Wording, operation_lines, operation_of
 from prill.policies.mindact.memory import Snippet
@@ -52,7 +52,7 @@ class Sentences:
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 if number == len(lines):  # a run was killed while it wrote: it is asked for again
                     break
-                raise InputError(f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}') from None
+                raise UsageError(f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}') from None
             self._kept[kept.key] = kept.text
         self._ends = b"\n" if lines[-1] else b""
 
@@ -88,7 +88,7 @@ def _opened(path: Path) -> Sentences:
 def sentences_in(path: Path | None) -> Sentences:
     """Those of a file, shared by all episodes of this process; without one they are kept for one policy.
 
-    Raises UsageError, InputError for a line that is broken.
+    Raises UsageError, also for a line that is broken.
     """
     return Sentences(None) if path is None else _opened(path.resolve())
 

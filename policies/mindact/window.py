@@ -7,10 +7,10 @@ room for (2,048 tokens), counted from the end: Self-MAP's rules. Token by token,
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from prill.errors import MissingExtra, UsageError
 from prill.policies.mindact.forms import Passage
@@ -18,6 +18,7 @@ from prill.protocols import LanguageModel, Message
 
 _PIECE = re.compile(r"\w{1,4}|[^\w\s]")
 _HUMAN, _ASSISTANT = "### Human:\n", "### Assistant:\n"
+_FILES = ("tokenizer.json", "tokenizer_config.json")
 Span = tuple[int, int]
 _T = TypeVar("_T")
 
@@ -46,15 +47,14 @@ class RoughTokens:
 
 
 class ModelTokens:
-    """By a tokenizer for transformers."""
+    """By a fast tokenizer: `encode` gives the places of the tokens of a text, without those that begin or end it."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, encode: Callable[[str], Sequence[Span]]) -> None:
+        self._encode = encode
 
     def spans(self, text: str) -> Sequence[Span]:
-        """The tokens, without those that begin or end a text."""
-        found = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return [(start, end) for start, end in found["offset_mapping"] if end > start]
+        """The tokens that stand for something."""
+        return [(start, end) for start, end in self._encode(text) if end > start]
 
 
 def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
@@ -62,13 +62,15 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
 
     Raises UsageError for a name that has no tokenizer, MissingExtra without transformers.
     """
-    if name is None and isinstance(model, InFolder) and (model.path / "tokenizer_config.json").is_file():
+    if name is None and isinstance(model, InFolder) and any(map(Path.is_file, (model.path / one for one in _FILES))):
         name = str(model.path)
     return RoughTokens() if name is None else _tokenizer(name)
 
 
 @cache
 def _tokenizer(name: str) -> ModelTokens:
+    if (file := Path(name) / _FILES[0]).is_file():
+        return ModelTokens(_from_file(file))
     try:
         from transformers import AutoTokenizer
     except ImportError:
@@ -78,8 +80,28 @@ def _tokenizer(name: str) -> ModelTokens:
     except (OSError, ValueError) as error:
         raise UsageError(f"tokenizer: {name} cannot be loaded: {str(error).splitlines()[0]}") from None
     if not getattr(tokenizer, "is_fast", False):
-        raise UsageError(f"tokenizer: {name} cannot tell where its tokens are; give one that has a tokenizer.json")
-    return ModelTokens(tokenizer)
+        raise UsageError(f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}")
+
+    def encode(text: str) -> Sequence[Span]:
+        found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        return found["offset_mapping"]  # type: ignore[no-any-return]
+
+    return ModelTokens(encode)
+
+
+def _from_file(file: Path) -> Callable[[str], Sequence[Span]]:
+    """Without transformers, which takes seconds to import."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise MissingExtra("tokenizers", "local") from None
+    try:
+        tokenizer = Tokenizer.from_buffer(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(f"tokenizer: {file} cannot be read: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return lambda text: tokenizer.encode(text, add_special_tokens=False).offsets
 
 
 def first(tokens: Tokens, text: str, count: int) -> str:
