@@ -175,7 +175,7 @@ def _written(text: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def _line(text: str) -> str:
-    return " ".join(clean(text).split())
+    return " ".join(clean(text).splitlines()).strip()
 
 
 def _plain(text: str) -> str:
