@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import math
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
-from prill.errors import InputError
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.files.lines import is_stream, read_lines
+from prill.files.outputs import expect_place, failures, write_output, writing
+from prill.pages.scores import sample_ids, with_scores
 from prill.pages.state import read_state
 from prill.pages.tree import Page, ranker_query
+from prill.store import BadLine, read_trajectories, write_trajectories
 from prill.types import Trajectory
 
 # Where recall is told (Self-MAP, ACL 2024, its ranker's evaluation).
@@ -125,7 +135,7 @@ def ranked(trajectory: Trajectory, index: int, texts: Mapping[str, str | None], 
     """The candidates of a step, by the scores that were found for their texts."""
     lowest = min(found.values(), default=0.0) - 1.0
     scores = {id: lowest if text is None else float(found[text]) for id, text in texts.items()}
-    return Ranked(scores, frozenset((trajectory.steps[index].action.target or "").split()))
+    return Ranked(scores, _right(trajectory, index))
 
 
 def candidate_texts(trajectory: Trajectory, index: int) -> tuple[dict[str, str | None], str]:
@@ -180,3 +190,155 @@ class RankingTally:
         return RankingFigures(
             steps, self._places[None], share(1), backwards / max(steps, 1), recall, self._chance / max(steps, 1)
         )
+
+
+@dataclass
+class RankTally:
+    """How far the ranking of a file is. `kept` steps were done before; `problems` tells of turns that could not be read."""
+
+    turns: int = 0
+    kept: int = 0
+    problems: list[str] = field(default_factory=list)
+    ranked: RankingTally = field(default_factory=RankingTally)
+    stopped: bool = False
+
+
+class _Line(msgspec.Struct):
+    """A step that was ranked, in the file of what is done."""
+
+    sample: str
+    scores: dict[str, float]
+
+
+async def rank_file(
+    gold: str | os.PathLike[str],
+    ranker: Ranker,
+    output: str | os.PathLike[str],
+    *,
+    reordered: str | os.PathLike[str] | None = None,
+    resume: bool = True,
+    stop: asyncio.Event | None = None,
+    progress: Callable[[RankTally], object] = lambda tally: None,
+) -> RankTally:
+    """Scores every candidate of a file of gold trajectories, into a score file (`prill.pages.scores` reads it).
+
+    What is done stands in `OUTPUT.steps` until the end, and the same call goes on from there; `stop` ends it after a step.
+    `reordered`: also the trajectories with their candidates in the new order. Turns that cannot be read are left out and told.
+    Raises UsageError where `OUTPUT.steps` is of another ranker or other trajectories.
+    """
+    place, tally = Path(f"{os.fspath(output)}.steps"), RankTally()
+    for path in (output, place) if reordered is None else (output, place, reordered):
+        expect_place(path, "a ranking")
+        with failures(path):
+            Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
+    if is_stream(gold):
+        raise UsageError(f"{gold}: trajectories are read more than once; name a file", parameters=("trajectories",))
+    about = msgspec.json.encode({"format": "prill ranking 1", "ranker": ranker.name, "trajectories": _digest(gold)})
+    size = _taken_up(place, about, resume)
+    with failures(place):
+        file = place.open("ab")
+    with file:
+        async for line in _ranked_lines(gold, ranker, tally, _done(place, size)):
+            with failures(place):
+                file.write(line)
+                file.flush()
+            progress(tally)
+            if stop is not None and stop.is_set():
+                tally.stopped = True
+                return tally
+    _write_scores(output, place)
+    if reordered is not None:
+        write_trajectories(reordered, _reordered(gold, place))
+    place.unlink()
+    return tally
+
+
+async def _ranked_lines(
+    gold: str | os.PathLike[str], ranker: Ranker, tally: RankTally, done: Iterator[_Line]
+) -> AsyncIterator[bytes]:
+    """A line for each step that is not done; `done` are the first ones, in their order."""
+    before = next(done, None)
+    for turn in read_trajectories(gold):
+        tally.turns += 1
+        if isinstance(turn, BadLine):
+            tally.problems.append(turn.message)
+            continue
+        try:
+            for index, sample in enumerate(sample_ids(turn)):
+                if before is not None and before.sample == sample:
+                    tally.kept += 1
+                    tally.ranked.add(Ranked(before.scores, _right(turn, index)))
+                    before = next(done, None)
+                    continue
+                found = await rank_step(turn, index, ranker)
+                tally.ranked.add(found)
+                yield msgspec.json.encode(_Line(sample, dict(found.scores))) + b"\n"
+        except InputError as error:
+            tally.problems.append(f"{gold}: {error}")
+
+
+def _taken_up(place: Path, about: bytes, resume: bool) -> int:
+    """Makes the file of what is done ready, without a line that a crash cut; the bytes that are there."""
+    with failures(place):
+        there = place.read_bytes() if resume and place.exists() else b""
+    whole = there[: there.rfind(b"\n") + 1]
+    if not whole:
+        write_output(place, about + b"\n")
+        return len(about) + 1
+    if whole.split(b"\n", 1)[0] != about:
+        raise UsageError(
+            f"{place}: is of another ranker or of other trajectories; choose another output, or begin anew",
+            parameters=("output", "resume"),
+        )
+    if len(whole) < len(there):
+        write_output(place, whole)
+    return len(whole)
+
+
+def _done(place: Path, most: int | None = None) -> Iterator[_Line]:
+    """The steps that are done, as far as the file went when it was so long."""
+    decoder = msgspec.json.Decoder(_Line)
+    with place.open("rb") as file:
+        file.readline()
+        while (most is None or file.tell() < most) and (line := file.readline()):
+            yield decoder.decode(line)
+
+
+def _write_scores(output: str | os.PathLike[str], place: Path) -> None:
+    """The score file, a step at a time: it may be larger than memory."""
+    with writing(output) as file:
+        for name, opening in (("scores", b'{"scores":{'), ("ranks", b'},"ranks":{')):
+            file.write(opening)
+            for number, line in enumerate(_done(place)):
+                found = line.scores if name == "scores" else Ranked(line.scores, frozenset()).ranks
+                file.write(b",\n" * (number > 0) + msgspec.json.encode(line.sample) + b":" + msgspec.json.encode(found))
+        file.write(b"}}\n")
+
+
+def _reordered(gold: str | os.PathLike[str], place: Path) -> Iterator[Trajectory]:
+    """The turns with their candidates by the scores, the best first."""
+    lines = _done(place)
+    line = next(lines, None)
+    for turn in read_trajectories(gold):
+        if isinstance(turn, BadLine):
+            continue
+        found: dict[str, dict[str, float]] = {}
+        try:
+            for sample in sample_ids(turn):
+                if line is not None and line.sample == sample:
+                    found[sample] = line.scores
+                    line = next(lines, None)
+            yield with_scores(turn, found)
+        except (InputError, ValueError):
+            continue  # told when it was to be ranked
+
+
+def _right(turn: Trajectory, index: int) -> frozenset[str]:
+    return frozenset((turn.steps[index].action.target or "").split())
+
+
+def _digest(path: str | os.PathLike[str]) -> str:
+    digest = hashlib.sha256()
+    for line in read_lines(path):
+        digest.update(line.data + b"\n")
+    return digest.hexdigest()

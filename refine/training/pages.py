@@ -18,7 +18,7 @@ from random import Random
 
 from prill.errors import InputError, UsageError
 from prill.files.lines import folder_of, is_stream, read_lines
-from prill.pages.conversations import rejoined
+from prill.pages.conversations import conversation_of, rejoined
 from prill.pages.state import read_state
 from prill.refine.training.preflight import Preflight
 from prill.refine.training.weights import Base
@@ -74,7 +74,7 @@ class GoldTurns:
             except InputError as error:
                 problems.append(f"{path}:{line.number}: {error}")
                 continue
-            group = _conversation(turn)
+            group = conversation_of(turn)
             placed = line.start is not None
             self._groups.setdefault(group, []).append(len(self._turns))
             self._turns.append(_Turn(line.number, line.start, line.size, None if placed else line.data, group))
@@ -129,13 +129,9 @@ class GoldTurns:
             except ValueError as error:
                 raise InputError(f"steps[{index}].observation.text: {error}") from None
             if {*(step.action.target or "").split()} & {*candidates}:
-                yield GoldStep(number, index, _conversation(turn))
+                yield GoldStep(number, index, conversation_of(turn))
             else:
                 self.without += 1
-
-
-def _conversation(turn: Trajectory) -> str:
-    return str(turn.metadata.get("conversation") or turn.task.id or turn.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prill.errors import UsageError
-from prill.models.local.model import LocalModel
-from prill.models.local.ranker import CrossEncoder
-from prill.pages.ranking import rank_step
+from prill.pages.conversations import without_pages
 from prill.pages.state import PageState, read_state
 from prill.protocols import Message
-from prill.refine.training.pages import Draws, GoldTurns
-from prill.refine.training.planner import PlannerRows, plan_planner
-from prill.refine.training.ranker import plan_ranker
 from prill.refine.training.spec import TrainSpec, training_spec
-from prill.refine.training.train import check_training, train
-from prill.registry import OptionError
+from prill.refine.training.train import train
 from prill.store import write_trajectories
 from prill.testing.small_models import small_encoder, small_t5
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -41,6 +30,7 @@ pytestmark = [
     pytest.mark.slow,
 ]
 WORDS = ("cart", "search", "login", "menu", "help", "flights")
+VERBS = ("press", "push", "hit")
 
 
 @pytest.fixture(autouse=True)
@@ -50,15 +40,16 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(words: Sequence[str]) -> str:
     buttons = "".join(
-        f'<button backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text></button>'
+        f'<div backend_node_id="{70 + i}"><button backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text>'
+        "</button></div>"
         for i, word in enumerate(words)
     )
     return f'<html backend_node_id="1"><body backend_node_id="2">{buttons}</body></html>'
 
 
 def turn_of(number: int) -> Trajectory:
-    """Two steps on pages with the same words in another order: press what the goal names."""
-    draw, steps, goal = random.Random(number), list[Step](), WORDS[number % 2]
+    """Two steps on pages with the same words in another order: press one of them, always the same."""
+    draw, steps, goal = random.Random(number), list[Step](), WORDS[0]
     past: tuple[str, ...] = ()
     for _ in range(2):
         words = draw.sample(WORDS, len(WORDS))
@@ -69,19 +60,21 @@ def turn_of(number: int) -> Trajectory:
         steps.append(Step(Observation(text=state), Action("click", said, target=target)))
         past = (*past, said)
     about = {"conversation": f"c{number // 2}", "turn": number % 2, "uids": [f"u{number}a", f"u{number}b"]}
-    task = Task(id=f"t{number}", goal=f"press {goal}", platform="web", site="shop")
+    earlier = (without_pages(turn_of(number - 1)),) if number % 2 else ()
+    task = Task(id=f"t{number}", goal=f"{VERBS[number % 3]} {goal}", platform="web", site="shop", earlier=earlier)
     return Trajectory(id=f"t{number}", task=task, steps=tuple(steps), metadata=about)
 
 
 class Teacher:
-    """Asks for the goal's word among drawn candidates, with the number of earlier turns before it."""
+    """Asks for the goal's verb, with drawn candidates, and with the pages of earlier turns counted before it."""
 
     def demonstrate(self, trajectory: Trajectory, index: int, *, draw: int | None = None) -> tuple[Sequence[Message], str]:
         step = trajectory.steps[index]
         others = [id for id in read_state(step.observation.text or "").candidates if id != step.action.target]
         shown = random.Random(f"{trajectory.id}/{index}/{draw}").sample(others, 2)
-        asked = f"{len(trajectory.task.earlier)} turns. {trajectory.task.goal}? {' '.join(shown)}"
-        return (Message("system", ("Act.",)), Message("user", (asked,))), trajectory.task.goal.split()[-1]
+        pages = sum(step.observation.text is not None for turn in trajectory.task.earlier for step in turn.steps)
+        asked = f"{pages} pages. {trajectory.task.goal}? {' '.join(shown)}"
+        return (Message("system", ("Act.",)), Message("user", (asked,))), trajectory.task.goal.split()[0]
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +86,7 @@ def gold(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lines() -> list[str]:
-    return [*WORDS, "press turns Act. [button] CLICK ancestors: target: task is: Previous actions: html body button"] * 4
+    return [*WORDS, *VERBS, "pages Act. [button] CLICK ancestors: target: task is: Previous actions: html body button"] * 4
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +100,7 @@ def t5(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ranker_spec(model: Path, **changed: Any) -> TrainSpec:
-    settings = {"learning_rate": 5e-3, "steps": 120, "batch": 16, "checkpoint_every": 1000, "held_out": 0.25, **changed}
+    settings = {"learning_rate": 5e-3, "steps": 40, "batch": 16, "checkpoint_every": 1000, "held_out": 0.25, **changed}
     return training_spec("small-ranker", trains="ranker", model=str(model), **settings)
 
 
@@ -148,3 +141,114 @@ def test_ranker_beats_chance_where_unseen(ranker: Path) -> None:
 def test_planner_learns_its_answers(planner: Path) -> None:
     losses = [loss for _, loss in figures(planner)["losses"]]
     assert losses[-1] < losses[0] / 5
+
+
+def test_planner_folder_answers_by_name(planner: Path, gold: Path) -> None:
+    """Three calls of different lengths at once: an answer does not depend on those beside it."""
+    turns, model = GoldTurns(gold), LocalModel(planner)
+    asked = [Teacher().demonstrate(turns.whole_turn(number), 0, draw=7) for number in (0, 3, 8)]
+
+    async def answers() -> list[str]:
+        replies = await asyncio.gather(*(model.complete(messages, max_tokens=12) for messages, _ in asked))
+        return [reply.text.strip() for reply in replies]
+
+    assert asyncio.run(answers()) == [answer for _, answer in asked]
+
+
+def test_ranker_folder_ranks_alike(ranker: Path, gold: Path) -> None:
+    one = asyncio.run(rank_step(GoldTurns(gold).turn(5), 1, CrossEncoder(ranker, batch=2)))
+    other = asyncio.run(rank_step(GoldTurns(gold).turn(5), 1, CrossEncoder(ranker)))
+    assert one.scores == pytest.approx(other.scores, abs=1e-4)
+    assert one.place == 0
+
+
+def test_samples_stand_beside_the_gold(planner: Path) -> None:
+    lines = [json.loads(line) for line in (planner / "samples.jsonl").read_bytes().splitlines()]
+    assert [(line["step"], line["row"], line["expected"]) for line in lines] == [
+        (40, "t0, step 0", "press"),
+        (40, "t0, step 1", "press"),
+    ]
+    assert [line["said"].strip() for line in lines] == ["press", "press"]
+
+
+def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) -> None:
+    spec = planner_spec(t5, draws=3)
+    plan = plan_planner(spec, gold, tmp_path, teacher=Teacher())
+    rows = Draws(plan.learnt, 3, 2, 1)
+    assert len(rows) == 48 * 3 * 2
+    first = [rows[number] for number in range(144)]
+    assert sorted((one.step.turn, one.step.index, one.row) for one in first) == [
+        (turn, step, row) for turn in range(24) for step in range(2) for row in range(3)
+    ]
+    assert [one.step for one in first] != [rows[number].step for number in range(144, 288)]
+    tokens = PlannerRows(plan.gold, rows, Teacher(), plan.base.tokenizer, None)
+    same = [number for number in range(288) if rows[number].step == rows[0].step]
+    said = {plan.base.tokenizer.decode(tokens[number]["input_ids"]) for number in same}
+    assert len(same) == 6
+    assert len(said) > 1
+    assert tokens[same[0]] == tokens[same[0]]
+
+
+def test_earlier_turns_have_their_pages(gold: Path) -> None:
+    turns = GoldTurns(gold)
+    assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == ["t0", "t22"]
+    assert turns.whole_turn(1).task.earlier[0].steps[1].observation == turns.turn(0).steps[1].observation
+    assert turns.turn(1).task.earlier[0].steps[1].observation.text is None
+
+
+def test_wrong_models_and_policies_are_named(gold: Path, t5: Path, encoder: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is a deberta-v2; a planner is an encoder with a decoder"):
+        check_training(planner_spec(encoder), gold, tmp_path, teacher=Teacher())
+    with pytest.raises(UsageError, match="learns to answer a policy"):
+        check_training(planner_spec(t5), gold, tmp_path)
+    with pytest.raises(OptionError, match="a planner is trained in full"):
+        planner_spec(t5, method="lora")
+
+
+def test_broken_turns_name_their_line(gold: Path, tmp_path: Path) -> None:
+    good = gold.read_bytes().splitlines(keepends=True)[0]
+    broken = tmp_path / "broken.jsonl"
+    broken.write_bytes(good + good.replace(b"Candidates:", b"Kandidaten:").replace(b'"t0"', b'"t9"'))
+    with pytest.raises(UsageError, match=r"broken.jsonl:2: steps\[0\].observation.text: no state of a recorded page"):
+        GoldTurns(broken)
+
+
+def command(*words: object) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.Popen([sys.executable, "-m", *map(str, words)], env=environment, stderr=subprocess.PIPE)
+
+
+def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> None:
+    import torch
+
+    settings = {"steps": 8, "batch": 8, "checkpoint_every": 4, "held_out": 0.0, "log_every": 1}
+    spec = training_spec("small-ranker", trains="ranker", model=str(encoder), **settings)
+    whole = train(spec, gold, tmp_path / "whole")
+    folder = tmp_path / "killed"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    run = command("prill", "train", "ranker", gold, "-o", folder, "--preset", "small-ranker", "--model", encoder, *flags)
+    state = folder / "checkpoints/checkpoint-4/trainer_state.json"
+    while run.poll() is None and not state.exists():
+        time.sleep(0.01)
+    run.kill()
+    output = run.communicate()
+    assert state.exists(), output
+    steps: list[int] = []
+    train(spec, gold, folder, progress=lambda now: steps.append(now.step))
+    assert set(steps) <= {5, 6, 7, 8}
+    assert figures(folder)["losses"] == figures(whole)["losses"]
+    first, second = weights(whole), weights(folder)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_stopped_planner_goes_on_alike(t5: Path, gold: Path, tmp_path: Path) -> None:
+    import torch
+
+    spec = planner_spec(t5, steps=6, checkpoint_every=3, samples=0)
+    whole = train(spec, gold, tmp_path / "whole", teacher=Teacher())
+    stop = threading.Event()
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 4 of 6"):
+        train(spec, gold, tmp_path / "other", teacher=Teacher(), progress=lambda now: now.step == 4 and stop.set(), stop=stop)
+    folder = train(spec, gold, tmp_path / "other", teacher=Teacher())
+    first, second = weights(whole), weights(folder)
+    assert all(torch.equal(first[name], second[name]) for name in first)
