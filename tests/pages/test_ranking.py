@@ -23,7 +23,8 @@ WORDS = ("Cart", "Search", "Log in", "Cart")
 
 def turn_of(number: int, target: str) -> Trajectory:
     buttons = "".join(
-        f'<div backend_node_id="{70 + i}"><a backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text></a></div>'
+        f'<div backend_node_id="{70 + i}"><a backend_node_id="{10 + i}"><text backend_node_id="{50 + i}">{word}</text></a>'
+        "</div>"
         for i, word in enumerate(WORDS)
     )
     page = f'<html backend_node_id="1">{buttons}</html>'

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
+import os
 import random
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from prill.errors import UsageError
+from prill.models.local.model import LocalModel
+from prill.models.local.ranker import CrossEncoder
 from prill.pages.conversations import without_pages
+from prill.pages.ranking import rank_step
 from prill.pages.state import PageState, read_state
 from prill.protocols import Message
+from prill.refine.training.pages import Draws, GoldTurns
+from prill.refine.training.planner import PlannerRows, plan_planner
 from prill.refine.training.spec import TrainSpec, training_spec
-from prill.refine.training.train import train
+from prill.refine.training.train import check_training, train
+from prill.registry import OptionError
 from prill.store import write_trajectories
 from prill.testing.small_models import small_encoder, small_t5
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -100,7 +113,7 @@ def t5(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ranker_spec(model: Path, **changed: Any) -> TrainSpec:
-    settings = {"learning_rate": 5e-3, "steps": 40, "batch": 16, "checkpoint_every": 1000, "held_out": 0.25, **changed}
+    settings = {"learning_rate": 5e-3, "steps": 30, "batch": 16, "checkpoint_every": 1000, "held_out": 0.25, **changed}
     return training_spec("small-ranker", trains="ranker", model=str(model), **settings)
 
 
