@@ -4,32 +4,40 @@ All of it is one text, so that an observation holds it as it holds any page:
 
     Previous actions:
       [link]  Restaurants -> CLICK
+    Their targets: 8612
     Candidates: 8635 8739 9370
     <html>…</html>
 
 Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the recording, not the agent's:
-each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task).
+each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task). Where it
+is known what they were done to, a line has their targets, `-` for what is lost.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PAST, _CANDIDATES, _INDENT = "Previous actions:", "Candidates:", "  "
+_PAST, _TARGETS, _CANDIDATES, _INDENT = "Previous actions:", "Their targets:", "Candidates:", "  "
+_LOST = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first)."""
+    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first).
+
+    `targets` has the node of each of these actions, "" where it is lost; or nothing at all.
+    """
 
     page: str
     candidates: tuple[str, ...]
     past: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The state as one text; `read_state` reads it."""
         past = [_INDENT + " ".join(action.splitlines()) for action in self.past]  # so none can pass for another line
-        return "\n".join([_PAST, *past, " ".join([_CANDIDATES, *self.candidates]), self.page])
+        targets = [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])] if self.targets else []
+        return "\n".join([_PAST, *past, *targets, " ".join([_CANDIDATES, *self.candidates]), self.page])
 
 
 def read_state(text: str) -> PageState:
@@ -38,5 +46,7 @@ def read_state(text: str) -> PageState:
     if not found or not head.startswith(_PAST):
         raise ValueError(f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}")
     candidates, _, page = rest.partition("\n")
-    past = head.split("\n")[1:]
-    return PageState(page, tuple(candidates.split()), tuple(action.removeprefix(_INDENT) for action in past))
+    lines = head.split("\n")[1:]
+    done = lines.pop().split()[2:] if lines and lines[-1].startswith(_TARGETS) else []
+    past, targets = (tuple(line.removeprefix(_INDENT) for line in lines), tuple("" if one == _LOST else one for one in done))
+    return PageState(page, tuple(candidates.split()), past, targets)

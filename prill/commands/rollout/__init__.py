@@ -21,6 +21,7 @@ from prill.commands.options import add_model_options, positive
 from prill.commands.rollout.airline import AIRLINE
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import OWN, Setting
+from prill.commands.rollout.mind2web import MIND2WEB
 from prill.commands.rollout.phones import PHONES
 from prill.commands.rollout.policies import PolicyPlan, plan_policy, read_assigned
 from prill.commands.rollout.web import WEB
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 # Stands in the help for whatever is named instead of a built-in environment.
 _OWN = "module:Object|file.py:Object"
-KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, **PHONES}
+KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, "mind2web": MIND2WEB, **PHONES}
 
 
 class Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
@@ -247,9 +248,8 @@ async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
     listed = _listed_cases(args)
     setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)
-    early_stop = (
-        None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(compare_text=args.compare_text)
-    )
+    stops = kind.stops_early and not args.no_early_stop and args.policy not in ("scripted", "replay")
+    early_stop = EarlyStop(compare_text=args.compare_text) if stops else None
     try:
         rows = (listed if listed is not None else _cases_of_options(args, plan, setting.tasks))[: args.limit]
         run = [args.environment, setting.fingerprint, args.policy, plan.agent, plan.fingerprint, args.max_steps, early_stop]
