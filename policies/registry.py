@@ -26,6 +26,10 @@ POLICIES = Registry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
         "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.policies.synapse.agent:Synapse"),
+        "synapse-mind2web": Entry(
+            "Synapse on recorded pages: the next action, after trajectories of similar tasks",
+            "prill.policies.synapse.recorded:RecordedSynapse",
+        ),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
     },

@@ -248,7 +248,8 @@ class Mind2Web:
         state = read_state(seen.text or "")
         lost = self.spec.lost == "hidden" and not self._asked[at].within(self.spec.within)
         targets = tuple(asked.positives[0] if asked.positives else "" for asked in self._asked[:at])
-        shown = PageState(state.page, () if lost else state.candidates, state.past, targets)
+        offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
+        shown = PageState(state.page, offered, state.past, targets, withheld)
         return Observation(seen.screenshot, shown.text(), seen.url)
 
     def _view(self, at: int) -> str | None:

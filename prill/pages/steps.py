@@ -86,6 +86,9 @@ class Marking:
         return StepScore(float(id == asked.positives[0]), f1, right)
 
 
+USUAL = Marking()
+
+
 def asked_of(step: Step) -> Asked:
     """What a recorded step asks for. Raises ValueError when what was seen is no recorded page."""
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from prill.commands.rollout.environments import EnvironmentKind, Setting
 from prill.commands.rollout.pages import task_names
 from prill.errors import UsageError
+from prill.pages.steps import Marking
 from prill.registry import read_options
 
 _MOST_STEPS = 1000  # of an episode: it ends with the recording
@@ -31,6 +33,7 @@ def recorded_files(words: Sequence[str] | None) -> dict[Path, str]:
 
 def _options(group: argparse._ArgumentGroup) -> None:
     group.description = "--tasks names recorded turns by id, or all (default); the recording goes on whatever the agent does"
+    group.set_defaults(marking=None)  # filled in by the session: that of the agent's paper
     group.add_argument(
         "--recordings",
         "--data",
@@ -43,8 +46,7 @@ def _options(group: argparse._ArgumentGroup) -> None:
 def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
     from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec, Recordings
 
-    options = read_options(Mind2WebSpec, dict(assigned), "environment 'mind2web'", lax=True)
-    spec = Mind2WebSpec(**options)
+    spec = Mind2WebSpec(**_options_of(args.marking or Marking(), assigned))
     recordings = Recordings(list(recorded_files(args.recordings)))
     names = task_names(args.tasks or "all", recordings.names)
     environments = [Mind2Web(spec=spec, opened=recordings) for _ in range(args.workers or 1)]
@@ -53,11 +55,19 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         names,
         Mind2Web.task,
         Mind2Web.grade,
-        assigned,
+        asdict(spec),
         contents=recordings.digests,
         templates=recordings.conversations,
         sites=recordings.sites,
     )
+
+
+def _options_of(marking: Marking, assigned: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said, else what goes with the agent."""
+    from prill.emulators.mind2web.environment import Mind2WebSpec
+
+    own = {"scheme": marking.scheme, "within": marking.top, "step_match": marking.step_match}
+    return read_options(Mind2WebSpec, own | dict(assigned), "environment 'mind2web'", lax=True)
 
 
 MIND2WEB = EnvironmentKind(
