@@ -1,9 +1,10 @@
 """Synapse on recorded pages (Mind2Web; arXiv 2306.07863): the next action, after the trajectories of similar tasks.
 
-The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training tasks
-that are alike come before. What the papers' code does otherwise: it shows the right element whatever its rank, which an agent
-cannot know (a step whose target is not among the best is not asked about, as there); an element that was cut out of
-`cleaned_html` stays lost, where it is looked up in the raw page there.
+The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training
+tasks that are alike come before. What the paper's code does otherwise: it shows the right element whatever its rank, which an
+agent cannot know (a step whose target is not among the best is not asked about, as there); it looks up in the raw page what was
+cut out of `cleaned_html`, which stays lost here; and the task that is asked about has its domain in its key, which an agent is
+not told here.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class RecordedSpec:
     k_previous: Annotated[int, Meta(ge=1, description="the same for earlier pages and in the memory")] = 3
     context: Annotated[
         int | None,
-        Meta(ge=1, description="most tokens of a request with its reply, at four characters each (default: the model's)"),
+        Meta(ge=1, description="most tokens of a request and its reply, at four characters each (default: the window)"),
     ] = None
     step_match: Annotated[
         Literal["parsed", "exact_text"], Meta(description="a step is right when what it says is, or when its text is the same")

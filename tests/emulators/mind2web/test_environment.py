@@ -1,4 +1,4 @@
-"""Recorded turns as an environment: teacher forcing, what goes on record, and labels; then the commands that play and judge them."""
+"""Recorded turns as an environment: teacher forcing, what goes on record, labels, and the commands that play and judge."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from prill.loop import rollout
 from prill.pages.state import PageState, read_state
 from prill.protocols import Abridging
 from prill.store import read_labels, read_trajectories, write_trajectories
+from prill.testing import MockServer
 from prill.types import Action, Observation, Step, StepLabel, Task, Trajectory
 
 PAGE = (
@@ -185,3 +186,28 @@ def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.
     assert "**theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base)" in text
     assert "Broke off, and count neither as right nor as wrong: 1 turns." in text
     assert "<svg" in (out / "results.svg").read_text()
+
+
+def test_judges_are_held_against_steps(
+    gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of recorded turns goes through `score`, `agree` and `report` like any other: outcomes, and single steps."""
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    run, labels = str(tmp_path / "run"), str(tmp_path / "run" / "labels.jsonl")
+    actor = f"{tmp_path / 'actor.py'}:Actor"
+    assert main(["rollout", "mind2web", "--recordings", str(gold), "--policy", actor, "-o", run]) == 0
+    with MockServer() as server:
+        for judge in ("modular", "steps"):
+            words = ["score", run, "--evaluator", judge, "--captioner", "text", "--model", "mock"]
+            words += ["--base-url", server.base_url, "-o", str(tmp_path / f"{judge}.jsonl")]
+            assert main(words) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert main(["agree", str(tmp_path / "modular.jsonl"), labels, "--trajectories", run, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["judged"] == 3
+    assert main(["agree", str(tmp_path / "steps.jsonl"), labels, "--steps", "--trajectories", run, "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out)
+    assert (steps["judged"], steps["clusters"], steps["clustered_by"]) == (5, 3, "task")
+    page = tmp_path / "page.html"
+    assert main(["report", run, "--verdicts", str(tmp_path / "steps.jsonl"), "--labels", labels, "-o", str(page)]) == 0
+    assert "Flights 1.0" in page.read_text()

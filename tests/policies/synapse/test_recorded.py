@@ -158,9 +158,8 @@ async def test_demonstration_is_what_it_would_be_asked() -> None:
 async def test_memory_is_a_file_or_a_folder(tmp_path: Path) -> None:
     write_trajectories(tmp_path / "train.jsonl", TRAIN)
     await known().save(tmp_path / "memory")
-    policies = [
-        make_policy("synapse-mind2web", model=ScriptedModel([]), memory=tmp_path / name) for name in ("train.jsonl", "memory")
-    ]
+    places = (tmp_path / "train.jsonl", tmp_path / "memory")
+    policies = [make_policy("synapse-mind2web", model=ScriptedModel([]), memory=place) for place in places]
     assert [policy.memory.hash for policy in policies if isinstance(policy, RecordedSynapse)] == [known().hash] * 2
     with pytest.raises(UsageError, match="name recorded turns"):
         make_policy("synapse-mind2web", model=ScriptedModel([]))
