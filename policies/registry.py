@@ -31,6 +31,7 @@ POLICIES = Registry(
         ),
         "self-map": Entry(
             "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.policies.mindact.agent:SelfMAP"
+        ),
         "synapse-mind2web": Entry(
             "Synapse on recorded pages: the next action, after trajectories of similar tasks",
             "prill.policies.synapse.recorded:RecordedSynapse",
