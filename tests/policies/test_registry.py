@@ -116,6 +116,8 @@ def test_policies_are_known_by_their_options() -> None:
         "autoui",
         "structured-reflection",
         "synapse",
+        "mindact",
+        "self-map",
         "synapse-mind2web",
     ]
     assert policies_with("model") == [
@@ -126,5 +128,7 @@ def test_policies_are_known_by_their_options() -> None:
         "structured-reflection",
         "small-text",
         "synapse",
+        "mindact",
+        "self-map",
         "synapse-mind2web",
     ]
