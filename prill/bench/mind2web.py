@@ -294,7 +294,10 @@ def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> 
 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
-    """The paper's rows are named `SPLIT: METRIC`."""
+    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data, though the split is called
+    the same."""
+    if f"{split}: {metrics[-1]}" not in paper.printed:
+        return
     printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}
     for i, column in enumerate(paper.columns):
         known = {metric: figure.success for metric, row in printed.items() if (figure := row[i]) is not None}
