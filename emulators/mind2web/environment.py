@@ -20,12 +20,12 @@ from msgspec import Meta
 
 from prill.errors import EnvironmentFailure, InputError, UsageError
 from prill.files.lines import folder_of, read_lines
-from prill.pages.conversations import rejoined
+from prill.pages.conversations import rejoined, without_pages
 from prill.pages.state import PageState, read_state
 from prill.pages.steps import TOP, Asked, Marking, Match, Scheme, StepScore, asked_of
 from prill.pages.tree import Page
 from prill.store import decode_trajectory
-from prill.types import Action, LabelRecord, Observation, Step, StepLabel, Task, Trajectory
+from prill.types import Action, LabelRecord, Observation, StepLabel, Task, Trajectory
 
 _SHOWN = 50  # candidates around which a page is kept on record
 
@@ -97,7 +97,7 @@ class Recordings:
                 raise InputError(f"{file}:{line.number}: {error}") from None
             if head.id in self._places:
                 raise UsageError(f"{file}:{line.number}: the turn {head.id!r} is recorded twice")
-            conversation = str(head.metadata.get("conversation") or head.id)
+            conversation = str(head.metadata.get("conversation", head.id))
             digest = hashlib.blake2b(line.data, digest_size=8).hexdigest()
             self._places[head.id] = _Place(file, line.number, line.start, line.size, digest, conversation, head.task.site)
             self._conversations.setdefault((file, conversation), []).append(head.id)
@@ -202,7 +202,7 @@ class Mind2Web:
             final = Observation(final.screenshot, self._view(len(steps)), final.url) if going_on else turn.final
         metadata = {**({} if turn is None else turn.metadata), **trajectory.metadata}
         metadata.pop("uids", None)
-        task = replace(trajectory.task, earlier=tuple(map(_without_pages, trajectory.task.earlier)))
+        task = replace(trajectory.task, earlier=tuple(map(without_pages, trajectory.task.earlier)))
         return replace(trajectory, task=task, steps=steps, final=final, metadata=metadata)
 
     async def grade(self, trajectory: Trajectory) -> LabelRecord:
@@ -264,11 +264,6 @@ class Mind2Web:
                 raise EnvironmentFailure(f"the recorded turn {self._turn.id!r}, step {at}: {problem}") from None
             self._views[at] = page.view(state.candidates[:_SHOWN], brackets="angle", ids="original").text
         return self._views[at]
-
-
-def _without_pages(turn: Trajectory) -> Trajectory:
-    steps = tuple(Step(Observation(step.observation.screenshot, url=step.observation.url), step.action) for step in turn.steps)
-    return replace(turn, task=replace(turn.task, earlier=()), steps=steps, final=None)
 
 
 def _note(scores: Sequence[StepScore]) -> str:

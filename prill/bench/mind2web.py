@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from prill.bench.papers import Paper, theirs
 from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
-from prill.pages.steps import USUAL, Asked, Marking, StepScore, asked_of, conversation_of
+from prill.pages.conversations import conversation_of
+from prill.pages.steps import USUAL, Asked, Marking, StepScore, asked_of
 from prill.store import BadLine, read_trajectories
 from prill.types import Trajectory
 
@@ -127,15 +128,15 @@ def recorded_turns(file: Path, split: str) -> Iterator[RecordedTurn]:
     for item in read_trajectories(file):
         if isinstance(item, BadLine):
             raise InputError(item.message)
-        conversation, number = conversation_of(item)
+        number = item.metadata.get("turn")
         try:
             asked = tuple(map(asked_of, item.steps))
         except ValueError as problem:
             raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
         yield RecordedTurn(
             id=item.id,
-            conversation=conversation,
-            number=number,
+            conversation=conversation_of(item),
+            number=number if isinstance(number, int) else 0,
             site=item.task.site or "none",
             split=split,
             asked=asked,
@@ -293,7 +294,10 @@ def _grouped(played: Iterable[PlayedTurn], key: Callable[[PlayedTurn], str]) -> 
 
 
 def _theirs(paper: Paper, split: str, metrics: Sequence[str]) -> Iterator[TheirRow]:
-    """The paper's rows are named `SPLIT: METRIC`."""
+    """The paper's rows are named `SPLIT: METRIC`. One without the last metric is about other data, though the split is called
+    the same."""
+    if f"{split}: {metrics[-1]}" not in paper.printed:
+        return
     printed = {metric: theirs(paper, f"{split}: {metric}", ()) for metric in metrics}
     for i, column in enumerate(paper.columns):
         known = {metric: figure.success for metric, row in printed.items() if (figure := row[i]) is not None}

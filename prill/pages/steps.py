@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prill.pages.state import read_state
-from prill.types import Action, Step, Trajectory
+from prill.types import Action, Step
 
 Scheme = Literal["generation", "multi-choice", "synapse"]
 Match = Literal["parsed", "exact_text"]
@@ -94,12 +94,6 @@ def asked_of(step: Step) -> Asked:
     ranks = {id: rank for rank, id in enumerate(read_state(step.observation.text or "").candidates)}
     positives = tuple((step.action.target or "").split())
     return Asked(positives, tuple(map(ranks.get, positives)), step.action.kind.upper(), step.action.value or "")
-
-
-def conversation_of(trajectory: Trajectory) -> tuple[str, int]:
-    """The conversation that a recorded turn belongs to, and its number there, from 0; a single turn is a conversation."""
-    number = trajectory.metadata.get("turn")
-    return str(trajectory.metadata.get("conversation") or trajectory.id), number if isinstance(number, int) else 0
 
 
 def said(operation: str, id: str, value: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from prill.commands.rollout.environments import EnvironmentKind, Setting
 from prill.commands.rollout.pages import task_names
 from prill.errors import UsageError
+from prill.files.kinds import TRAJECTORIES
 from prill.pages.steps import Marking
 from prill.registry import read_options
 
@@ -18,14 +19,15 @@ _MOST_STEPS = 1000  # of an episode: it ends with the recording
 
 
 def recorded_files(words: Sequence[str] | None) -> dict[Path, str]:
-    """The files of `[SPLIT=]FILE,…`, each with the name of its split: where none is given, the file's. Raises UsageError."""
+    """The files of `[SPLIT=]FILE,…`, or in folders, each with the name of its split, else its own. Raises UsageError."""
     found: dict[Path, str] = {}
     for word in (part.strip() for option in words or () for part in option.split(",")):
         split, equals, name = word.partition("=")
-        path = Path(name if equals else word)
+        place = Path(name if equals else word)
+        path = place / TRAJECTORIES if place.is_dir() else place
         if not path.is_file():
-            raise UsageError(f"--recordings {word}: no such file (prill convert mind2web makes one)")
-        found[path] = split if equals else path.stem
+            raise UsageError(f"--recordings {word}: there is no file {path} (prill convert mind2web makes one)")
+        found[path] = split if equals else place.stem
     if not found:
         raise UsageError("give --recordings: files of recorded turns, which prill convert mind2web makes")
     return found
@@ -38,8 +40,8 @@ def _options(group: argparse._ArgumentGroup) -> None:
         "--recordings",
         "--data",
         action="append",
-        metavar="[SPLIT=]FILE,…",
-        help="recorded turns (from prill convert mind2web), and which part of the data they are",
+        metavar="[SPLIT=]PLACE,…",
+        help="files or folders of recorded turns (from prill convert mind2web), and which part of the data each is",
     )
 
 
