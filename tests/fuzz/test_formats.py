@@ -28,6 +28,7 @@ from tests.datasets.formats import (
     test_aitw,
     test_androidworld,
     test_atif,
+    test_mind2web,
     test_online_mind2web,
     test_openai_batch,
     test_osworld,
@@ -192,6 +193,16 @@ def atif(root: Path) -> Sample:
     return sample
 
 
+def mind2web(root: Path) -> Sample:
+    module = test_mind2web
+    root.mkdir()
+    (root / "one_0.json").write_text(json.dumps([module.task("one")]))
+    (root / "two_1.json").write_text(json.dumps([module.conversation("c", module.task("two"), module.task("three"))]))
+    sample = Sample(root, stays=frozenset({"one"}))
+    sample.json(root / "two_1.json")
+    return sample
+
+
 def online_mind2web(root: Path) -> Sample:
     module = test_online_mind2web
     history = ["<button> Search -> CLICK", "<input> Query -> TYPE: tea", "scroll [12]", "goto http://x", "click at (100, 50)"]
@@ -269,6 +280,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "aitw": ("aitw", aitw),
     "androidworld": ("androidworld", androidworld),
     "atif": ("atif", atif),
+    "mind2web": ("mind2web", mind2web),
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
     "osworld": ("osworld", osworld),

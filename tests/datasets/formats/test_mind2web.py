@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from prill.commands.cli import main
+from prill.cli import main
 from prill.datasets.formats.mind2web import load
 from prill.pages.state import PageState, read_state
 from prill.store import BadLine, read_trajectories

@@ -361,3 +361,30 @@ def test_names_are_presets_of_one_class() -> None:
     )
     assert list(options_of(MindAct)) == list(options_of(SelfMAP))
     assert make_policy("mindact", model=model, rationale_model=model).rationale_model is model  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps"),
+    [
+        ("mindact", {"history": "none", "prompted": True}, 0),
+        ("mindact", {}, 5),
+        ("mindact", {"rewrite_model": ScriptedModel(lambda messages: "Take it")}, 0),
+        ("mindact", {"history": "fixed"}, 4),
+        ("mindact", {"history": "turns", "snippets": 1}, 1),
+        ("self-map", {}, 3),
+        ("self-map", {"rationale_model": ScriptedModel(lambda messages: "So it is.")}, 3),
+        ("self-map", {"form": "choice"}, 3),
+        ("self-map", {"simplification": False}, 3),
+        ("self-map", {"history": "all"}, 5),
+        ("self-map", {"match_pages": True}, 3),
+        ("self-map", {"snippets": 2, "history_order": "time", "truncate": "snippet"}, 2),
+    ],
+)
+async def test_each_row_of_the_tables_plays(name: str, options: dict[str, object], steps: int) -> None:
+    model = ScriptedModel(["A."])
+    policy = make_policy(name, model=model, total_tokens=9000, **options)
+    assert isinstance(policy, MindAct)
+    task = replace(TASK, goal="Find pans", earlier=(*EARLIER, turn("t3", "Pay", "[button]  Yes -> CLICK")))
+    (step,) = await played(policy, seen("One", "Two"), task=task)
+    assert step.action.kind == "none"
+    assert max(0, request(model.seen[0]).count("### Human:") - 1) == steps
