@@ -228,7 +228,7 @@ def conversations(
 def write_conversations(
     folder: Path, *, seed: int = 0, nodes: int = 0, counts: dict[Split, int] | None = None, each: int = 60
 ) -> dict[Split, list[Path]]:
-    """Write `train/train_0.json` and the like below a folder, at most so many conversations each. Gives the files of each split."""
+    """Write `train/train_0.json` and the like below a folder, so many conversations each. Gives the files of each split."""
     written: dict[Split, list[Path]] = {}
     for split, count in (COUNTS | (counts or {})).items():
         made = conversations(split, count, seed=seed, nodes=nodes)
