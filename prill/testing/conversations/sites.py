@@ -10,6 +10,8 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
+import msgspec
+
 Half = Literal["train", "test"]
 _SITES = Path(__file__).parent / "sites.toml"
 _BEGINNINGS = [
@@ -43,10 +45,8 @@ class Site:
 @cache
 def sites() -> tuple[Site, ...]:
     """All sites, in the order of their file."""
-    read = tomllib.loads(_SITES.read_text(encoding="utf-8"))["site"]
-    return tuple(
-        Site(**{key: tuple(value) if isinstance(value, list) else value for key, value in site.items()}) for site in read
-    )
+    read = tomllib.loads(_SITES.read_text(encoding="utf-8"))
+    return msgspec.convert(read["site"], tuple[Site, ...])
 
 
 @cache
