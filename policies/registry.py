@@ -32,6 +32,10 @@ POLICIES = Registry(
         "self-map": Entry(
             "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.policies.mindact.agent:SelfMAP"
         ),
+        "synapse-mind2web": Entry(
+            "Synapse on recorded pages: the next action, after trajectories of similar tasks",
+            "prill.policies.synapse.recorded:RecordedSynapse",
+        ),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
     },

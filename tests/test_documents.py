@@ -48,6 +48,7 @@ RUN = (
             "scale",
             "rewards",
             "agents",
+            "mind2web",
         )
     ),
 )

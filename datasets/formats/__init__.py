@@ -25,6 +25,7 @@ FORMATS = {
     "aitw": Format("Android in the Wild: TF-Examples in TFRecord files, or as JSON", f"{_HERE}.aitw"),
     "androidworld": Format("AndroidWorld runs with oracle rewards", f"{_HERE}.androidworld"),
     "atif": Format("Agent Trajectory Interchange Format, JSON", f"{_HERE}.atif"),
+    "mind2web": Format("Mind2Web and MT-Mind2Web, JSON: tasks, or conversations of several turns", f"{_HERE}.mind2web"),
     "online-mind2web": Format("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web"),
     "openai-batch": Format("OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch"),
     "osworld": Format("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld"),

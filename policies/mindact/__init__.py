@@ -1,1 +1,1 @@
-"""MindAct and Self-MAP: the next action on a recorded page by a tournament among its candidates, with a memory of earlier turns."""
+"""MindAct and Self-MAP: a tournament among the candidates of a recorded page, with a memory of earlier turns."""

@@ -1,0 +1,39 @@
+"""Turns of one conversation joined again: the earlier turns with the pages that were shown in them.
+
+A file holds the pages of a turn once, with the turn; `task.earlier` has the actions only, since files would otherwise grow with
+the square of the turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from prill.types import Observation, Step, Trajectory
+
+
+def conversation_of(trajectory: Trajectory) -> str:
+    """The conversation that a turn belongs to; a task of one turn is its own."""
+    return str(trajectory.metadata.get("conversation", trajectory.id))
+
+
+def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
+    """The turns, each with the earlier ones of its conversation whole in `task.earlier`, as far as they were read before.
+
+    Turns of a conversation stand together in a file: one conversation is held at a time. An earlier turn that was not read
+    stays as it is, without pages.
+    """
+    conversation: str | None = None
+    read: dict[str, Trajectory] = {}
+    for turn in trajectories:
+        if conversation != (conversation := conversation_of(turn)):
+            read = {}
+        earlier = tuple(read.get(past.id, past) for past in turn.task.earlier)
+        read[turn.id] = replace(turn, task=replace(turn.task, earlier=()))
+        yield replace(turn, task=replace(turn.task, earlier=earlier)) if earlier else turn
+
+
+def without_pages(turn: Trajectory) -> Trajectory:
+    """The turn as a later one of its conversation names it: its goal and actions, no pages and no earlier turns."""
+    steps = tuple(Step(Observation(), step.action) for step in turn.steps)
+    return replace(turn, task=replace(turn.task, earlier=()), steps=steps, final=None)
