@@ -38,7 +38,8 @@ _COMMANDS = {
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
-    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
+    "train": "a policy or a captioner from rows: a LoRA adapter, or all weights; a ranker or planner from recorded pages",
+    "rank": "which elements of recorded pages are meant: a score for each candidate, and how often the right one comes first",
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
@@ -49,6 +50,7 @@ _MODULES = {
     "filter": "refine.filter",
     "merge": "files.merge",
     "refine": "refine.refine",
+    "rank": "refine.rank",
     "reflexion": "refine.reflexion",
     "serve": "service.serve",
     "table": "files.table",

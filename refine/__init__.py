@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from prill.refine.results import results_of, results_text, write_results
     from prill.refine.retries import RetrySpec, with_second_opinion
     from prill.refine.rows import dpo_rows, kto_rows, sft_rows
-    from prill.refine.training.preflight import check_training
     from prill.refine.training.spec import TrainSpec, training_spec
-    from prill.refine.training.train import train
+    from prill.refine.training.train import check_training, train
 
 __all__ = [
     "Challenge",
@@ -67,7 +66,7 @@ _HOMES = {
     "Study": "filtered_bc",
     "TrainSpec": "training.spec",
     "challenges_of": "reflector",
-    "check_training": "training.preflight",
+    "check_training": "training.train",
     "dpo_rows": "rows",
     "export_rows": "export",
     "filter_steps": "filter",

@@ -71,16 +71,14 @@ class Plan:
     facts: Preflight
 
     @property
+    def digests(self) -> dict[str, str]:
+        """What was learnt from, so that it is known again."""
+        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
+
+    @property
     def has_pictures(self) -> bool:
         """Whether any row has one."""
         return self.facts.pictures > 0
-
-
-def check_training(
-    spec: TrainSpec, rows: str | os.PathLike[str], output: str | os.PathLike[str], say: Say = lambda *_: None
-) -> Preflight:
-    """What `train` with the same arguments would do; nothing is trained or written. Raises what `train` raises beforehand."""
-    return plan_training(spec, rows, output, say).facts
 
 
 def plan_training(
@@ -101,7 +99,18 @@ def plan_training(
     fitting = [s for s in read.samples if limit is None or sum(lengths[s.line]) <= limit]
     _expect_fitting(spec, read, fitting, lengths, limit)
     learnt, held_out = split(fitting, spec.held_out)
-    facts = _facts(spec, base, read, learnt, held_out, lengths, limit, Path(output), len(read.samples) - len(fitting))
+    facts = foretold(
+        spec,
+        base,
+        Path(output),
+        [lengths[sample.line] for sample in learnt],
+        rows=len(read.samples),
+        learnt=len(learnt),
+        held_out=len(held_out),
+        overlong=len(read.samples) - len(fitting),
+        pictures=len(read.seen),
+        limit=limit,
+    )
     return Plan(base, read, tuple(learnt), tuple(held_out), digest, facts)
 
 
@@ -144,23 +153,25 @@ def _picture_tokens(base: Base, sizes: Sequence[tuple[int, int]]) -> int:
     return sum(counts.num_image_tokens)
 
 
-def _facts(
+def foretold(
     spec: TrainSpec,
     base: Base,
-    rows: Rows,
-    learnt: Sequence[Sample],
-    held_out: Sequence[Sample],
-    lengths: dict[int, tuple[int, int]],
-    limit: int | None,
     output: Path,
+    lengths: Sequence[tuple[int, int]],
+    *,
+    rows: int,
+    learnt: int,
+    held_out: int,
     overlong: int,
+    pictures: int = 0,
+    limit: int | None,
 ) -> Preflight:
+    """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them."""
     torch = import_module("torch")
-    pictured = any(sample.images for sample in rows.samples)
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    micro, accumulation = _batches(spec, processes, pictured)
-    steps = spec.steps or math.ceil(spec.epochs * math.ceil(len(learnt) / spec.batch))
-    tokens = [sum(lengths[sample.line]) for sample in learnt]
+    micro, accumulation = _batches(spec, processes, pictures > 0)
+    steps = spec.steps or math.ceil(spec.epochs * math.ceil(learnt / spec.batch))
+    tokens = [sum(both) for both in lengths]
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
     outline = base.outline(spec)
     parameters = sum(weight.numel() for weight in outline.parameters())
@@ -183,19 +194,19 @@ def _facts(
             parameters=("output", "keep_checkpoints"),
         )
     return Preflight(
-        rows=len(rows.samples),
-        learnt=len(learnt),
-        held_out=len(held_out),
+        rows=rows,
+        learnt=learnt,
+        held_out=held_out,
         overlong=overlong,
-        pictures=len(rows.seen),
+        pictures=pictures,
         longest=max(tokens),
         mean_tokens=mean,
         limit=limit,
-        answer_tokens=max(lengths[sample.line][1] for sample in learnt),
+        answer_tokens=max(said for _, said in lengths),
         parameters=parameters,
         trained=trained,
         steps=steps,
-        epochs=steps / math.ceil(len(learnt) / spec.batch),
+        epochs=steps / math.ceil(learnt / spec.batch),
         micro_batch=micro,
         accumulation=accumulation,
         processes=processes,

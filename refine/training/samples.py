@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -126,7 +126,15 @@ def check_pictures(rows: Rows, say: Callable[[int], object] = lambda done: None)
     return sizes, digest.hexdigest()
 
 
-def split(samples: Sequence[Sample], share: float) -> tuple[list[Sample], list[Sample]]:
+class _Grouped(Protocol):
+    @property
+    def group(self) -> str: ...
+
+
+_G = TypeVar("_G", bound=_Grouped)
+
+
+def split(samples: Sequence[_G], share: float) -> tuple[list[_G], list[_G]]:
     """Rows to learn from and rows to evaluate on: no task is in both, and other rows do not move a task.
 
     Raises OptionError where there are too few tasks for that.

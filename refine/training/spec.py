@@ -13,11 +13,18 @@ from msgspec import Meta
 
 from prill.errors import UsageError
 from prill.files.toml import read_toml
-from prill.registry import nearest, read_options
+from prill.registry import OptionError, nearest, read_options
 
-Trained = Literal["policy", "captioner"]
+Trained = Literal["policy", "captioner", "ranker", "planner"]
 # What a training without a preset starts from.
-DEFAULT_PRESETS: dict[Trained, str] = {"policy": "qwen3-vl", "captioner": "captioner-paper"}
+DEFAULT_PRESETS: dict[Trained, str] = {
+    "policy": "qwen3-vl",
+    "captioner": "captioner-paper",
+    "ranker": "deberta-ranker",
+    "planner": "flan-t5-base",
+}
+# What learns from recorded pages, with fresh candidates at each pass, and not from rows in a file.
+OF_PAGES: tuple[Trained, ...] = ("ranker", "planner")
 # What may differ between a training and the one that goes on with it: nothing of this changes the weights.
 _HARMLESS = frozenset(
     {"checkpoint_every", "keep_checkpoints", "log_every", "samples", "sample_tokens", "report_to", "workers", "device"}
@@ -68,6 +75,10 @@ class TrainSpec:
     max_pixels: Annotated[
         int | None, Meta(ge=1, description="larger pictures are scaled down to it (default: the model's own limit)")
     ] = None
+    negatives: Annotated[int, Meta(ge=1, description="ranker: wrong candidates that are drawn beside each right one")] = 5
+    draws: Annotated[
+        int, Meta(ge=1, description="planner: times that a step is seen in an epoch, each with other candidates")
+    ] = 10
     held_out: Annotated[float, Meta(ge=0, lt=1, description="share of the tasks kept apart to evaluate on")] = 0.0
     checkpoint_every: Annotated[
         int | None, Meta(ge=1, description="steps between checkpoints and evaluations (default: a tenth, at most 500)")
@@ -90,6 +101,8 @@ class TrainSpec:
 
     def __post_init__(self) -> None:
         read_options(TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training")
+        if self.trains in OF_PAGES and self.method != "full":
+            raise OptionError(f"method: a {self.trains} is trained in full, not as {self.method}; say full", "method")
 
     @property
     def scale(self) -> int:
@@ -120,7 +133,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def training_spec(preset: str | None = None, *, trains: Trained = "policy", lax: bool = False, **options: Any) -> TrainSpec:
-    """The settings of a preset (default: the one for a policy or a captioner), those given in place of its own.
+    """The settings of a preset (default: the one for what is trained), those given in place of its own.
 
     `preset` may be a TOML file: settings, and perhaps `preset`, the name of one that it starts from. `lax` reads numbers from
     text. Raises UsageError for what is unknown, missing or out of bounds.

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib import import_module
 from importlib.metadata import version
 from itertools import count
@@ -19,7 +20,11 @@ from prill.errors import UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, failures, write_output
 from prill.models.replies import excerpt
-from prill.refine.training.preflight import Plan, Say, plan_training
+from prill.refine.demonstration import Teacher
+from prill.refine.training.pages import PagePlan
+from prill.refine.training.planner import make_planner_trainer, plan_planner
+from prill.refine.training.preflight import Plan, Preflight, Say, plan_training
+from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import Progress, Watch, drop_torn, last_checkpoint, make_trainer, stopping_on_ctrl_c
 
@@ -34,11 +39,16 @@ def train(
     output: str | os.PathLike[str],
     *,
     resume: bool = True,
+    teacher: Teacher | None = None,
+    taught: Mapping[str, Any] | None = None,
     progress: Callable[[Progress], object] = lambda progress: None,
     say: Say = lambda *_: None,
     stop: threading.Event | None = None,
 ) -> Path:
     """Trains, and gives the folder with the adapter (with method "full", the model) and its card; it returns when that is done.
+
+    `rows` are rows of prompt and completion. A ranker and a planner learn from gold trajectories on recorded pages in their
+    place, and a planner from what `teacher`, the policy that will ask it, says of them; `taught` describes it on record.
 
     The same call goes on from the last checkpoint in the folder, and does nothing where the training is done. Without `resume`
     what is there gets the ending `.bak`. `say` is told of the rows being looked at, `progress` of each step. Ctrl-C in the main
@@ -51,7 +61,7 @@ def train(
     expect_place(folder, "a training")
     if is_stream(rows):
         raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
-    plan = plan_training(spec, rows, folder, say)
+    plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
@@ -62,7 +72,7 @@ def train(
     if (_record_of(folder) or {}).get("done"):
         return folder
     try:
-        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), on_gpu=on_gpu)
+        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
@@ -72,11 +82,50 @@ def train(
     return folder
 
 
-def _fit(spec: TrainSpec, plan: Plan, folder: Path, watch: Watch, *, on_gpu: bool) -> dict[str, Any]:
+def check_training(
+    spec: TrainSpec,
+    rows: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    say: Say = lambda *_: None,
+    *,
+    teacher: Teacher | None = None,
+) -> Preflight:
+    """What `train` with the same arguments would do; nothing is trained or written. Raises what `train` raises beforehand."""
+    return _plan(spec, rows, Path(output), say, teacher, None).facts
+
+
+def _plan(
+    spec: TrainSpec,
+    rows: str | os.PathLike[str],
+    folder: Path,
+    say: Say,
+    teacher: Teacher | None,
+    taught: Mapping[str, Any] | None,
+) -> Plan | PagePlan:
+    if spec.trains == "planner":
+        return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
+    if teacher is not None:
+        raise UsageError(f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",))
+    return plan_ranker(spec, rows, folder, say) if spec.trains == "ranker" else plan_training(spec, rows, folder, say)
+
+
+def _trainer(
+    spec: TrainSpec, plan: Plan | PagePlan, folder: Path, watch: Watch, teacher: Teacher | None, *, on_gpu: bool
+) -> Any:
+    if isinstance(plan, Plan):
+        return make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+    if teacher is not None:
+        return make_planner_trainer(spec, plan, folder, watch, on_gpu=on_gpu, teacher=teacher)
+    return make_ranker_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+
+
+def _fit(
+    spec: TrainSpec, plan: Plan | PagePlan, folder: Path, watch: Watch, say: Say, teacher: Teacher | None, *, on_gpu: bool
+) -> dict[str, Any]:
     """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
-        trainer = make_trainer(spec, plan, folder, watch, on_gpu=on_gpu)
+        trainer = _trainer(spec, plan, folder, watch, teacher, on_gpu=on_gpu)
         last = last_checkpoint(folder)
         trainer.train(resume_from_checkpoint=str(last) if last else None)
         if trainer.state.global_step < trainer.state.max_steps:
@@ -84,18 +133,22 @@ def _fit(spec: TrainSpec, plan: Plan, folder: Path, watch: Watch, *, on_gpu: boo
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with failures(folder):
             trainer.save_model(str(folder))
+        figures = _figures(trainer, time.monotonic() - started)
+        if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():
+            model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
+            figures["ranking"] = ranking_figures(model, plan, lambda done: say("ranking what was kept apart", done, steps))
         trainer.accelerator.wait_for_everyone()
-    return _figures(trainer, time.monotonic() - started)
+    return figures
 
 
-def _about(spec: TrainSpec, plan: Plan) -> dict[str, Any]:
+def _about(spec: TrainSpec, plan: Plan | PagePlan) -> dict[str, Any]:
     """What makes this training this one, as JSON has it."""
     facts = plan.facts
     return {
         "format": "prill training 1",
         "done": False,
         "settings": spec.settings(),
-        "data": {"rows": plan.rows.digest, "pictures": plan.pictures_digest},
+        "data": plan.digests,
         "counts": {
             "rows": facts.rows,
             "learnt": facts.learnt,
@@ -134,8 +187,9 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
 def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """What differs between two trainings, in words; empty when one may go on with the other."""
     if there.get("data") != about["data"]:
-        return "rows or pictures"
-    of_old, of_new = there.get("settings", {}), about["settings"]
+        return "rows or pictures" if "pictures" in about["data"] else "trajectories, or another policy"
+    new = {field.name: field.default for field in fields(TrainSpec)}  # settings that came later
+    of_old, of_new = {**new, **there.get("settings", {})}, about["settings"]
     lasting = TrainSpec(**of_new).lasting()
     differing = [f"{name} ({of_old.get(name)} there, {now} here)" for name, now in lasting.items() if of_old.get(name) != now]
     return f"settings: {', '.join(differing)}" if differing else ""
@@ -157,32 +211,32 @@ def _figures(trainer: Any, seconds: float) -> dict[str, Any]:
     return {"steps": trainer.state.global_step, "seconds": round(seconds, 1), "losses": losses, "held_out_losses": held_out}
 
 
-def model_card(spec: TrainSpec, plan: Plan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
+def model_card(spec: TrainSpec, plan: Plan | PagePlan, about: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
     """What a person should know of the adapter: made of what, how, and with which losses."""
     facts, adapter = plan.facts, spec.method != "full"
     settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
     versions = ", ".join(f"{package} {number}" for package, number in about["versions"].items())
     losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
     kept = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in figures["held_out_losses"]) or "| - | none kept apart |"
+    data = "\n".join(f"| {name}{', SHA-256' * (name != 'policy')} | `{value}` |" for name, value in plan.digests.items())
+    tags = f"prill, {spec.trains}" if isinstance(plan, PagePlan) else "prill, sft, trl" + ", lora" * adapter
     front = [f"base_model: {spec.model}", "library_name: peft" if adapter else "library_name: transformers"]
     what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
     return f"""---
 {chr(10).join(front)}
-tags: [prill, sft, trl{", lora" if adapter else ""}]
+tags: [{tags}]
 ---
 
-# {"A captioner: screens as text" if spec.trains == "captioner" else "A policy: what to do next"}
+# {_TITLES[spec.trains]}
 
 {what} of `{spec.model}`, trained by `prill train {spec.trains}`
-on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} rows were too long
-and left out; {facts.held_out:,} rows of other tasks were kept apart.
+{_learnt_from(spec, plan)}
 
-It does what its rows did, mistakes included. Rows that a judge let through carry that judge's errors.
+It does what its rows did, mistakes included. {_CAUTIONS[isinstance(plan, PagePlan)]}
 
 | | |
 |---|---|
-| rows, SHA-256 | `{plan.rows.digest}` |
-| pictures, SHA-256 | `{plan.pictures_digest}` |
+{data}
 | parameters | {facts.trained:,} trained of {facts.parameters:,} |
 | steps | {figures["steps"]:,} of {spec.batch} rows, {facts.epochs:.1f} times each row |
 | time of the last run | {figures["seconds"]:,} s on {facts.processes} x {facts.device} |
@@ -195,11 +249,47 @@ It does what its rows did, mistakes included. Rows that a judge let through carr
 | step | loss on what was kept apart |
 |---|---|
 {kept}
-
+{_ranking(figures)}
 | setting | |
 |---|---|
 {settings}
 """
+
+
+_TITLES = {
+    "captioner": "A captioner: screens as text",
+    "policy": "A policy: what to do next",
+    "ranker": "A ranker: which element of a page is meant",
+    "planner": "A planner: what to do next on a recorded page",
+}
+_CAUTIONS = ("Rows that a judge let through carry that judge's errors.", "Its pages are recordings, which no action changed.")
+
+
+def _learnt_from(spec: TrainSpec, plan: Plan | PagePlan) -> str:
+    """In words, with how many rows were not."""
+    facts = plan.facts
+    if isinstance(plan, Plan):
+        return (
+            f"on {facts.learnt:,} rows ({facts.pictures:,} pictures), with the loss on the answers only. {facts.overlong:,} "
+            f"rows were too long\nand left out; {facts.held_out:,} rows of other tasks were kept apart."
+        )
+    left_out = f"{plan.gold.without:,} steps have no right candidate, and {facts.overlong:,} are too long or cannot be said"
+    drawn = f"{facts.learnt // max(1, len(plan.learnt))} rows a pass, drawn anew each time"
+    return (
+        f"on {len(plan.learnt):,} steps of {len(plan.gold):,} turns, {drawn}. {left_out}: those\nwere left out; "
+        f"{len(plan.held_out):,} steps of other conversations were kept apart."
+    )
+
+
+def _ranking(figures: Mapping[str, Any]) -> str:
+    """The table of a ranker on what was kept apart."""
+    found = figures.get("ranking")
+    if not found:
+        return ""
+    rows = {"accuracy": found["accuracy"], "accuracy by lot": found["chance"], "MRR": found["mrr"]}
+    rows |= {f"recall@{most}": share for most, share in found["recall"].items()}
+    lines = "\n".join(f"| {name} | {share:.3f} |" for name, share in rows.items())
+    return f"\n| on {found['steps']:,} steps kept apart | |\n|---|---|\n{lines}\n"
 
 
 def _thinned(losses: list[tuple[int, float]], most: int = 20) -> list[tuple[int, float]]:

@@ -20,7 +20,7 @@ from prill.errors import UsageError
 from prill.files.outputs import write_output
 from prill.models.images import open_checked
 from prill.models.replies import excerpt
-from prill.refine.training.preflight import Plan
+from prill.refine.training.preflight import Plan, Preflight
 from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
@@ -51,12 +51,35 @@ def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_
     """An SFTTrainer over the plan's rows, with the model loaded; its labels are those of `samples.ended`."""
     trl, transformers = import_module("trl"), import_module("transformers")
     transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
-    settings = _settings(spec, plan, output, on_gpu=on_gpu)
+    settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
     model = load_model(plan.base, spec, on_gpu=on_gpu)
+    trainer = saving_whole(trl.SFTTrainer)(
+        model=model,
+        args=trl.SFTConfig(
+            **settings,
+            max_length=None,  # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
+            dataloader_num_workers=spec.workers if plan.has_pictures else 0,
+        ),
+        data_collator=_collator(plan) if plan.has_pictures else None,
+        train_dataset=_dataset(plan, plan.learnt),
+        eval_dataset=_dataset(plan, plan.held_out) if plan.held_out else None,
+        processing_class=plan.base.reader,
+        peft_config=adapter_config(model, spec),
+    )
+    shown = (plan.held_out or plan.learnt)[: spec.samples]
 
-    sft: Any = trl.SFTTrainer
+    def said(model: Any, step: int) -> list[bytes]:
+        answers = _answers(model, plan.base, shown, spec.sample_tokens)
+        return [_sample_line(step, *pair) for pair in zip(shown, answers, strict=True)]
 
-    class Trainer(sft):  # type: ignore[misc]
+    watched(trainer, output, watch, said if shown else None)
+    return trainer
+
+
+def saving_whole(trainer: Any) -> Any:
+    """The class of a trainer whose checkpoints are whole or not there, and which writes no card."""
+
+    class Trainer(trainer):  # type: ignore[misc]
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
             """Ours is written once, at the end."""
 
@@ -65,18 +88,7 @@ def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_
             with _whole(folder):
                 super()._save_checkpoint(model, trial)
 
-    trainer = Trainer(
-        model=model,
-        args=settings,
-        data_collator=_collator(plan) if plan.has_pictures else None,
-        train_dataset=_dataset(plan, plan.learnt),
-        eval_dataset=_dataset(plan, plan.held_out) if plan.held_out else None,
-        processing_class=plan.base.reader,
-        peft_config=adapter_config(model, spec),
-    )
-    trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
-    trainer.add_callback(_callback(spec, plan, output, watch, trainer))
-    return trainer
+    return Trainer
 
 
 def last_checkpoint(output: Path) -> Path | None:
@@ -121,11 +133,12 @@ def stopping_on_ctrl_c(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def _settings(spec: TrainSpec, plan: Plan, output: Path, *, on_gpu: bool) -> Any:
-    facts, torch = plan.facts, import_module("torch")
+def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evaluates: bool, on_gpu: bool) -> dict[str, Any]:
+    """The settings in the words of transformers. `evaluates`: there are rows kept apart."""
+    torch = import_module("torch")
     every = spec.checkpoint_every or max(1, min(500, ceil(facts.steps / 10)))
     again = on_gpu if spec.gradient_checkpointing is None else spec.gradient_checkpointing
-    return import_module("trl").SFTConfig(
+    return dict(
         output_dir=str(output / CHECKPOINTS),
         max_steps=facts.steps,
         per_device_train_batch_size=facts.micro_batch,
@@ -142,19 +155,17 @@ def _settings(spec: TrainSpec, plan: Plan, output: Path, *, on_gpu: bool) -> Any
         optim="adamw_torch_fused" if on_gpu else "adamw_torch",
         bf16=on_gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not on_gpu,
-        max_length=None,  # longer rows were dropped: TRL's 1,024 would cut the tokens of pictures
         seed=spec.seed,
         logging_steps=spec.log_every,
         logging_first_step=True,
         save_strategy="steps",
         save_steps=every,
         save_total_limit=spec.keep_checkpoints,
-        eval_strategy="steps" if plan.held_out else "no",
+        eval_strategy="steps" if evaluates else "no",
         eval_steps=every,
         prediction_loss_only=True,
         report_to=spec.report_to,
         disable_tqdm=True,
-        dataloader_num_workers=spec.workers if plan.has_pictures else 0,
         dataloader_pin_memory=on_gpu,
         remove_unused_columns=False,
     )
@@ -193,11 +204,11 @@ def _pictured(sample: Sample) -> dict[str, Any]:
     return {"images": [open_checked(image) for image in sample.images], "prompt": prompt, "completion": completion}
 
 
-def _callback(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, trainer: Any) -> Any:
-    torch = import_module("torch")
-    shown = (plan.held_out or plan.learnt)[: spec.samples]
-
-    callback: Any = import_module("transformers").TrainerCallback
+def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int], list[bytes]] | None) -> None:
+    """Has a trainer tell of its steps, end when it is told to, and write down at each checkpoint what the model has `said`."""
+    torch, transformers = import_module("torch"), import_module("transformers")
+    trainer.remove_callback(transformers.PrinterCallback)  # it prints to standard output
+    callback: Any = transformers.TrainerCallback
 
     class Callback(callback):  # type: ignore[misc]
         loss: float | None = None
@@ -213,11 +224,10 @@ def _callback(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, trainer: 
 
         def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
             # A model in pieces cannot answer in one process alone.
-            if shown and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            if said and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
                 model = trainer.accelerator.unwrap_model(trainer.model)
-                said = _answers(model, plan.base, shown, spec.sample_tokens)
                 with (output / SAMPLES).open("ab") as file:
-                    file.write(b"".join(_sample_line(state.global_step, *pair) for pair in zip(shown, said, strict=True)))
+                    file.write(b"".join(said(model, state.global_step)))
 
         def _is_to_stop(self) -> bool:
             """Whether any process was told to: all end after the same step."""
@@ -226,7 +236,7 @@ def _callback(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, trainer: 
             flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
             return bool(trainer.accelerator.reduce(flag, "sum").item())
 
-    return Callback()
+    trainer.add_callback(Callback())
 
 
 def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:

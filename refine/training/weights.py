@@ -34,12 +34,16 @@ _OF_THEIR_OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A model before its weights are loaded: its folder or name, its config and what prepares its input."""
+    """A model before its weights are loaded: its folder or name, its config and what prepares its input.
+
+    `loads` names the class of transformers for what is no chat model.
+    """
 
     name: str
     config: Any
     reader: Any
     sees: bool
+    loads: str = ""
 
     @property
     def tokenizer(self) -> Any:
@@ -54,6 +58,8 @@ class Base:
     def family(self) -> Any:
         """The class of transformers that loads it."""
         transformers = importlib.import_module("transformers")
+        if self.loads:
+            return getattr(transformers, self.loads)
         return transformers.AutoModelForImageTextToText if self.sees else transformers.AutoModelForCausalLM
 
     def outline(self, spec: TrainSpec) -> Any:
@@ -78,18 +84,8 @@ def open_base(spec: TrainSpec) -> Base:
 
     Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be read.
     """
-    need_packages(spec)
-    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is imported.
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    mend_torchvision()
+    name = _ready(spec)
     transformers = importlib.import_module("transformers")
-    name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
-    if name.startswith((".", "/", "~")) or Path(name).exists():
-        name = str(Path(name).expanduser())
-        if not (Path(name) / "config.json").is_file():
-            raise OptionError(f"model: {name}: no folder with a model in it (a config.json and weights)", "model")
-        if (Path(name) / "adapter_config.json").is_file():
-            raise OptionError(f"model: {name}: is an adapter; name the model that it belongs to", "model")
     code = {"trust_remote_code": spec.trust_remote_code}
     with model_failures(name):
         raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
@@ -113,6 +109,49 @@ def open_base(spec: TrainSpec) -> Base:
     return Base(name, config, reader, sees)
 
 
+def open_page_base(spec: TrainSpec) -> Base:
+    """The config and tokenizer of what is to be a ranker (an encoder) or a planner (an encoder with a decoder, as T5 is).
+
+    Raises what `open_base` raises.
+    """
+    name = _ready(spec)
+    transformers = importlib.import_module("transformers")
+    code = {"trust_remote_code": spec.trust_remote_code}
+    with model_failures(name):
+        raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
+        _refuse_old(name, raw, spec)
+        config = transformers.AutoConfig.from_pretrained(name, **code)
+        reader = transformers.AutoTokenizer.from_pretrained(name, **code)
+    kinds = {
+        "ranker": (transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "AutoModelForSequenceClassification", "an encoder"),
+        "planner": (transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, "AutoModelForSeq2SeqLM", "an encoder with a decoder"),
+    }
+    known, loads, what = kinds[spec.trains]
+    if type(config) not in known:
+        raise OptionError(f"model: {name} is a {config.model_type}; a {spec.trains} is {what} (docs/mind2web.md)", "model")
+    if reader.pad_token_id is None:
+        raise OptionError(f"model: {name}: its tokenizer has no token to fill up a batch with", "model")
+    if spec.trains == "ranker":
+        config.num_labels, config.problem_type = 1, "multi_label_classification"  # of one label: binary cross-entropy
+    return Base(name, config, reader, False, loads)
+
+
+def _ready(spec: TrainSpec) -> str:
+    """The folder or name of the model, where all that is needed is there to read it."""
+    need_packages(spec)
+    # TRL counts its users over the network unless this is set; huggingface_hub reads it when it is imported.
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    mend_torchvision()
+    name = str(folder_of_embedded()) if spec.model == "embedded" else spec.model
+    if name.startswith((".", "/", "~")) or Path(name).exists():
+        name = str(Path(name).expanduser())
+        if not (Path(name) / "config.json").is_file():
+            raise OptionError(f"model: {name}: no folder with a model in it (a config.json and weights)", "model")
+        if (Path(name) / "adapter_config.json").is_file():
+            raise OptionError(f"model: {name}: is an adapter; name the model that it belongs to", "model")
+    return name
+
+
 def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     """The model with its weights."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
@@ -124,6 +163,8 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
             bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=torch.bfloat16,
         )
+    if base.loads:  # a ranker's head is its own, whatever the encoder had
+        settings |= {"config": base.config, "ignore_mismatched_sizes": True}
     with model_failures(base.name):
         return base.family().from_pretrained(base.name, **settings)
 

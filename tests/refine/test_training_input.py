@@ -15,10 +15,9 @@ from PIL import Image
 
 from prill.cli import main
 from prill.errors import EndpointError, MissingExtra, UsageError
-from prill.refine.training.preflight import check_training
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
-from prill.refine.training.train import train
+from prill.refine.training.train import check_training, train
 from prill.registry import OptionError
 
 needs_torch = pytest.mark.skipif(

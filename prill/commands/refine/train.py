@@ -1,4 +1,4 @@
-"""`prill train`: a policy or a captioner from rows, as a LoRA adapter or in full."""
+"""`prill train`: a policy or a captioner from rows, as a LoRA adapter or in full; a ranker or planner from recorded pages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from prill.commands.options import WideHelp
-from prill.refine.training.preflight import Preflight, Say, check_training
-from prill.refine.training.spec import DEFAULT_PRESETS, Trained, TrainSpec, presets, training_spec
-from prill.refine.training.train import train
+from prill.commands.options import WideHelp, settings_of
+from prill.commands.refine.filter import make_teacher
+from prill.errors import UsageError
+from prill.policies.registry import Fingerprinted
+from prill.refine.demonstration import Teacher
+from prill.refine.training.preflight import Preflight, Say
+from prill.refine.training.spec import DEFAULT_PRESETS, OF_PAGES, Trained, TrainSpec, presets, training_spec
+from prill.refine.training.train import check_training, train
 from prill.refine.training.trainer import Progress
 from prill.registry import Option, options_of
 
@@ -30,7 +34,7 @@ _GROUPS = {
         "learning_rate", "schedule", "warmup", "weight_decay", "beta1", "beta2", "max_grad_norm", "batch", "micro_batch",
         "steps", "epochs", "gradient_checkpointing", "seed",
     ),
-    "rows": ("max_length", "overlong", "max_pixels", "held_out", "workers"),
+    "rows": ("max_length", "overlong", "max_pixels", "held_out", "negatives", "draws", "workers"),
     "checkpoints and logs": ("checkpoint_every", "keep_checkpoints", "log_every", "samples", "sample_tokens", "report_to"),
 }  # fmt: skip
 
@@ -38,22 +42,30 @@ _GROUPS = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options: each setting of a training has a flag of its name."""
     parser.formatter_class = WideHelp
-    parser.usage = "prill train policy|captioner ROWS -o DIR [--preset NAME|FILE.toml] [options]"
+    parser.usage = "prill train policy|captioner|ranker|planner ROWS -o DIR [--preset NAME|FILE.toml] [options]"
     parser.description = (
-        "Trains a policy or a captioner on rows of prompt and completion. The same command goes on where a run broke off.\n"
+        "Trains a policy or a captioner on rows of prompt and completion; on gold trajectories of recorded pages (as prill\n"
+        "convert mind2web writes them) a ranker of candidates, or a planner that answers a policy.\n"
+        "The same command goes on where a run broke off.\n"
         "  prill train policy rows.jsonl -o adapter --preset small-text\n"
         "  prill train captioner data/rows.jsonl -o captioner --method lora --dry-run\n"
+        "  prill train ranker train.jsonl -o ranker --held-out 0.1\n"
+        "  prill train planner train.jsonl -o planner --policy self-map\n"
         "  accelerate launch --num_processes 8 -m prill train policy rows.jsonl -o adapter"
     )
     parser.epilog = "Exit codes: 0 trained, 2 it cannot be, 130 stopped by Ctrl-C with a checkpoint."
-    parser.add_argument("trains", choices=get_args(Trained), metavar="policy|captioner", help="what the rows teach")
-    parser.add_argument("rows", metavar="ROWS", help="rows of `prill filter` or `prill caption --for-training`, .jsonl")
+    parser.add_argument("trains", choices=get_args(Trained), metavar="policy|captioner|ranker|planner", help="what is trained")
+    rows = "rows of `prill filter` or `prill caption --for-training`, .jsonl; for ranker and planner gold trajectories"
+    parser.add_argument("rows", metavar="ROWS", help=rows)
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the adapter, its card and checkpoints")
     names = ", ".join(presets())
     defaults = ", ".join(f"{preset} for a {trains}" for trains, preset in DEFAULT_PRESETS.items())
     parser.add_argument(
         "--preset", metavar="NAME|FILE.toml", help=f"settings to start from: {names}, or a file (default: {defaults})"
     )
+    asker = "planner: the policy that will ask it, for its questions and answers (mindact, self-map, module:Object)"
+    parser.add_argument("--policy", metavar="NAME", help=asker)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="planner: an option of that policy")
     parser.add_argument("--dry-run", action="store_true", help="look at rows, pictures, memory, disk and time, and do nothing")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old training becomes DIR.bak (.bak2, …)")
     parser.add_argument("--json", action="store_true", help="print what --dry-run found as JSON")
@@ -68,12 +80,22 @@ def run(args: argparse.Namespace) -> int:
     """Trains, or says what that would be; see `configure` for the exit codes."""
     given = {name: value for group in _GROUPS.values() for name in group if (value := getattr(args, name)) is not None}
     spec = training_spec(args.preset, trains=args.trains, lax=True, **given)
+    teacher, taught = _teacher(args)
     with _quiet_libraries(), _bars() as (say, progress):
         if args.dry_run:
-            facts = check_training(spec, args.rows, args.output, say)
+            facts = check_training(spec, args.rows, args.output, say, teacher=teacher)
         else:
             try:
-                folder = train(spec, args.rows, args.output, resume=not args.no_resume, progress=progress, say=say)
+                folder = train(
+                    spec,
+                    args.rows,
+                    args.output,
+                    resume=not args.no_resume,
+                    teacher=teacher,
+                    taught=taught,
+                    progress=progress,
+                    say=say,
+                )
             except KeyboardInterrupt as stop:
                 print(
                     f"\nprill train: {stop or 'stopped at once; the same command goes on from the last checkpoint'}",
@@ -89,6 +111,20 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_DONE
 
 
+def _teacher(args: argparse.Namespace) -> tuple[Teacher | None, dict[str, Any] | None]:
+    """The policy that a planner is to answer, and what goes on record of it."""
+    if args.policy is None:
+        if args.trains == "planner":
+            raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+        return None, None
+    if args.trains != "planner":
+        raise UsageError(f"a {args.trains} learns without a policy; leave it out", parameters=("policy",))
+    settings = settings_of(args.set)
+    teacher = make_teacher(args.policy, settings)
+    prompts = teacher.fingerprint("web") if isinstance(teacher, Fingerprinted) else None
+    return teacher, {"name": args.policy, "options": settings, "prompts": prompts}
+
+
 def in_words(facts: Preflight, spec: TrainSpec) -> str:
     """What is known beforehand, for people."""
     limit = "no limit known" if facts.limit is None else f"limit {facts.limit:,}"
@@ -98,7 +134,7 @@ def in_words(facts: Preflight, spec: TrainSpec) -> str:
     answers, each = f"answers of up to {facts.answer_tokens:,}", f"a checkpoint has {_size(facts.checkpoint)}"
     lines = {
         "rows": f"{facts.learnt:,} to learn from, {facts.held_out:,} kept apart{left_out}",
-        "pictures": f"{facts.pictures:,}, all readable",
+        **({} if spec.trains in OF_PAGES else {"pictures": f"{facts.pictures:,}, all readable"}),
         "tokens": f"{facts.mean_tokens:,.0f} a row, at most {facts.longest:,} ({limit}); {answers}",
         "model": f"{spec.model}: {of_model}",
         "steps": f"{facts.steps:,} of {spec.batch} rows ({at_once}), {facts.epochs:.1f} times each row",

@@ -71,6 +71,11 @@ class Weights:
     sees: bool
 
     @property
+    def has_encoder(self) -> bool:
+        """Whether an encoder reads the question, and a decoder begins the answer anew, as in T5."""
+        return bool(self.model.config.is_encoder_decoder)
+
+    @property
     def tokenizer(self) -> Any:
         """What turns tokens into text."""
         return getattr(self.reader, "tokenizer", self.reader)
@@ -88,15 +93,19 @@ class Weights:
         """A call with chat turns as templates take them. Raises ContextTooLong, EndpointError."""
         if not self.sees:
             turns = [{**turn, "content": _words(turn["content"])} for turn in turns]
-        with _model_failures():
-            inputs = self.reader.apply_chat_template(
-                turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-            )
+        with model_failures():
+            if self.has_encoder and not getattr(self.reader, "chat_template", None):
+                inputs = self.tokenizer(one_text([turn["content"] for turn in turns]), return_tensors="pt")
+            else:
+                inputs = self.reader.apply_chat_template(
+                    turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+                )
         length = int(inputs["input_ids"].shape[1])
         window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if window is not None and length >= window:
+        if window is not None and length >= window + self.has_encoder:
             raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}")
-        room = max_tokens if window is None else min(max_tokens, window - length)
+        # A decoder of its own begins with one token, and has the whole window for the answer.
+        room = max_tokens if window is None else min(max_tokens, window - (1 if self.has_encoder else length))
         return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
 
     def generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
@@ -117,7 +126,7 @@ class Weights:
     def _generate(self, calls: Sequence[Prepared]) -> list[Generation | PrillError]:
         torch = importlib.import_module("torch")
         start = time.monotonic()
-        width = max(call.prompt_tokens for call in calls)
+        width = 1 if self.has_encoder else max(call.prompt_tokens for call in calls)
 
         def ended(ids: Any, scores: Any, **rest: Any) -> Any:
             """Of each call, whether it has all its tokens, is out of time, or is no longer wanted."""
@@ -127,13 +136,13 @@ class Weights:
 
         ends = self.model.generation_config.eos_token_id
         ends = set(ends if isinstance(ends, list) else [ends])
-        with _model_failures(), torch.inference_mode():
-            inputs = _together(calls, self.tokenizer.pad_token_id or 0)
+        with model_failures(), torch.inference_mode():
+            inputs = _together(calls, self.tokenizer.pad_token_id or 0, left=not self.has_encoder)
             inputs = {
                 name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
                 for name, value in inputs.items()
             }
-            draw = _Draw(calls, width)
+            draw = _Draw(calls, [1 if self.has_encoder else call.prompt_tokens for call in calls], width)
             out = self.model.generate(
                 **inputs,
                 max_new_tokens=max(call.room for call in calls),
@@ -196,11 +205,14 @@ class _Place:
 class _Draw:
     """Chooses the next token of each call by its own sampling: the likeliest, or one drawn with the call's own numbers.
 
+    `said`: the last tokens before the answer that count as said, of each call; `width`: all tokens before it.
+
     To transformers, which takes the likeliest, all others become impossible. A draw adds Gumbel noise to log-probabilities and
     takes the highest, which draws by these (Gumbel 1954).
     """
 
     calls: Sequence[Prepared]
+    said: Sequence[int]
     width: int
     noted: list[list[_Place]] = field(default_factory=list)
     numbers: dict[int, Any] = field(default_factory=dict)
@@ -211,7 +223,7 @@ class _Draw:
         chosen = scores.argmax(-1)
         for i, call in enumerate(self.calls):
             if call.sampling.temperature > 0 or call.sampling.limits.get("repetition_penalty", 1.0) != 1.0:
-                chosen[i] = self._drawn(i, ids[i, self.width - call.prompt_tokens :], scores[i])
+                chosen[i] = self._drawn(i, ids[i, self.width - self.said[i] :], scores[i])
         most = max(call.alternatives for call in self.calls)
         if most:
             logprobs = scores.float().log_softmax(-1)
@@ -254,10 +266,13 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
         raise MissingExtra(error.name or "transformers", "local") from None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
-    with _model_failures():
+    with model_failures():
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-        family = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
+        if config.is_encoder_decoder and not sees:
+            family = transformers.AutoModelForSeq2SeqLM
+        else:
+            family = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
         reader = reads.from_pretrained(path, local_files_only=True)
         model = family.from_pretrained(path, dtype=kind, local_files_only=True)
@@ -298,8 +313,9 @@ def _by_token(call: Prepared, value: Any) -> bool:
     return tuple(value.shape) == (1, call.prompt_tokens)
 
 
-def _together(calls: Sequence[Prepared], padding: int) -> dict[str, Any]:
-    """The inputs of several calls as those of one batch: what goes by token is filled up on the left, the rest put in a row."""
+def _together(calls: Sequence[Prepared], padding: int, *, left: bool) -> dict[str, Any]:
+    """The inputs of several calls as those of one batch: what goes by token is filled up on the left, or on the right for an
+    encoder, which counts places from there; the rest is put in a row."""
     torch = importlib.import_module("torch")
     width = max(call.prompt_tokens for call in calls)
     batch: dict[str, Any] = {}
@@ -312,7 +328,7 @@ def _together(calls: Sequence[Prepared], padding: int) -> dict[str, Any]:
         rows = torch.full((len(calls), width), padding if name == "input_ids" else 0, dtype=first.dtype)
         for row, (_, value) in zip(rows, values, strict=True):
             if value is not None:
-                row[width - value.shape[1] :] = value[0]
+                row[width - value.shape[1] if left else 0 :][: value.shape[1]] = value[0]
         batch[name] = rows
     return batch
 
@@ -323,8 +339,13 @@ def _words(parts: Sequence[Mapping[str, str]]) -> str:
     return "".join(part["text"] for part in parts)
 
 
+def one_text(turns: Sequence[str]) -> str:
+    """What a model without a chat template is asked: the turns one after the other, a blank line between them."""
+    return "\n\n".join(turns)
+
+
 @contextmanager
-def _model_failures() -> Iterator[None]:
+def model_failures() -> Iterator[None]:
     """Turns what torch, transformers and chat templates raise into our errors."""
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:

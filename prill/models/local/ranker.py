@@ -1,0 +1,83 @@
+"""A ranker in this process: a cross-encoder, which reads a candidate and a query together and gives one number."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from prill.errors import MissingExtra, UsageError
+from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.weights import model_failures
+
+MOST_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
+
+
+class CrossEncoder:
+    """The ranker in a folder, as `prill train ranker` and `save_pretrained` write it; loaded when it is first asked.
+
+    Without a `device`: cuda where there is one, else cpu. `batch`: texts that are read at once.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, device: str | None = None, batch: int = 32) -> None:
+        self.folder, self.device, self.batch = Path(folder), device, batch
+        if not (self.folder / "config.json").is_file():
+            raise UsageError(f"{folder}: no folder with a ranker in it (a config.json and weights)")
+        self._loaded: tuple[Any, Any] | None = None
+        self._one = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return f"local/{self.folder.resolve().name}"
+
+    async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+        """The model's own number of each text. Raises MissingExtra, EndpointError."""
+        return await asyncio.to_thread(self._score, query, list(texts))
+
+    def _score(self, query: str, texts: list[str]) -> list[float]:
+        with self._one:
+            self._loaded = self._loaded or self._load()
+        return scores(*self._loaded, query, texts, self.batch)
+
+    def _load(self) -> tuple[Any, Any]:
+        try:
+            torch = importlib.import_module("torch")
+            mend_torchvision()
+            transformers = importlib.import_module("transformers")
+        except ImportError as error:
+            raise MissingExtra(error.name or "transformers", "local") from None
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        with model_failures():
+            reader = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+            family = transformers.AutoModelForSequenceClassification
+            model = family.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
+        if model.config.num_labels != 1:
+            raise UsageError(f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it a classifier?")
+        return model.to(device).eval(), reader
+
+
+def scores(model: Any, reader: Any, query: str, texts: Sequence[str], batch: int) -> list[float]:
+    """The number of each text, read in batches of about one length."""
+    torch = importlib.import_module("torch")
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    found = [0.0] * len(texts)
+    for start in range(0, len(order), batch):
+        places = order[start : start + batch]
+        with model_failures(), torch.inference_mode():
+            inputs = pairs(reader, [texts[i] for i in places], [query] * len(places), MOST_TOKENS).to(model.device)
+            for place, score in zip(places, model(**inputs).logits[:, 0].float().tolist(), strict=True):
+                found[place] = score
+    return found
+
+
+def pairs(reader: Any, texts: Sequence[str], queries: Sequence[str], most: int) -> Any:
+    """Candidates and queries as the model reads them, the candidate first, in training and afterwards alike.
+
+    The papers' code has them the other way round when it evaluates (Self-MAP's repository; the order is learnt).
+    """
+    return reader(list(texts), list(queries), padding=True, truncation="longest_first", max_length=most, return_tensors="pt")
