@@ -1,8 +1,8 @@
 """Planners with and without memory on the same turns, by what the turns refer to: a table, and a picture as SVG.
 
 Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN
-RUN are folders of `prill bench mind2web`, one for each seed. Intervals are of 95 %: whole conversations are drawn anew, with what
-all seeds did in them.
+RUN are folders of `prill bench mind2web`, one for each seed. Intervals are of 95 %: whole conversations are drawn anew, with
+what all seeds did in them.
 """
 
 import argparse
