@@ -1,0 +1,130 @@
+"""Planners with and without memory on the same turns, by what the turns refer to: a table, and a picture as SVG.
+
+Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN
+RUN are folders of `prill bench mind2web`, one for each seed. Intervals are of 95 %: whole conversations are drawn anew, with
+what all seeds did in them.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from prill.bench.mind2web import played_turn, recorded_turns
+from prill.evaluators.metrics import intervals
+from prill.report.lines import Line, Point, row_chart
+from prill.store import BadLine, read_trajectories
+
+KINDS = {"none": "turns that stand alone", "same": "the same again", "other": "the other one", "back": "all that refer back"}
+
+
+def kinds_of(files: Iterable[Path]) -> dict[str, str]:
+    """What each turn refers to, as the maker of the data says."""
+    records = (record for file in files for record in json.loads(file.read_text(encoding="utf-8")))
+    return {turn["annotation_id"]: turn.get("refers", "none") for record in records for turn in record["turns"]}
+
+
+Counts = dict[str, dict[str, np.ndarray]]  # by kind, by conversation: steps, right elements, right steps
+
+
+def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Counts, int]:
+    """The counts of all seeds, and how many turns broke off."""
+    turns = {turn.id: turn for turn in recorded_turns(gold, "all")}
+    counts: Counts = {kind: defaultdict(lambda: np.zeros(3)) for kind in KINDS}
+    lost = 0
+    for run in runs:
+        for episode in read_trajectories(run / "episodes" / "trajectories.jsonl"):
+            if isinstance(episode, BadLine):
+                raise SystemExit(episode.message)
+            turn = turns[episode.task.id]
+            scores = played_turn(turn, episode).scores
+            if scores is None:
+                lost += 1
+                continue
+            kind = kinds[turn.id]
+            for step in scores:
+                row = np.array([1, step.element, step.success])
+                for name in (kind, *(["back"] if kind != "none" else [])):
+                    counts[name][turn.conversation] += row
+    return counts, lost
+
+
+def share(counts: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
+    """A share of the steps, and its interval."""
+    table = np.array(list(counts.values()))[:, [0, column]]
+    low, high = intervals(table, lambda sums: sums[:, 1:] / sums[:, :1], (0.0,))
+    total = table.sum(axis=0)
+    return float(total[1] / total[0]), float(low[0]), float(high[0])
+
+
+def difference(one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
+    """How much larger the first share is than the second, on the same conversations, and its interval."""
+    both = [key for key in one if key in two]
+    table = np.array([np.concatenate([one[key][[0, column]], two[key][[0, column]]]) for key in both])
+
+    def between(sums: np.ndarray) -> np.ndarray:
+        return (sums[:, 1] / sums[:, 0] - sums[:, 3] / sums[:, 2])[:, None]
+
+    low, high = intervals(table, between, (-1.0,))
+    return float(between(table.sum(axis=0, keepdims=True))[0, 0]), float(low[0]), float(high[0])
+
+
+def chance(gold: Path) -> float:
+    """The share of steps whose element a candidate drawn by lot would be."""
+    from prill.pages.state import read_state
+
+    shares = []
+    for turn in read_trajectories(gold):
+        assert not isinstance(turn, BadLine)
+        for step in turn.steps:
+            candidates = read_state(step.observation.text or "").candidates
+            shares.append(len({*(step.action.target or "").split()}) / max(1, len(candidates)))
+    return sum(shares) / len(shares)
+
+
+def told(figure: tuple[float, float, float]) -> str:
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", type=Path, metavar="DATA.json", help="the generated conversations")
+    parser.add_argument("--gold", type=Path, required=True, help="the same as trajectories, from prill convert mind2web")
+    parser.add_argument("--out", type=Path, required=True, help="folder for kinds.md and kinds.svg")
+    parser.add_argument("--memory", required=True, help="runs with memory, separated by commas")
+    parser.add_argument("--none", required=True, help="runs without, of the same seeds")
+    options = parser.parse_args()
+    kinds = kinds_of(options.data)
+    arms = {name: [Path(run) for run in getattr(options, name).split(",")] for name in ("memory", "none")}
+    found = {name: counted(options.gold, runs, kinds) for name, runs in arms.items()}
+    rows = [
+        "| turns | steps | memory: elements | without | memory: steps right | without | difference |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    shown: dict[str, list[Point]] = {"memory": [], "none": []}
+    names = []
+    for kind, words in KINDS.items():
+        memory, none = found["memory"][0][kind], found["none"][0][kind]
+        if not memory or not none:
+            continue
+        steps = int(sum(row[0] for row in memory.values()))
+        cells = [told(share(counts, column)) for column in (1, 2) for counts in (memory, none)]
+        rows.append(f"| {words} | {steps} | {' | '.join(cells)} | {told(difference(memory, none, 2))} |")
+        for name, counts in (("memory", memory), ("none", none)):
+            right, low, high = share(counts, 2)
+            shown[name].append(Point(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps"))
+        names.append(words)
+    lost = sum(count for _, count in found.values())
+    rows.append(f"\nA candidate drawn by lot is right at {chance(options.gold):.3f} of the steps. {lost} turns broke off.")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "kinds.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    lines = [Line("with memory", shown["memory"]), Line("without", shown["none"])]
+    (options.out / "kinds.svg").write_text(row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8")
+    print("\n".join(rows))
+
+
+if __name__ == "__main__":
+    main()
