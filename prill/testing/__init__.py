@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from prill.testing.ios import FakeSimulators
     from prill.testing.scripted import ReplayEnvironment, ScriptedModel
     from prill.testing.shop import Shop
+    from prill.testing.small_models import small_encoder, small_t5
 
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "ScriptedModel",
     "Shop",
     "marked_truth",
+    "small_encoder",
+    "small_t5",
 ]
 _HOMES = {
     "FakeAdb": "android",
@@ -34,5 +37,7 @@ _HOMES = {
     "MockServer": "endpoint.mock",
     "ReplayEnvironment": "scripted",
     "ScriptedModel": "scripted",
+    "small_encoder": "small_models",
+    "small_t5": "small_models",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)
