@@ -278,8 +278,8 @@ def test_agents_play_by_the_embedded_model(prill: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: Path) -> None:
-    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "accelerate", "lxml", "sklearn")):
-        pytest.skip("not installed: pip install 'prill[local,mind2web,student,train]'")
+    if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "accelerate", "lxml", "ijson")):
+        pytest.skip("not installed: pip install 'prill[mind2web,train]'")
     few = {"SEEDS": "0", "CONVERSATIONS": "12", "TEST": "2", "STEPS": "2", "RANKER_STEPS": "4", "OMP_NUM_THREADS": "1"}
     shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), OMP_WAIT_POLICY="PASSIVE", **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]

@@ -130,13 +130,18 @@ def serve(address: str, modules: Sequence[str]) -> None:
 
 
 def become() -> None:
-    """What `prill WORDS` or `python SCRIPT WORDS` does."""
+    """What `prill WORDS`, `python SCRIPT WORDS` or `python -m MODULE WORDS` does."""
     if Path(sys.argv[0]).name == "prill":
         from prill.cli import main
 
         sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
         sys.exit(main())
     del sys.argv[0]
+    if sys.argv[0] == "-m":
+        del sys.argv[0]
+        sys.path.insert(0, str(Path.cwd()))
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        return
     sys.path.insert(0, str(Path(sys.argv[0]).absolute().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
 from prill.models.dialect import Sampling
+from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 from prill.protocols import Token
 
@@ -261,6 +262,7 @@ class _Draw:
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
     """The model in a folder, ready to answer. Raises MissingExtra, EndpointError."""
     try:
+        mend_torchvision()
         torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
     except ImportError as error:
         raise MissingExtra(error.name or "transformers", "local") from None
