@@ -165,9 +165,11 @@ class MindAct:
         state = state_of(observation.text)
         page, place = self._page(state.page), self._step
         self._step += 1
+        pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
+        if len(pool) < 2:  # nobody to choose among, and so nothing is asked of anyone
+            return Step(observation, Action("none", ""))
         task = await self._restated(self._task)
         history = await self._history(task, self._memory, state, place)
-        pool = list(dict.fromkeys(state.candidates[: self.spec.pool]))
         self._random(task, place).shuffle(pool)
         picked: Picked | None = None
         notes: list[str] = []

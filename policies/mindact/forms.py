@@ -47,7 +47,10 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What an answer chose: the candidate, and the operation and value as they were written; empty where they were not."""
+    """What an answer chose: the candidate, and the operation and value as they were written; empty where they were not.
+
+    Without an operation the action is of kind `none`: it has its element, which may still be the right one.
+    """
 
     id: str
     operation: str
@@ -56,7 +59,7 @@ class Picked:
     def action(self) -> Action:
         """What is done to the candidate: `TYPE [12] [new york]`."""
         text = " ".join(filter(None, (self.operation, f"[{self.id}]", f"[{self.value}]" if self.value else "")))
-        return Action(_KINDS.get(self.operation, "other"), text, target=self.id, value=self.value or None)
+        return Action(_KINDS.get(self.operation, "none"), text, target=self.id, value=self.value or None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +175,7 @@ def _written(text: str, choices: Sequence[Choice]) -> Choice | None:
 
 
 def _line(text: str) -> str:
-    return " ".join(clean(text).split())
+    return " ".join(clean(text).splitlines()).strip()
 
 
 def _plain(text: str) -> str:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import NoEvidence
 from prill.pages.state import PageState, read_state
 from prill.policies.embedders import Embedder, Fitted
 from prill.types import Action, Task
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    Vector = np.ndarray[Any, np.dtype[np.float32]]
+
 History = Literal["none", "all", "fixed", "turns", "matched"]
 Order = Literal["relevance", "relevance_reversed", "time"]
 FIXED_TURNS = 3  # of the baseline "+ Fixed" (Self-MAP, section on baselines)
+_MOST_KNOWN = 20_000  # vectors, of 1,536 numbers at most: 120 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,14 @@ def memory_of(task: Task) -> tuple[Snippet, ...]:
 @dataclass(frozen=True, slots=True)
 class Recall:
     """Which snippets are shown, and in what order. `embedder` tells how alike two texts are; `page_text` adds the words of a
-    page to what is compared."""
+    page to what is compared, `known` keeps vectors."""
 
     history: History
     most: int
     order: Order
     embedder: Embedder
     page_text: Callable[[PageState], str] | None = None
+    known: dict[str, Vector] = field(default_factory=dict)
 
     async def __call__(self, memory: Sequence[Snippet], task: Task, state: PageState) -> Sequence[Snippet]:
         """The snippets for the next step of the task."""
@@ -119,9 +126,20 @@ class Recall:
         """The texts, the most alike first; the earlier first of those that are equally alike."""
         if isinstance(self.embedder, Fitted):
             self.embedder.fit([query, *texts])
-        vectors = await self.embedder.embed([query, *texts])
-        likeness = [round(float(one), 6) for one in vectors[1:] @ vectors[0]]
+            asked, *others = await self.embedder.embed([query, *texts])
+        else:
+            asked, *others = await self._embedded([query, *texts])
+        likeness = [round(float(one @ asked), 6) for one in others]
         return [texts[i] for i in sorted(range(len(texts)), key=lambda i: -likeness[i])]
+
+    async def _embedded(self, texts: Sequence[str]) -> Sequence[Vector]:
+        """The vectors, each text asked for once: the same snippets come up at every step, and in every draw of training."""
+        if new := [text for text in dict.fromkeys(texts) if text not in self.known]:
+            if len(self.known) + len(new) > _MOST_KNOWN:
+                self.known.clear()
+                new = list(dict.fromkeys(texts))
+            self.known.update(zip(new, await self.embedder.embed(new), strict=True))
+        return [self.known[text] for text in texts]
 
     def _ordered(self, memory: Sequence[Snippet], groups: Sequence[Sequence[int]]) -> Sequence[Snippet]:
         if self.order == "time":

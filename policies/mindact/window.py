@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Literal, Protocol, TypeVar
 
 from prill.errors import MissingExtra, UsageError
 from prill.policies.mindact.forms import Passage
@@ -29,13 +29,6 @@ class Tokens(Protocol):
     def spans(self, text: str) -> Sequence[Span]:
         """The beginning and the end of each, in order."""
         ...
-
-
-@runtime_checkable
-class InFolder(Protocol):
-    """A model whose folder is known, and with it its tokenizer."""
-
-    path: Path
 
 
 class RoughTokens:
@@ -62,8 +55,9 @@ def tokens_for(name: str | None, model: LanguageModel) -> Tokens:
 
     Raises UsageError for a name that has no tokenizer, MissingExtra without transformers.
     """
-    if name is None and isinstance(model, InFolder) and any(map(Path.is_file, (model.path / one for one in _FILES))):
-        name = str(model.path)
+    folder = getattr(model, "path", None)  # a model in this process has one
+    if name is None and isinstance(folder, Path) and any((folder / one).is_file() for one in _FILES):
+        name = str(folder)
     return RoughTokens() if name is None else _tokenizer(name)
 
 

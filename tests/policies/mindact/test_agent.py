@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.loop import rollout
 from prill.policies.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
 from prill.policies.registry import make_policy
 from prill.protocols import Demonstrator, LanguageModel, Message
 from prill.registry import options_of
-from prill.testing.scripted import ScriptedModel
+from prill.testing.scripted import ReplayEnvironment, ScriptedModel
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 from .conversations import page, request, seen, turn
@@ -28,6 +29,29 @@ EARLIER = (
     turn("t2", "Lost it", "[button]  Gone -> CLICK", target=None),
 )
 LATER = replace(TASK, earlier=EARLIER)
+
+REQUEST = """### Human:
+'''
+(html (body (button id=0 Yes ) (button id=1 No ) ) )
+'''
+Find the next action of this task on the page above.
+Task: Say yes
+What is the next action? Write its element, the action, and the value if there is one; None, if the element is not there.
+### Assistant:
+Element: (button id=0 Yes )
+Action: CLICK
+
+### Human:
+'''
+(html (body (button id=0 One ) (button id=1 Two ) ) )
+'''
+Find the next action of this task on the page above.
+Task: Take the right one
+Previous actions:
+[a]  x -> CLICK
+What is the next action? Write its element, the action, and the value if there is one; None, if the element is not there.
+### Assistant:
+"""
 
 
 async def played(policy: MindAct, *states: Observation, task: Task = TASK) -> list[Step]:
@@ -129,8 +153,8 @@ async def test_the_last_five_actions_are_told() -> None:
     model = ScriptedModel(["A.", "A.", "A."])
     await played(MindAct(model), seen("One", "Two", past=past), seen("One", "Two"))
     told = request(model.seen[0])
-    assert "[a]  2" not in told and "[a]  1 " not in told and "[a] 2 -> CLICK\n" in told and "[a] 6 -> CLICK\n" in told
-    assert "[a] 1 " not in told and "Previous actions:\nNone\n" in request(model.seen[1])
+    assert "[a]  2 -> CLICK\n" in told and "[a]  6 -> CLICK\n" in told
+    assert "[a]  1 " not in told and "Previous actions:\nNone\n" in request(model.seen[1])
     await played(MindAct(model, MindActSpec(previous=0)), seen("One", "Two", past=past))
     assert "Previous actions" not in request(model.seen[2])
 
@@ -144,6 +168,25 @@ async def test_history_is_pages_and_answers() -> None:
         "B.\nAction: CLICK", "C.\nAction: TYPE\nValue: red", "C.\nAction: CLICK", "A.", "",
     ]  # fmt: skip
     assert "Previous actions" not in "".join(parts[:4]) and "Rationale" not in "".join(parts)
+
+
+async def test_the_request_is_this_text() -> None:
+    run = turn("t0", "Say yes", "[button]  Yes -> CLICK", words=("Yes", "No"))
+    model = ScriptedModel(["None"])
+    state = seen("One", "Two", past=["[a]  x -> CLICK"])
+    (step,) = await played(SelfMAP(model), state, task=replace(TASK, earlier=(run,)))
+    assert step.thought == "11 12: None"
+    assert request(model.seen[0]) == REQUEST
+
+
+async def test_recorded_turns_go_through_the_loop() -> None:
+    states = [seen("One", "Two"), seen("Two", "One")]
+    run = Trajectory(id="r", task=LATER, steps=tuple(Step(state, Action("click")) for state in states), final=Observation())
+    model = ScriptedModel(lambda messages: "Element: Two\nAction: CLICK")
+    for _ in range(2):  # what is remembered of one episode is not of the next
+        record = await rollout(SelfMAP(model), ReplayEnvironment(run), LATER, id="a")
+        assert [step.action.target for step in record.steps] == ["12", "11"] and record.error is None
+    assert model.seen[:2] == model.seen[2:]
 
 
 async def test_simplified_pages_have_few_elements() -> None:
@@ -318,3 +361,30 @@ def test_names_are_presets_of_one_class() -> None:
     )
     assert list(options_of(MindAct)) == list(options_of(SelfMAP))
     assert make_policy("mindact", model=model, rationale_model=model).rationale_model is model  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps"),
+    [
+        ("mindact", {"history": "none", "prompted": True}, 0),
+        ("mindact", {}, 5),
+        ("mindact", {"rewrite_model": ScriptedModel(lambda messages: "Take it")}, 0),
+        ("mindact", {"history": "fixed"}, 4),
+        ("mindact", {"history": "turns", "snippets": 1}, 1),
+        ("self-map", {}, 3),
+        ("self-map", {"rationale_model": ScriptedModel(lambda messages: "So it is.")}, 3),
+        ("self-map", {"form": "choice"}, 3),
+        ("self-map", {"simplification": False}, 3),
+        ("self-map", {"history": "all"}, 5),
+        ("self-map", {"match_pages": True}, 3),
+        ("self-map", {"snippets": 2, "history_order": "time", "truncate": "snippet"}, 2),
+    ],
+)
+async def test_each_row_of_the_tables_plays(name: str, options: dict[str, object], steps: int) -> None:
+    model = ScriptedModel(["A."])
+    policy = make_policy(name, model=model, total_tokens=9000, **options)
+    assert isinstance(policy, MindAct)
+    task = replace(TASK, goal="Find pans", earlier=(*EARLIER, turn("t3", "Pay", "[button]  Yes -> CLICK")))
+    (step,) = await played(policy, seen("One", "Two"), task=task)
+    assert step.action.kind == "none"
+    assert max(0, request(model.seen[0]).count("### Human:") - 1) == steps

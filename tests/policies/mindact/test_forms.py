@@ -77,7 +77,7 @@ def test_examples_have_the_paper_s_three_kinds() -> None:
 def test_actions_are_written_as_calls() -> None:
     assert Picked("12", "TYPE", "new york").action() == Action("type", "TYPE [12] [new york]", target="12", value="new york")
     assert Picked("8635", "CLICK", "").action() == Action("click", "CLICK [8635]", target="8635")
-    assert Picked("8", "", "").action().kind == "other"
+    assert Picked("8", "", "").action() == Action("none", "[8]", target="8")
 
 
 def test_no_page_can_end_its_part() -> None:

@@ -86,6 +86,15 @@ async def test_like_steps_are_one_group() -> None:
     assert len(texts) == len(set(texts)) == 4
 
 
+async def test_no_text_is_embedded_twice() -> None:
+    hashing = Hashing()
+    recall, memory = Recall("matched", 1, "relevance", hashing), memory_of(TASK)
+    first = await recall(memory, TASK, STATE)
+    assert await recall(memory, TASK, STATE) == first and len(hashing.asked) == 1
+    await recall(memory, TASK, PageState("", (), ("x",)))
+    assert hashing.asked[1] == ["Task: add more blue towels\nActions: x"]
+
+
 async def test_orders_are_relevance_and_time() -> None:
     task = conversation(*TASK.earlier, goal="show the basket and kettles")
     past = ("[a]  basket -> CLICK",)
