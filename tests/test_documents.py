@@ -65,6 +65,7 @@ FACES = (
     "prill.evaluators.attacks",
     "prill.evaluators.meta",
     "prill.models",
+    "prill.pages",
     "prill.policies",
     "prill.policies.structured_reflection",
     "prill.refine",
