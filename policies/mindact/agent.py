@@ -24,7 +24,7 @@ from msgspec import Meta
 from prill.errors import Truncated, Unparsable, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.pages.state import PageState
-from prill.pages.tree import Brackets, Choice, Page
+from prill.pages.tree import Brackets, Choice, Page, View
 from prill.policies.embedders import make_embedder
 from prill.policies.mindact.forms import (
     PACKAGE,
@@ -149,6 +149,7 @@ class MindAct:
         )
         self._prompt = content_hash(*prompt_texts())
         self._pages: dict[str, Page] = {}
+        self._views: dict[tuple[str, str | None, tuple[str, ...]], View] = {}
         self.reset(Task(goal=""))
 
     def fingerprint(self, platform: Platform) -> str:
@@ -238,8 +239,7 @@ class MindAct:
         best = others if taught or not spec.simplification else _within(others, state.candidates[: spec.pool])
         drawn = _drawn(random, chosen, best, spec.group)
         # Without simplification the page is cut around all candidates. Letters are still for a few of them.
-        around = drawn if spec.simplification else [*([] if chosen is None else [chosen]), *others]
-        view = page.view(around, brackets=self._brackets)
+        view = page.view(drawn, brackets=self._brackets) if spec.simplification else self._whole(state, chosen, others)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
         if self._refines:
@@ -288,6 +288,18 @@ class MindAct:
         if len(self._pages) > _MOST_PAGES:
             del self._pages[next(iter(self._pages))]
         return page
+
+    def _whole(self, state: PageState, chosen: str | None, others: Sequence[str]) -> View:
+        """The page around all candidates, the right one and the others: the same at every step, and long."""
+        key = state.page, chosen, tuple(others)
+        view = self._views.pop(key, None)
+        if view is None:
+            around = [*([] if chosen is None else [chosen]), *others]
+            view = self._page(state.page).view(around, brackets=self._brackets)
+        self._views[key] = view
+        if len(self._views) > _MOST_PAGES:
+            del self._views[next(iter(self._views))]
+        return view
 
     def _random(self, task: Task, place: int, *more: str) -> Random:
         """Draws for one step: the same in every run, whatever else is played at the same time."""
