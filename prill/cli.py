@@ -37,6 +37,7 @@ _COMMANDS = {
     "bench": "tables of what an agent comes to on a benchmark, beside the figures of the papers",
     "devices": "which browsers, phones and simulators can be used here, and how to get the others",
     "convert": "turn other tools' recordings into trajectories",
+    "conversations": "conversations of several turns, from single tasks of Mind2Web",
     "filter": "from verdicts to training rows: keep the steps that a judge found good",
     "train": "a policy or a captioner from rows: a LoRA adapter, or all weights",
 }
@@ -45,6 +46,7 @@ _MODULES = {
     "bench": "refine.bench",
     "caption": "refine.caption",
     "check": "files.check",
+    "conversations": "files.conversations",
     "convert": "files.convert",
     "filter": "refine.filter",
     "merge": "files.merge",
