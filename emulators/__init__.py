@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from prill.emulators.browser.environment import BrowserEnvironment, PageSpec
     from prill.emulators.browsergym.environment import BrowserGym
     from prill.emulators.ios.environment import Ios, IosSpec
+    from prill.emulators.mind2web.environment import Mind2Web, Mind2WebSpec
     from prill.emulators.miniwob.environment import MiniWoB
     from prill.emulators.pool import Pool
     from prill.emulators.registry import ENVIRONMENTS, make_environment
@@ -33,6 +34,8 @@ __all__ = [
     "Chromium",
     "Ios",
     "IosSpec",
+    "Mind2Web",
+    "Mind2WebSpec",
     "MiniWoB",
     "PageSpec",
     "Pool",
@@ -53,6 +56,8 @@ _HOMES = {
     "ENVIRONMENTS": "registry",
     "Ios": "ios.environment",
     "IosSpec": "ios.environment",
+    "Mind2Web": "mind2web.environment",
+    "Mind2WebSpec": "mind2web.environment",
     "MiniWoB": "miniwob.environment",
     "PageSpec": "browser.environment",
     "Pool": "pool",

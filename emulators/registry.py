@@ -20,6 +20,9 @@ ENVIRONMENTS = Registry(
             "tasks of BrowserGym, which has to be installed beside prill, with its own rewards",
             "prill.emulators.browsergym.environment:BrowserGym",
         ),
+        "mind2web": Entry(
+            "recorded turns of Mind2Web and MT-Mind2Web, step by step", "prill.emulators.mind2web.environment:Mind2Web"
+        ),
         "android": Entry("an Android device or emulator, through adb or Appium", "prill.emulators.android.environment:Android"),
         "ios": Entry("an iOS simulator, through idb", "prill.emulators.ios.environment:Ios"),
     },

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from prill.policies.autoui import AutoUI
     from prill.policies.cogagent import CogAgent
     from prill.policies.embedders import make_embedder
+    from prill.policies.mindact.agent import MindAct, MindActSpec, SelfMAP, SelfMAPSpec
     from prill.policies.react import React, ReactSpec
     from prill.policies.registry import POLICIES, make_policy
     from prill.policies.replay import HumanReplay, ReplayPolicy
@@ -27,10 +28,14 @@ __all__ = [
     "CogAgent",
     "ExemplarMemory",
     "HumanReplay",
+    "MindAct",
+    "MindActSpec",
     "React",
     "ReactSpec",
     "ReplayPolicy",
     "ScriptedPolicy",
+    "SelfMAP",
+    "SelfMAPSpec",
     "SmallText",
     "SmallTextSpec",
     "StepAgent",
@@ -48,11 +53,15 @@ _HOMES = {
     "CogAgent": "cogagent",
     "ExemplarMemory": "synapse.memory:Memory",
     "HumanReplay": "replay",
+    "MindAct": "mindact.agent",
+    "MindActSpec": "mindact.agent",
     "POLICIES": "registry",
     "React": "react",
     "ReactSpec": "react",
     "ReplayPolicy": "replay",
     "ScriptedPolicy": "scripted.policy",
+    "SelfMAP": "mindact.agent",
+    "SelfMAPSpec": "mindact.agent",
     "SmallText": "small_text",
     "SmallTextSpec": "small_text",
     "StepAgent": "step.agent",

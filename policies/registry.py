@@ -26,6 +26,16 @@ POLICIES = Registry(
             "a small model in this process chooses among a page's actions", "prill.policies.small_text:SmallText"
         ),
         "synapse": Entry("a model imitates recorded solutions of similar tasks", "prill.policies.synapse.agent:Synapse"),
+        "mindact": Entry(
+            "MindAct: a tournament among the candidates of a recorded page", "prill.policies.mindact.agent:MindAct"
+        ),
+        "self-map": Entry(
+            "Self-MAP: MindAct that remembers like steps of earlier turns", "prill.policies.mindact.agent:SelfMAP"
+        ),
+        "synapse-mind2web": Entry(
+            "Synapse on recorded pages: the next action, after trajectories of similar tasks",
+            "prill.policies.synapse.recorded:RecordedSynapse",
+        ),
         "replay": Entry("the actions of recorded trajectories again", "prill.policies.replay:HumanReplay"),
         "scripted": Entry("MiniWoB++ by script, well or badly on purpose", "prill.policies.scripted.policy:ScriptedPolicy"),
     },

@@ -294,6 +294,15 @@ class Locator(Protocol):
         ...
 
 
+@runtime_checkable
+class Abridging(Protocol):
+    """An environment that shows agents more than is worth keeping."""
+
+    def abridged(self, trajectory: Trajectory) -> Trajectory:
+        """What of the episode so far goes on record, for people and judges."""
+        ...
+
+
 E = TypeVar("E", bound=Environment)
 
 

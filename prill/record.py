@@ -12,7 +12,7 @@ from typing import Any, Generic
 from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
 from prill.models.guard import PATIENCE
-from prill.protocols import E, Lender, Policy
+from prill.protocols import Abridging, E, Environment, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
 
@@ -166,7 +166,7 @@ class _Run(Generic[E]):
 
     async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
         """The episode, and whether it began: whether its first state was seen."""
-        watch = _Watch(self._folder, episode, task)
+        watch = _Watch(self._folder, episode, environment, task)
         try:
             trajectory = await rollout(
                 episode.policy(),
@@ -188,6 +188,7 @@ class _Run(Generic[E]):
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
             bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
             raise
+        trajectory = _for_the_record(environment, trajectory)
         return replace(trajectory, metadata={**trajectory.metadata, **episode.metadata}), watch.begun
 
     async def _grade(self, episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
@@ -220,14 +221,20 @@ class _Run(Generic[E]):
 class _Watch:
     """Notes an episode in the folder as it goes on, and knows how far it has come."""
 
-    def __init__(self, folder: RunFolder, episode: Episode[Any], task: Task) -> None:
-        self._folder, self._metadata = folder, episode.metadata
-        self.so_far = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
+    def __init__(self, folder: RunFolder, episode: Episode[Any], environment: Environment, task: Task) -> None:
+        self._folder, self._metadata, self._environment = folder, episode.metadata, environment
+        start = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
+        self.so_far = _for_the_record(environment, start)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
+        trajectory = _for_the_record(self._environment, trajectory)
         self.so_far, self.begun = replace(trajectory, metadata={**trajectory.metadata, **self._metadata}), True
         self._folder.note(self.so_far)
+
+
+def _for_the_record(environment: Environment, trajectory: Trajectory) -> Trajectory:
+    return environment.abridged(trajectory) if isinstance(environment, Abridging) else trajectory
 
 
 def _undecided(trajectory: Trajectory, problem: str) -> LabelRecord:

@@ -48,6 +48,7 @@ RUN = (
             "scale",
             "rewards",
             "agents",
+            "mind2web",
         )
     ),
 )
@@ -64,6 +65,7 @@ FACES = (
     "prill.evaluators.attacks",
     "prill.evaluators.meta",
     "prill.models",
+    "prill.pages",
     "prill.policies",
     "prill.policies.structured_reflection",
     "prill.refine",

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -320,3 +321,28 @@ def test_killed_runs_lose_no_step(tmp_path: Path) -> None:
     assert done == sorted(done)
     assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == sorted(names(12))
     assert len(recorded(tmp_path, "interrupted.jsonl")) >= 4
+
+
+class Verbose(Counter):
+    """Shows more than it wants kept."""
+
+    def abridged(self, trajectory: Trajectory) -> Trajectory:
+        short = tuple(replace(step, observation=Observation(text="short")) for step in trajectory.steps)
+        return replace(trajectory, steps=short, final=None, metadata={**trajectory.metadata, "kept": len(short)})
+
+
+async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
+    """The same for a whole episode, for one under way, and for one that a bug ended."""
+    await record(Pool([Verbose()]), episodes("a"), tmp_path / "a", max_steps=3)
+    (kept,) = read_trajectories(tmp_path / "a" / "trajectories.jsonl")
+    assert isinstance(kept, Trajectory)
+    assert ([step.observation.text for step in kept.steps], kept.metadata["kept"], kept.metadata["seed"]) == (
+        ["short"] * 3,
+        3,
+        3,
+    )
+    with pytest.raises(RuntimeError):
+        await record(Pool([Verbose()]), episodes("b", raises=RuntimeError("a bug")), tmp_path / "b")
+    (broken,) = read_trajectories(tmp_path / "b" / "trajectories.jsonl")
+    assert isinstance(broken, Trajectory)
+    assert (broken.final, broken.metadata["kept"]) == (None, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prill.lazy import lazily
 
 if TYPE_CHECKING:
-    from prill.evaluators.meta.agreement import agreement_of, pair
+    from prill.evaluators.meta.agreement import agreement_of, by_step, pair
     from prill.evaluators.meta.annotators import annotator_agreement
     from prill.evaluators.meta.calibrate import calibrate
     from prill.evaluators.meta.comparison import compare, rank_agents, slices
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "agreement_of",
     "annotator_agreement",
+    "by_step",
     "calibrate",
     "compare",
     "correct",
@@ -30,6 +31,7 @@ __all__ = [
 _HOMES = {
     "agreement_of": "agreement",
     "annotator_agreement": "annotators",
+    "by_step": "agreement",
     "calibrate": "calibrate",
     "compare": "comparison",
     "correct": "corrections",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_GOOD = ("towards", "reached")  # labels of steps that bring the goal nearer
 _UNSCORED = 4  # the column of a table of counts behind tp, fp, tn, fn
 # The columns that the denominator of a share adds up; the other figures are no shares.
 _OUT_OF = {
@@ -176,6 +177,49 @@ def pair(
         verdicts_without_label=len(latest) - len(common),
         labels_without_verdict=len(by_id) - len(common),
     )
+
+
+def by_step(verdicts: Iterable[Verdict], labels: Iterable[LabelRecord]) -> tuple[tuple[Verdict, ...], tuple[LabelRecord, ...]]:
+    """The same for each labelled step alone, under the id `TRAJECTORY step N` (from 0): success is a step towards the goal, or
+    that reaches it.
+
+    A label of not_sure is undecided, and a judge's not_sure no success, as it is in rewards. A step whose reply held no label
+    is unscored, and so are all steps of a trajectory that is. Raises UsageError where nothing is said of steps.
+    """
+    known = list(labels)
+    of_steps = tuple(
+        LabelRecord(
+            id=step_id(label.id, step.index),
+            success=None if step.label == "not_sure" else step.label in _GOOD,
+            source=label.source,
+            annotator=label.annotator,
+        )
+        for label in known
+        for step in label.steps or ()
+    )
+    if not of_steps:
+        raise UsageError("no label says anything of single steps")
+    labelled: dict[str, dict[int, None]] = defaultdict(dict)
+    for label in known:
+        labelled[label.id].update((step.index, None) for step in label.steps or ())
+    judged = list(verdicts)
+    if not any(verdict.steps for verdict in judged):
+        raise UsageError("the verdicts say nothing of single steps: that is what the judge steps is for")
+    return tuple(_of_step(verdict, i) for verdict in judged for i in labelled.get(verdict.id, ())), of_steps
+
+
+def step_id(id: str, index: int) -> str:
+    """The id of a step in figures of steps."""
+    return f"{id} step {index}"
+
+
+def _of_step(verdict: Verdict, index: int) -> Verdict:
+    id = step_id(verdict.id, index)
+    step = next((step for step in verdict.steps or () if step.index == index), None)
+    if step is None or step.flagged:
+        reason = verdict.reason if step is None else step.reason
+        return Verdict(id=id, unscored=verdict.unscored or "parse", reason=reason, evaluator=verdict.evaluator)
+    return Verdict(id=id, success=step.label in _GOOD, reason=step.reason, evaluator=verdict.evaluator)
 
 
 def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:

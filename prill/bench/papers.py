@@ -19,7 +19,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.files.toml import read_table
 
-Benchmark = Literal["miniwob", "webarena"]
+Benchmark = Literal["miniwob", "webarena", "mind2web"]
 ALL = "all"
 _FOLDER = Path(__file__).resolve().parent
 

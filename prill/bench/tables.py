@@ -42,7 +42,7 @@ def write_bench(folder: Path, bench: Bench) -> None:
 
 def bench_text(bench: Bench) -> str:
     """The figures as Markdown: what was played, how to read it, and the tables."""
-    parts = [f"# {_cell(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
+    parts = [f"# {cell_text(bench.agent)} on {bench.benchmark}", played_text(bench), _SUCCESS[bench.benchmark]]
     parts.append(_HOW.format(clusters=_CLUSTERS[bench.benchmark]))
     parts += [_TRIALS] if bench.trials[-1] > 1 else []
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
@@ -52,7 +52,7 @@ def bench_text(bench: Bench) -> str:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
-            _table(_head(bench, columns, "task", "category"), map(_task_cells, section.tasks)),
+            table_text(_head(bench, columns, "task", "category"), map(_task_cells, section.tasks)),
         ]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
@@ -112,8 +112,8 @@ def _categories(bench: Bench, section: Section) -> str:
     head = _head(bench, (), "category", "tasks", "episodes")
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
-        head.append(f"**theirs**: {_cell(_named(section, column))} ({_cell(run)})")
-    return _table(head, map(_category_cells, section.categories))
+        head.append(f"**theirs**: {cell_text(_named(section, column))} ({cell_text(run)})")
+    return table_text(head, map(_category_cells, section.categories))
 
 
 def _about(section: Section) -> Iterator[str]:
@@ -125,18 +125,18 @@ def _about(section: Section) -> Iterator[str]:
 def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
     success = ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
     ours = [*first, *success, "without outcome", "actions", "calls", "tokens", "USD"]
-    return [*ours, *(f"**theirs**: {_cell(column.name)}" for column in columns)]
+    return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
 
 
 def _category_cells(row: Row) -> Iterator[str]:
-    yield from (_cell(row.name), str(row.tasks), str(row.runs))
+    yield from (cell_text(row.name), str(row.tasks), str(row.runs))
     yield from (_share_cell(share) for share in row.success)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
 
 
 def _task_cells(row: Row) -> Iterator[str]:
-    yield from (_cell(row.name), _cell(row.category) or "-")
+    yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
@@ -180,11 +180,12 @@ def _count(number: int | None, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+def table_text(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *(list(row) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(text: str) -> str:
+def cell_text(text: str) -> str:
     """A name in a table: whoever gave it, it cannot leave its cell."""
     return " ".join(text.replace("|", "\\|").split())

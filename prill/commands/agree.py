@@ -12,14 +12,24 @@ from prill.commands.options import add_label_options
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
 from prill.evaluators.labels import task_of
-from prill.evaluators.meta.agreement import Agreement, Disagreement, Figure, Pairing, agreement_of, disagreements, pair
+from prill.evaluators.meta.agreement import (
+    Agreement,
+    Disagreement,
+    Figure,
+    Pairing,
+    agreement_of,
+    by_step,
+    disagreements,
+    pair,
+    step_id,
+)
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
 from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, method_of
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
-from prill.types import EvaluatorInfo, LabelRecord
+from prill.types import EvaluatorInfo, LabelRecord, Verdict
 
 # What counts as the truth, in words.
 _RULES = {
@@ -81,6 +91,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a table for each part as well: site, agent, platform, task, or a key of the trajectories' metadata",
     )
+    parser.add_argument(
+        "--steps", action="store_true", help="compare what is said of single steps: a success is a step towards the goal"
+    )
     parser.add_argument("--against", metavar="VERDICTS", help="another judge's verdicts, to compare with on the same labels")
     parser.add_argument(
         "--corrections",
@@ -106,8 +119,17 @@ def run(args: argparse.Namespace) -> int:
     corrected = None
     if args.corrections:
         corrected = correct(original_labels, load_corrections(args.corrections), runs.task_ids if runs else None)
-    labels = corrected.labels if corrected else original_labels
-    pairing = pair(read_verdicts(args.verdicts), labels, args.source, args.truth)
+    labels = whole = corrected.labels if corrected else original_labels
+    verdicts: Iterable[Verdict] = read_verdicts(args.verdicts)
+    if args.steps:
+        if corrected:
+            raise UsageError("--steps: --corrections are of whole trajectories")
+        verdicts, labels = by_step(verdicts, whole)
+        original_labels = labels
+        if runs is not None:
+            runs = _of_steps(runs, whole)
+            tasks = runs.tasks
+    pairing = pair(verdicts, labels, args.source, args.truth)
     result = agreement_of(pairing, tasks)
     # Ties too: without them people would seem to agree better than they do.
     compared = {*pairing.undecided_ids, *(p.verdict.id for p in pairing.pairs)}
@@ -118,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
         annotators=annotator_agreement([label for label in original_labels if label.id in compared], pairing.source, tasks),
         slices={by: slices(pairing, by, runs.parts[by]) for by in args.by} if runs else {},
         ranking=rank_agents(pairing, runs.agents) if runs else None,
-        against=compare(pairing, pair(read_verdicts(args.against), labels, pairing.source, args.truth), tasks)
+        against=compare(pairing, pair(_others(args, whole), labels, pairing.source, args.truth), tasks)
         if args.against
         else None,
     )
@@ -153,6 +175,22 @@ def _read_runs(path: str, keys: Iterable[str]) -> _Runs:
             keys = ", ".join(["site", "agent", "platform", "task", *sorted(metadata)[:20]])
             raise UsageError(f"--by {key}: no trajectory says so; there are: {keys}")
     return runs
+
+
+def _others(args: argparse.Namespace, labels: Iterable[LabelRecord]) -> Iterable[Verdict]:
+    verdicts = read_verdicts(args.against)
+    return by_step(verdicts, labels)[0] if args.steps else verdicts
+
+
+def _of_steps(runs: _Runs, labels: Iterable[LabelRecord]) -> _Runs:
+    """What is known of each step: what is known of its trajectory."""
+    steps = {step_id(label.id, step.index): label.id for label in labels for step in label.steps or ()}
+
+    def of(known: Mapping[str, str]) -> dict[str, str]:
+        return {step: known[id] for step, id in steps.items() if id in known}
+
+    parts = {key: of(part) for key, part in runs.parts.items()}
+    return _Runs(of(runs.tasks), of(runs.task_ids), of(runs.goals), of(runs.agents), parts)
 
 
 def _webarena(labels: Iterable[LabelRecord], pairing: Pairing, runs: _Runs | None) -> tuple[SuccessRate, ...]:

@@ -4,32 +4,45 @@ All of it is one text, so that an observation holds it as it holds any page:
 
     Previous actions:
       [link]  Restaurants -> CLICK
+    Their targets: 8612
     Candidates: 8635 8739 9370
     <html>…</html>
 
 Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the recording, not the agent's:
-each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task).
+each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task). Where it
+is known what they were done to, a line has their targets, `-` for what is lost. A step that nobody is asked about, since its
+target is not among the best, has its candidates in a line of their own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PAST, _CANDIDATES, _INDENT = "Previous actions:", "Candidates:", "  "
+_PAST, _TARGETS, _WITHHELD, _CANDIDATES = "Previous actions:", "Their targets:", "Withheld:", "Candidates:"
+_INDENT = "  "
+_LOST = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first)."""
+    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first).
+
+    `targets` has the node of each of these actions, "" where it is lost; or nothing at all. `withheld` are the candidates of a
+    step that nobody is asked about: there are then no others.
+    """
 
     page: str
     candidates: tuple[str, ...]
     past: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The state as one text; `read_state` reads it."""
         past = [_INDENT + " ".join(action.splitlines()) for action in self.past]  # so none can pass for another line
-        return "\n".join([_PAST, *past, " ".join([_CANDIDATES, *self.candidates]), self.page])
+        targets = [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])] if self.targets else []
+        withheld = [" ".join([_WITHHELD, *self.withheld])] if self.withheld else []
+        return "\n".join([_PAST, *past, *targets, *withheld, " ".join([_CANDIDATES, *self.candidates]), self.page])
 
 
 def read_state(text: str) -> PageState:
@@ -38,5 +51,13 @@ def read_state(text: str) -> PageState:
     if not found or not head.startswith(_PAST):
         raise ValueError(f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}")
     candidates, _, page = rest.partition("\n")
-    past = head.split("\n")[1:]
-    return PageState(page, tuple(candidates.split()), tuple(action.removeprefix(_INDENT) for action in past))
+    lines = head.split("\n")[1:]
+    withheld = lines.pop().split()[1:] if lines and lines[-1].startswith(_WITHHELD) else []
+    targets = lines.pop().split()[2:] if lines and lines[-1].startswith(_TARGETS) else []
+    return PageState(
+        page,
+        tuple(candidates.split()),
+        tuple(line.removeprefix(_INDENT) for line in lines),
+        tuple("" if target == _LOST else target for target in targets),
+        tuple(withheld),
+    )

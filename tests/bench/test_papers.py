@@ -73,7 +73,7 @@ def test_webarena_groups_come_to_the_whole() -> None:
 def test_lists_have_the_sizes_of_the_papers() -> None:
     sizes = {name: [len(names) for names in read_paper(name).categories.values()] for name in paper_names("miniwob")}
     assert sizes == {"step": [19, 26], "structured-reflection": [10, 20, 13], "synapse": [48, 16]}
-    assert paper_names() == (*sorted([*sizes, "step-webarena"]),)
+    assert paper_names() == (*sorted([*sizes, "step-webarena", *paper_names("mind2web")]),)
     for name in sizes:
         assert max(Counter(tasks_of(read_paper(name))).values()) == 1
         assert set(read_paper(name).tasks) == set(tasks_of(read_paper(name)))
@@ -101,7 +101,7 @@ def test_figures_of_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[1.0, 0.5]", "[96.4, 0.5]", r"tasks\.click-link: give shares from 0 to 1"),
         ('"click-tab"]', '"click-link"]', "categories: click-link stands there twice"),
         ('"click-link", ', "", r"tasks\.click-link: it is in no category"),
-        ('benchmark = "miniwob"', 'benchmark = "mind2web"', r"Invalid enum value 'mind2web' - at `\$\.benchmark`"),
+        ('benchmark = "miniwob"', 'benchmark = "mind3web"', r"Invalid enum value 'mind3web' - at `\$\.benchmark`"),
         ("columns = ", "column = ", "missing required field `columns`"),
         ("title", "title = ", "not valid TOML"),
     ],
@@ -115,5 +115,5 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
 
 
 def test_an_unknown_paper_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no figures 'stepp': there are step, step-webarena, structured-reflection, synapse"):
+    with pytest.raises(UsageError, match="no figures 'stepp': there are self-map, step, step-webarena, "):
         read_paper("stepp")

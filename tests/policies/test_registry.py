@@ -109,5 +109,7 @@ def test_every_option_has_a_description() -> None:
 
 def test_policies_are_known_by_their_options() -> None:
     assert policies_with("reasoning") == ["react", "step"]
-    assert policies_with("max_tokens") == ["react", "step", "cogagent", "autoui", "structured-reflection", "synapse"]
-    assert policies_with("model") == ["react", "step", "cogagent", "autoui", "structured-reflection", "small-text", "synapse"]
+    recorded = ["mindact", "self-map", "synapse-mind2web"]
+    asked = ["react", "step", "cogagent", "autoui", "structured-reflection"]
+    assert policies_with("max_tokens") == [*asked, "synapse", *recorded]
+    assert policies_with("model") == [*asked, "small-text", "synapse", *recorded]

@@ -18,6 +18,7 @@ from prill.bench.figures import Bench, bench_of, read_runs
 from prill.bench.papers import Benchmark, Paper, paper_names, read_paper, tasks_of
 from prill.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.commands.options import make_model, positive
+from prill.commands.refine import recorded
 from prill.commands.refine.reflexion import challenge_of_case, learner_of_case, stage_bar
 from prill.commands.rollout import KINDS, Session, add_episode_options, patience_of, session
 from prill.commands.rollout.cases import Case, fingerprint
@@ -34,6 +35,7 @@ EPISODES = "episodes"
 _EXAMPLES = {
     "miniwob": "Example: prill bench miniwob --agent react --model M --tasks 43 --seeds 1000-1024 -o runs/bench",
     "webarena": "Example: prill bench webarena --shop --agent scripted -o runs/shop",
+    "mind2web": "Example: prill bench mind2web --data cross-task=test.jsonl --agent self-map --model M -o runs/m2w",
 }
 _SEEDS = "0-4"  # where neither the agent nor the list is a paper's
 
@@ -51,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _options(parser: argparse.ArgumentParser, name: str) -> None:
     papers = {paper: read_paper(paper) for paper in paper_names(cast(Benchmark, name))}
+    if name == "mind2web":
+        recorded.options(parser, tuple(papers))
+        return
     lists = sorted(paper.list_name for paper in papers.values() if paper.list_name is not None)
     named = f"names, all, or a paper's list: {', '.join(lists)}" if lists else "numbers such as 0-9,44, or all (default)"
     parser.add_argument(
@@ -81,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     expect_place(args.output, "a folder")
     if args.policy is None:
         raise UsageError("--agent is missing: name a policy of prill's, or one of your own")
+    if args.environment == "mind2web":
+        return recorded.run(args)
     papers = _choose(args)
     args.output = str(folder / EPISODES)  # beside the tables, in the form of `prill reflexion`
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", continued=True)

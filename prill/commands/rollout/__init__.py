@@ -21,6 +21,7 @@ from prill.commands.options import add_model_options, positive
 from prill.commands.rollout.airline import AIRLINE
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import OWN, Setting
+from prill.commands.rollout.mind2web import MIND2WEB
 from prill.commands.rollout.phones import PHONES
 from prill.commands.rollout.policies import PolicyPlan, plan_policy, read_assigned
 from prill.commands.rollout.web import WEB
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 # Stands in the help for whatever is named instead of a built-in environment.
 _OWN = "module:Object|file.py:Object"
-KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, **PHONES}
+KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, "mind2web": MIND2WEB, **PHONES}
 
 
 class Environments(argparse._SubParsersAction):  # type: ignore[type-arg]
@@ -147,7 +148,8 @@ def run(args: argparse.Namespace) -> int:
     expect_place(args.output, "a folder")
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", [args.replay], continued=True)
     try:
-        counts, graded = asyncio.run(_record(args))
+        graded = list[bool]()
+        counts = asyncio.run(record_session(args, lambda made, _: graded.append(made.setting.oracle is not None)))
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
@@ -166,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"the last that broke off or could not begin: {counts.last_problem}", file=sys.stderr)
     if (Path(args.output) / INTERRUPTED).exists():
         print(f"attempts that were interrupted are in {Path(args.output) / INTERRUPTED}", file=sys.stderr)
-    return 3 if counts.broken or counts.lost or (graded and counts.undecided) else 0
+    return 3 if counts.broken or counts.lost or (any(graded) and counts.undecided) else 0
 
 
 class Strict(argparse.ArgumentParser):
@@ -188,10 +190,13 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def play(args: argparse.Namespace) -> Recorded:
     """Records what `prill rollout` with these arguments would, and gives the counts. Raises UsageError, EnvironmentFailure."""
-    return asyncio.run(_record(args))[0]
+    return asyncio.run(record_session(args))
 
 
-async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
+async def record_session(
+    args: argparse.Namespace, finish: Callable[[Session, Recorded], object] = lambda made, counts: None
+) -> Recorded:
+    """Records what the arguments ask for, with a bar of progress; `finish` is told of it before everything is closed."""
     from tqdm import tqdm
 
     async with session(args) as made:
@@ -208,7 +213,8 @@ async def _record(args: argparse.Namespace) -> tuple[Recorded, bool]:
                 patience=patience_of(args),
                 progress=partial(_show, bar),
             )
-        return counts, made.setting.oracle is not None
+        finish(made, counts)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -244,12 +250,13 @@ async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
     plan = plan_policy(args, kind.platform, assigned)
     if "text" in args:  # an environment that can show its pages in several ways
         args.text = args.text or plan.page_text
+    if "marking" in args:  # one whose steps are marked in several ways
+        args.marking = args.marking or plan.marking
     listed = _listed_cases(args)
     setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)
-    early_stop = (
-        None if args.no_early_stop or args.policy in ("scripted", "replay") else EarlyStop(compare_text=args.compare_text)
-    )
+    stops = kind.stops_early and not args.no_early_stop and args.policy not in ("scripted", "replay")
+    early_stop = EarlyStop(compare_text=args.compare_text) if stops else None
     try:
         rows = (listed if listed is not None else _cases_of_options(args, plan, setting.tasks))[: args.limit]
         run = [args.environment, setting.fingerprint, args.policy, plan.agent, plan.fingerprint, args.max_steps, early_stop]

@@ -55,7 +55,10 @@ class MakeSetting(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentKind:
-    """One environment of `prill rollout`. `policy` is the one that plays unless another is named."""
+    """One environment of `prill rollout`. `policy` is the one that plays unless another is named.
+
+    `stops_early`: an agent that repeats itself is stopped.
+    """
 
     example: str
     platform: Platform
@@ -63,6 +66,7 @@ class EnvironmentKind:
     configure: Callable[[argparse._ArgumentGroup], None]
     make: MakeSetting
     policy: str | None = None
+    stops_early: bool = True
 
 
 def task_setting(

@@ -13,6 +13,7 @@ from prill.commands.rollout.cases import Case
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
 from prill.models.registry import model_options
+from prill.pages.steps import Marking
 from prill.policies.registry import POLICIES, Fingerprinted, asks_a_model, make_policy, policies_with
 from prill.protocols import LanguageModel, Policy, SampledModel
 from prill.registry import Maker, OptionError, nearest, options_of
@@ -37,7 +38,8 @@ _FILLED = ("model", "images", "browser", "hooks", "phone", "virtual_device")
 class PolicyPlan:
     """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
 
-    `plays` are the tasks that it can do; None: any. `page_text` is how it reads a page where the environment has several ways.
+    `plays` are the tasks that it can do; None: any. `page_text` is how it reads a page where the environment has several ways,
+    `marking` how its paper marks recorded steps.
     """
 
     agent: str
@@ -45,6 +47,7 @@ class PolicyPlan:
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     plays: frozenset[str] | None = None
     page_text: str | None = None
+    marking: Marking | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,15 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Assigned
         fingerprint["asked"] = policy.fingerprint(platform)
         fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
-    return PolicyPlan(agent, make, fingerprint, getattr(policy, "plays", None), getattr(policy, "page_text", None))
+    plays, page_text = getattr(policy, "plays", None), getattr(policy, "page_text", None)
+    return PolicyPlan(agent, make, fingerprint, plays, page_text, _marking(policy))
+
+
+def _marking(policy: Policy) -> Marking | None:
+    """What the policy says, or what goes with the form of its answers; None where it says nothing."""
+    form = getattr(getattr(policy, "spec", None), "form", None)
+    said: Marking | None = getattr(policy, "marking", None)
+    return said or (Marking("multi-choice") if form == "choice" else None)
 
 
 def _of_model(assigned: Mapping[str, Any]) -> dict[str, Any]:

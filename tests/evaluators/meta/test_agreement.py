@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.meta.agreement import Agreement, Figure, agreement
+from prill.evaluators.meta.agreement import Agreement, Figure, agreement, by_step
 from prill.evaluators.metrics import FEW_CLUSTERS, T_QUANTILES, bootstrap, intervals, jackknife, wilson
-from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, UnscoredReason, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
 
@@ -258,3 +258,24 @@ def test_task_clusters_widen_the_interval() -> None:
     # The spread of a mean over 40 tasks is sqrt(10) times that over 400 rows.
     ratio = (grouped.high - grouped.low) / (alone.high - alone.low)  # type: ignore[operator]
     assert 2.7 < ratio < 3.7
+
+
+def test_steps_are_compared_one_by_one() -> None:
+    """Of four labelled steps one verdict is right, one wrong, one held no label; the fourth's label is undecided."""
+    judged = (StepVerdict(0, "reached", 1.0), StepVerdict(1, "not_sure", -0.5), StepVerdict(2, "not_sure", -0.5, flagged=True))
+    judged += (StepVerdict(3, "away", -0.5),)
+    verdicts = [Verdict(id="a", success=True, steps=judged, evaluator=JUDGE), verdict("b", None, "timeout")]
+    steps = (StepLabel(0, "towards"), StepLabel(1, "towards"), StepLabel(2, "away"), StepLabel(3, "not_sure"))
+    labels = [LabelRecord(id="a", success=False, steps=steps), LabelRecord(id="b", success=True, steps=(StepLabel(0, "away"),))]
+    result = agreement(*by_step(verdicts, labels), tasks={"a step 0": "t", "a step 1": "t"})
+    c = result.confusion
+    assert (c.tp, c.fn, c.tn, c.fp, result.clusters) == (1, 1, 0, 0, 3)
+    assert (dict(result.unscored), result.undecided) == ({"parse": 1, "timeout": 1}, 1)
+
+
+def test_steps_need_labels_and_verdicts_of_steps() -> None:
+    label = LabelRecord(id="a", success=True, steps=(StepLabel(0, "towards"),))
+    with pytest.raises(UsageError, match="no label says anything of single steps"):
+        by_step([verdict("a", True)], [LabelRecord(id="a", success=True)])
+    with pytest.raises(UsageError, match="the verdicts say nothing of single steps"):
+        by_step([verdict("a", True)], [label])

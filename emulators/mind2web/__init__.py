@@ -1,0 +1,1 @@
+"""Recorded turns of Mind2Web and MT-Mind2Web as an environment."""

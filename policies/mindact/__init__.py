@@ -1,0 +1,1 @@
+"""MindAct and Self-MAP: a tournament among the candidates of a recorded page, with a memory of earlier turns."""
