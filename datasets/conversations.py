@@ -2,8 +2,8 @@
 
 The way is that of MT-Mind2Web (ACL 2024): tasks of one site that share words become a conversation; the long ones are divided
 into runs of actions, about one for each four; the instructions are rewritten to refer to what was said before. People did the
-last, and checked the second; here a model does, its proposals are checked, and a rule stands in for what cannot be used. Without
-a model the rules do it all, and no turn refers back.
+last, and checked the second; here a model does, its proposals are checked, and a rule stands in for what cannot be used.
+Without a model the rules do it all, and no turn refers back.
 """
 
 from __future__ import annotations
