@@ -11,6 +11,7 @@ turn. `action.target` holds the nodes that are right, the first of the record fi
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -67,8 +68,11 @@ def load(source: str | PathLike[str], scores: str | PathLike[str] | Scores | Non
     `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what one holds.
     """
     known = _scores(scores)
-    for path in _files(source):
-        yield from _read(path, known)
+    for item in records(source):
+        if isinstance(item, BadLine):
+            yield item
+        else:
+            yield from _turns(*item, known)
 
 
 def _files(source: str | PathLike[str]) -> list[Path]:
@@ -103,7 +107,13 @@ def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
         raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
 
 
-def _read(path: Path, scores: Scores) -> Iterator[Trajectory | BadLine]:
+def records(source: str | PathLike[str]) -> Iterator[tuple[str, Any] | BadLine]:
+    """Every record as it stands, and its place; a damaged file comes as BadLine after what could be read of it."""
+    for path in _files(source):
+        yield from _records(path)
+
+
+def _records(path: Path) -> Iterator[tuple[str, Any] | BadLine]:
     try:
         import ijson
     except ImportError:
@@ -114,9 +124,9 @@ def _read(path: Path, scores: Scores) -> Iterator[Trajectory | BadLine]:
         with open_lines(path) as file:
             array = _first_byte(path) == b"["
             for record in ijson.items(file, "item" if array else "", use_float=True, multiple_values=not array):
-                yield from _turns(f"{path}[{count}]", record, scores)
+                yield f"{path}[{count}]", record
                 count += 1
-    except (ijson.JSONError, OSError, EOFError, UnicodeDecodeError) as error:
+    except (ijson.JSONError, OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         told = " ".join(str(error).split())[:300]
         yield BadLine(place, place, f"damaged after {count} records, which were read: {told}", b"")
         return

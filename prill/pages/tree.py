@@ -14,6 +14,7 @@ decided here:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,7 +68,8 @@ class Page:
         # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing here is recursive.
         self._elements: list[Any] = []  # an lxml element; the words themselves, where they stand in an element directly
         self._parents: list[int] = []
-        self._children: list[list[int]] = []
+        self._inner: list[list[int]] = []  # the children that are elements, and those that are texts
+        self._texts: list[list[int]] = []
         self._nodes: dict[str, int] = {}
         self._summaries: dict[int, str] = {}
         self._read(_parsed(html))
@@ -106,15 +108,19 @@ class Page:
             node = len(self._elements)
             self._elements.append(element)
             self._parents.append(parent)
-            self._children.append([])
+            self._inner.append([])
+            self._texts.append([])
             if parent >= 0:
-                self._children[parent].append(node)
+                (self._texts if self._is_text(node) else self._inner)[parent].append(node)
             if isinstance(element, str):
                 continue
             if (id := element.get(_ID)) is not None:
                 self._nodes.setdefault(id, node)
             if element.tag != _TEXT:
                 known.extend((part, node) for part in reversed(list(_parts(element))))
+
+    def _children(self, node: int) -> list[int]:
+        return sorted(self._inner[node] + self._texts[node])
 
     def _is_text(self, node: int) -> bool:
         element = self._elements[node]
@@ -127,35 +133,32 @@ class Page:
         while above >= 0:
             yield above
             above = self._parents[above]
-        below, left = [(child, 1) for child in reversed(self._children[node])], _DESCENDANTS
+        below, left = [(child, 1) for child in reversed(self._children(node))], _DESCENDANTS
         while below and left:
             child, depth = below.pop()
             yield child
             left -= 1
             if depth < _DEPTH:
-                below.extend((grandchild, depth + 1) for grandchild in reversed(self._children[child]))
+                below.extend((grandchild, depth + 1) for grandchild in reversed(self._children(child)))
         parent = self._parents[node]
         if parent >= 0 and not self._is_text(node):
-            siblings = [child for child in self._children[parent] if not self._is_text(child)]
-            place = siblings.index(node)
+            siblings = self._inner[parent]
+            place = bisect_left(siblings, node)
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
     def _pruned(self, candidates: Collection[int]) -> dict[int, list[int]]:
         """The children that each kept element still has, elements that say nothing replaced by their only child."""
         kept = {node for candidate in candidates for node in self._kept(candidate) if not self._is_text(node)} | {0}
         cut: dict[int, list[int]] = {}
-        stands_for: dict[int, int | None] = {}  # an element that was replaced, and by what
+        left: dict[int, list[int]] = {node: [] for node in kept}  # the children that are kept, or what stands for them
         for node in sorted(kept, reverse=True):
-            children = []
-            for child in self._children[node]:
-                if self._is_text(child):
-                    children.append(child)
-                elif child in kept and (there := stands_for.get(child, child)) is not None:
-                    children.append(there)
+            children = sorted(left[node] + self._texts[node])
             cut[node] = children
             bare = node != 0 and node not in candidates and not self._has_attributes(node)
-            if bare and len(children) <= 1 and not any(self._is_text(child) for child in children):
-                stands_for[node] = children[0] if children else None
+            bare = bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
+            stays = children if bare else [node]
+            if node:
+                left[self._parents[node]].extend(stays)
         return cut
 
     def _has_attributes(self, node: int) -> bool:
@@ -191,7 +194,7 @@ class Page:
             tag = self._elements[node].tag
             inner = " ".join(part for part in (f"id={names[node]}" if node in names else "", self._summary(node)) if part)
             opening = f"{tag} {inner}" if inner else tag
-            empty = not self._children[node]
+            empty = not (self._inner[node] or self._texts[node])
             if brackets == "slashes":
                 parts.append(f"{_OPEN}{opening}")
             elif empty:
