@@ -19,7 +19,7 @@ APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
-FRAMEWORKS := verl verifiers inspect openenv art
+FRAMEWORKS := verl verifiers inspect openenv art openrlhf ms-swift
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
@@ -146,6 +146,9 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 
 # Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import.
 # uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
+alone_verl      = verl==0.9.1
+alone_openrlhf  = openrlhf==0.11.2
+alone_ms-swift  = ms-swift==4.6.0
 with_verl      = tensordict==0.10.0 "transformers>=5.5.3,<5.11" ray hydra-core codetiming datasets dill cachetools
 with_verifiers = verifiers==0.4.0
 with_inspect   = inspect-ai==0.3.285
@@ -156,7 +159,7 @@ $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
-	        $(if $(filter verl,$*),$$pip torch==2.13.0+cpu; $$uv --no-deps verl==0.9.1;) \
+	        $(if $(filter verl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
 	        $$uv $(with_$*) msgspec numpy pillow tqdm "openai[aiohttp]>=2.54"' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 

@@ -81,6 +81,6 @@ async def test_endpoint_that_is_back_is_asked_again(tmp_path: Path, monkeypatch:
 
 
 async def test_embeddings_are_asked_of_all_endpoints() -> None:
-    async with serving(Faults()) as (alive, url):
+    async with serving(Faults()) as (_, url):
         vectors = await EndpointEmbedder("m", base_url=f"{DEAD},{url}").embed(["one", "two"])
         assert len(vectors) == 2
