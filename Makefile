@@ -2,7 +2,7 @@
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
-# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF and ms-swift ask for them, runs by Ray; environments of their own (6 GB)
+# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF and ms-swift ask for them, runs by Ray; environments of their own (7 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
