@@ -24,8 +24,8 @@ from typing import NamedTuple
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.evaluators.metrics import wilson
 from prill.loop import rollout
-from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.embedders import TfidfEmbedder
+from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import exemplar_of, grow
 from prill.policies.synapse.memory import Exemplar, Memory, Turn
 from prill.protocols import Form, LanguageModel, Message, Reply

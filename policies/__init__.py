@@ -9,6 +9,7 @@ from prill.lazy import lazily
 if TYPE_CHECKING:
     from prill.policies.autoui import AutoUI
     from prill.policies.cogagent import CogAgent
+    from prill.policies.embedders import make_embedder
     from prill.policies.react import React, ReactSpec
     from prill.policies.registry import POLICIES, make_policy
     from prill.policies.replay import HumanReplay, ReplayPolicy
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from prill.policies.step.agent import StepAgent, StepSpec
     from prill.policies.structured_reflection.agent import StructuredReflection, StructuredSpec
     from prill.policies.synapse.agent import Synapse, SynapseSpec
-    from prill.policies.embedders import make_embedder
     from prill.policies.synapse.growth import grow as grow_exemplars
     from prill.policies.synapse.memory import Memory as ExemplarMemory
 

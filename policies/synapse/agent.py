@@ -18,9 +18,9 @@ from msgspec import Meta
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLong, NoEvidence
 from prill.models.prompts import content_hash
+from prill.policies.embedders import make_embedder
 from prill.policies.page_text import PageText, is_html
 from prill.policies.synapse.abstraction import abstract
-from prill.policies.embedders import make_embedder
 from prill.policies.synapse.html import Element, read_html
 from prill.policies.synapse.interpreter import BadBlock, Call, calls, first_block
 from prill.policies.synapse.memory import Entry, Memory, Turn, key_text

@@ -20,7 +20,7 @@ _PAST, _CANDIDATES, _INDENT = "Previous actions:", "Candidates:", "  "
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A page with its candidates, the best first, and the actions already taken, as `[role]  label -> OP: value`, oldest first."""
+    """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first)."""
 
     page: str
     candidates: tuple[str, ...]

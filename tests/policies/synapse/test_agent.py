@@ -9,9 +9,9 @@ import pytest
 from prill.errors import ContextTooLong, NoEvidence, Truncated, UsageError
 from prill.loop import rollout
 from prill.models.prompts import NONCE
+from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy
 from prill.policies.synapse.agent import Synapse, SynapseSpec
-from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.growth import exemplar_of
 from prill.policies.synapse.memory import Abstraction, Entry, Exemplar, Memory, Turn
 from prill.policies.synapse.prompting import messages_of, prompt_type, shown
