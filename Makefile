@@ -2,7 +2,7 @@
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
-# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv and ART, runs by Ray; environments of their own (6 GB)
+# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF and ms-swift ask for them, runs by Ray; environments of their own (7 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
@@ -19,7 +19,7 @@ APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
-FRAMEWORKS := verl verifiers inspect openenv art
+FRAMEWORKS := verl verifiers inspect openenv art openrlhf ms-swift
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
@@ -59,8 +59,9 @@ test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 
 test-frameworks: $(VENV)/.installed-dev $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
 	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py
-	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories.
-	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/test_engines.py; fi
+	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories. Then runs by the command,
+	@# interrupted in every way.
+	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/test_engines.py tests/test_engine_command.py; fi
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -144,8 +145,12 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 	    >$(VLLM)/install.log 2>&1; \
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
-# Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import.
+# Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import. Of OpenRLHF and
+# ms-swift only the code that asks for a reward, without what the rest of them needs.
 # uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
+alone_verl      = verl==0.9.1
+alone_openrlhf  = openrlhf==0.11.2
+alone_ms-swift  = ms-swift==4.6.0
 with_verl      = tensordict==0.10.0 "transformers>=5.5.3,<5.11" ray hydra-core codetiming datasets dill cachetools
 with_verifiers = verifiers==0.4.0
 with_inspect   = inspect-ai==0.3.285
@@ -156,7 +161,7 @@ $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@mkdir -p $(@D)
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
-	        $(if $(filter verl,$*),$$pip torch==2.13.0+cpu; $$uv --no-deps verl==0.9.1;) \
+	        $(if $(filter verl ms-swift,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
 	        $$uv $(with_$*) msgspec numpy pillow tqdm "openai[aiohttp]>=2.54"' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 

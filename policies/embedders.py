@@ -155,11 +155,11 @@ class EndpointEmbedder:
     def __init__(
         self, model: str, *, base_url: str | None = None, api_key_env: str = "OPENAI_API_KEY", timeout: float = 60.0
     ) -> None:
+        from prill.models.client import endpoint_of
         from prill.models.ledger import Ledger, price_of
-        from prill.models.transport import Endpoint
 
         self.name = model
-        self._endpoint = Endpoint(base_url, api_key_env, 4, timeout, 600.0, 5)
+        self._endpoint = endpoint_of(base_url, api_key_env, 4, timeout, 600.0, 5)
         self._ledger = Ledger(price_of(model, None), None)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:

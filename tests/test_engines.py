@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sys
+import threading
 import types
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -227,6 +228,34 @@ async def test_stopped_engine_begins_nothing_more(tmp_path: Path, judge: Judge) 
     shards.begin(1)
     shards.stop()
     assert sorted(os.listdir(shards.folder)) == ["manifest.json", "stop"]
+
+
+async def test_run_given_up_in_the_start_is_closed(tmp_path: Path, judge: Judge) -> None:
+    path, starting, go_on, stopped = write(tmp_path / "t.jsonl", [1, 2]), asyncio.Event(), threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Slow(Loop):
+        def start(self) -> int:
+            loop.call_soon_threadsafe(starting.set)
+            go_on.wait()
+            return 1
+
+        def close(self) -> None:
+            super().close()
+            if self.closed == 2:
+                loop.call_soon_threadsafe(stopped.set)
+
+    engine = Slow()
+    run = asyncio.create_task(score_files([path], judge, tmp_path / "v.jsonl", engine=engine))
+    await starting.wait()
+    run.cancel()  # as the second Ctrl-C does
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert engine.closed == 1, "nothing has started yet that could be closed"
+    go_on.set()
+    await stopped.wait()
+    assert engine.parts == 0 and not judge.calls
+    assert (await score_files([path], judge, tmp_path / "v.jsonl", engine=Loop())).made == 2
 
 
 async def test_engine_refuses_what_it_cannot_do(tmp_path: Path, judge: Judge) -> None:

@@ -88,18 +88,34 @@ async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
 
 
 async def created_since(
-    client: anthropic.AsyncAnthropic, moment: datetime, requests: int, taken: Iterable[str | None]
+    client: anthropic.AsyncAnthropic, moment: datetime, path: Path, taken: Iterable[str | None]
 ) -> MessageBatch | None:
-    """The batch with so many requests that was made after this moment and is none of `taken`: one whose name was lost."""
-    known = set(taken)
+    """The batch of a file of requests that was made after this moment and is none of `taken`: one whose name was lost.
+
+    What a batch asks is told only by its results. One that is still under way may be of as many other requests: see `is_of`.
+    """
+    known, requests = set(taken), len(_ids(path))
     async for batch in client.messages.batches.list(limit=100):  # the newest first
         if batch.created_at < moment - _CLOCKS:
             return None
         counts = batch.request_counts
         total = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
-        if total == requests and batch.id not in known:
+        if total == requests and batch.id not in known and await is_of(client, batch, path):
             return batch
     return None
+
+
+async def is_of(client: anthropic.AsyncAnthropic, batch: MessageBatch, path: Path) -> bool:
+    """Whether a batch that has ended is of the requests of a file; True also while that cannot be told."""
+    if not batch.results_url:
+        return True
+    results = await client.messages.batches.results(batch.id)
+    try:
+        async for result in results:
+            return result.custom_id in _ids(path)
+    finally:
+        await results.close()
+    return True
 
 
 async def write_results(client: anthropic.AsyncAnthropic, id: str, target: Path) -> None:
@@ -112,6 +128,15 @@ async def write_results(client: anthropic.AsyncAnthropic, id: str, target: Path)
 def now() -> str:
     """The moment, as the folder notes it before a batch is made."""
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class _Named(msgspec.Struct):
+    custom_id: str
+
+
+def _ids(path: Path) -> set[str]:
+    with path.open("rb") as file:
+        return {msgspec.json.decode(line, type=_Named).custom_id for line in file}
 
 
 def _request(path: Path, number: int, line: bytes) -> dict[str, Any]:

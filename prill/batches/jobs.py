@@ -55,12 +55,19 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
         if entry.batch is None or entry.fetched:
             continue
         async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
-            looked = await desk.look(entry)
+            looked = await desk.look(folder, entry)
             say(f"{entry.name}: batch {entry.batch} {looked.status}{looked.done}")
             if looked.status not in ENDED:
                 under_way += 1
                 folder.update(replace(entry, status=looked.status))
                 continue
+            if looked.foreign:
+                # Its own batch may be there beside it: submitting looks for that one first.
+                folder.update(replace(entry, batch=None, status=looked.status))
+                problem = (
+                    f"batch {entry.batch} is of other requests than {entry.name}: it was taken for one whose name was lost"
+                )
+                raise EndpointError(f"{problem}; submit {entry.name} again")
             if not looked.files:
                 # Nothing was carried out: it is submitted anew.
                 folder.update(replace(entry, batch=None, upload=None, status=looked.status))
@@ -87,12 +94,15 @@ def api_of(base_url: str) -> Api:
 
 @dataclass(frozen=True)
 class _Looked:
-    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once it has ended."""
+    """What a batch API says of a batch: `done` in words, and the ids of what can be downloaded once it has ended.
+
+    `foreign`: it answers other requests."""
 
     status: str
     done: str
     files: tuple[str, ...]
     problem: str = ""
+    foreign: bool = False
 
 
 class _Desk(Protocol):
@@ -102,7 +112,7 @@ class _Desk(Protocol):
         """The entry with the name of the batch that its file has become."""
         ...
 
-    async def look(self, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
         """How far the batch is."""
         ...
 
@@ -134,7 +144,7 @@ class _OpenAI:
             )
         return replace(entry, batch=batch.id, status=batch.status)
 
-    async def look(self, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
         batch = await self._client.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         done = f", {counts.completed} done and {counts.failed} failed of {counts.total}" if counts else ""
@@ -157,20 +167,24 @@ class _Anthropic:
         batch = None
         if entry.upload is not None:  # a batch was to be made, and its name is not here
             taken = [other.batch for other in folder.manifest.files]
-            batch = await created_since(self._client, datetime.fromisoformat(entry.upload), entry.requests, taken)
+            batch = await created_since(self._client, datetime.fromisoformat(entry.upload), folder.path / entry.name, taken)
         if batch is None:
             entry = replace(entry, upload=now())
             folder.update(entry)
             batch = await create(self._client, folder.path / entry.name)
         return replace(entry, batch=batch.id, status=batch.processing_status)
 
-    async def look(self, entry: RequestFile) -> _Looked:
+    async def look(self, folder: BatchFolder, entry: RequestFile) -> _Looked:
+        from prill.batches.anthropic import is_of
+
         batch = await self._client.messages.batches.retrieve(entry.batch or "")
         counts = batch.request_counts
         failed = counts.errored + counts.canceled + counts.expired
         done = f", {counts.succeeded} done and {failed} failed of {entry.requests}"
         files = (batch.id,) if batch.results_url else ()
-        return _Looked(batch.processing_status, done, files, "its results are no longer kept" if batch.archived_at else "")
+        foreign = not await is_of(self._client, batch, folder.path / entry.name)
+        gone = "its results are no longer kept" if batch.archived_at else ""
+        return _Looked(batch.processing_status, done, files, gone, foreign)
 
     async def download(self, id: str, target: Path) -> None:
         from prill.batches.anthropic import write_results

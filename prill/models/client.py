@@ -7,10 +7,11 @@ import copy
 import hashlib
 import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self, Unpack
+from typing import Annotated, Any, Self, TypeVar, Unpack
 
 import msgspec
 from msgspec import Meta
@@ -54,6 +55,8 @@ from prill.types import Usage
 
 # A 1280x720 page passes untouched; a 1080x2400 phone screen is scaled to about 820x1825.
 PIXEL_BUDGET = 1_500_000
+LEFT_OUT = 60.0  # seconds until an endpoint of several that could not serve is tried again
+_T = TypeVar("_T")
 _CACHE_FORMAT = "1"  # raise it when the reading of replies changes
 
 
@@ -354,8 +357,8 @@ class OpenAIModel:
 class Endpoints(Endpoint):
     """Several endpoints that serve the same model: a call goes where the fewest are under way for the limit there.
 
-    They share the calls at once evenly. One that cannot serve at all is left out, and said so once; a call that one could not
-    answer is tried at the others.
+    They share the calls at once evenly. A call that one could not answer is tried at the others. One that cannot serve at all
+    is left out, which is said; once a minute one call tries it again, so that a service that runs for weeks takes it back.
     """
 
     def __init__(self, urls: Sequence[str], api_key_env: str, concurrency: int, *settings: Any) -> None:
@@ -363,30 +366,51 @@ class Endpoints(Endpoint):
         share = -(-concurrency // len(urls))
         self._all = [Endpoint(url, api_key_env, share, *settings) for url in urls]
         self.origin = ",".join(sorted(endpoint.base_url for endpoint in self._all))
-        self._gone: set[str] = set()
+        self._left_out: dict[str, float] = {}  # until when, by time.monotonic()
         self._under_way: Counter[str] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process has calls and a clock of its own.
+        return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
 
     async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
         """The answer of one of them; raises what the last of them raised."""
+        return await self._anywhere(lambda endpoint: endpoint.send(body, ledger, effort))
+
+    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], ledger: Ledger, effort: Effort) -> _T:
+        """The same of a request at another path."""
+        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, ledger, effort))
+
+    async def _anywhere(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> _T:
         tried: set[str] = set()
         while True:
-            there = [endpoint for endpoint in self._all if endpoint.base_url not in self._gone | tried] or self._all[:1]
-            chosen = min(there, key=lambda endpoint: self._under_way[endpoint.base_url])
-            self._under_way[chosen.base_url] += 1
+            there = [one for one in self._all if one.base_url not in tried and self._may_serve(one.base_url)] or self._all[:1]
+            chosen = min(there, key=lambda one: (one.base_url not in self._left_out, self._under_way[one.base_url]))
+            url = chosen.base_url
+            self._under_way[url] += 1
             try:
-                completion = await chosen.send(body, ledger, effort)
+                answer = await ask(chosen)
             except (EndpointError, TransportFailure, CallTimeout) as error:
+                is_out = url in self._left_out
+                if is_out or (isinstance(error, EndpointError) and len(there) > 1):
+                    self._left_out[url] = time.monotonic() + LEFT_OUT
+                    if not is_out:
+                        print(f"prill: {chosen.place} is left out for now: {error}", file=sys.stderr)
                 if len(there) == 1:
                     raise
-                if isinstance(error, EndpointError) and chosen.base_url not in self._gone:
-                    self._gone.add(chosen.base_url)
-                    print(f"prill: {chosen.place} is left out: {error}", file=sys.stderr)
-                tried.add(chosen.base_url)
+                tried.add(url)
             else:
+                if self._left_out.pop(url, None) is not None:
+                    print(f"prill: {chosen.place} serves again", file=sys.stderr)
                 self.reached = self.answered = True
-                return completion
+                return answer
             finally:
-                self._under_way[chosen.base_url] -= 1
+                self._under_way[url] -= 1
+
+    def _may_serve(self, url: str) -> bool:
+        """Whether a call may go there: one at a time where it has been left out for a while."""
+        until = self._left_out.get(url)
+        return until is None or (time.monotonic() >= until and not self._under_way[url])
 
     async def models(self) -> bytes:
         """The list of the first that gives one."""

@@ -12,6 +12,7 @@ import asyncio
 import os
 import pickle
 import shutil
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -310,12 +311,15 @@ async def _ends(
 ) -> AsyncGenerator[Ended]:
     """What came of each part, as it ends."""
     loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes | None]()
-    executor = ThreadPoolExecutor(1)
+    executor, is_over = ThreadPoolExecutor(1), threading.Event()
 
     def run() -> None:
-        work = make_work(engine.start())
-        for done in engine.run(work, parts):
-            loop.call_soon_threadsafe(queue.put_nowait, done)
+        workers = engine.start()
+        if is_over.is_set():
+            engine.close()  # given up while it started: there was nothing to close yet
+        elif not stop.is_set():
+            for done in engine.run(make_work(workers), parts):
+                loop.call_soon_threadsafe(queue.put_nowait, done)
 
     async def pass_on() -> None:
         await stop.wait()
@@ -337,5 +341,7 @@ async def _ends(
             raise failure
     finally:
         passing_on.cancel()
+        is_over.set()
+        running.cancel()  # where it still runs, its end is told to nobody
         engine.close()
         executor.shutdown(wait=False)

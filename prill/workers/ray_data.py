@@ -53,6 +53,8 @@ class RayEngine:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a worker without GPUs leaves CUDA's variables alone
         # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give up.
         os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
+        # What a run that is given up still asks of Ray would start it once more.
+        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
         import ray
 
         spec = self.spec
@@ -88,7 +90,8 @@ class RayEngine:
 
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars = context.print_on_execution_start = False
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        # What ends a run is raised here, in one line; of a run that is given up, Ray Data would log pages of traces.
+        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
         workers = min(self._workers, len(parts))
         done = ray.data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts)).map_batches(
             _Actor,

@@ -13,6 +13,7 @@ from PIL import Image as Picture
 
 import prill
 from prill.batches import BatchFolder, collect, fetch, submit, write
+from prill.batches.anthropic import now
 from prill.batches.folder import MANIFEST
 from prill.batches.jobs import api_of
 from prill.errors import EndpointError, MissingExtra
@@ -112,6 +113,25 @@ async def test_lost_note_of_batch_makes_no_second(trajectories: Path, tmp_path: 
             folder.update(replace(first, name="again.jsonl", stage=2, batch=None))
             await submit(folder)
             assert folder.manifest.files[1].batch not in (None, first.batch)
+
+
+async def test_batch_of_another_folder_is_not_kept(trajectories: Path, tmp_path: Path) -> None:
+    async with serving(Faults(logprobs_form="missing")) as (_, url):
+        for name in ("b", "c"):  # each has a secret of its own, so the same work is other requests
+            await write([trajectories], judge(url), tmp_path / name)
+        with BatchFolder(tmp_path / "c") as other, BatchFolder(tmp_path / "b") as folder:
+            await submit(other, api="anthropic")
+            theirs = other.manifest.files[0].batch
+            entry = folder.manifest.files[0]
+            folder.update(replace(entry, api="anthropic", upload=now()))  # killed before its batch was made
+            await submit(folder)
+            assert folder.manifest.files[0].batch == theirs, "while it is under way, nobody can tell"
+            with pytest.raises(EndpointError, match=f"batch {theirs} is of other requests"):
+                await fetch(folder)
+            await submit(folder)
+            assert folder.manifest.files[0].batch not in (None, theirs), "now it can be told"
+        await carried_out(tmp_path / "b", judge(url), tmp_path / "v.jsonl")
+    assert len(plain(tmp_path / "v.jsonl")) == COUNT
 
 
 async def test_key_is_sent_and_never_kept(trajectories: Path, tmp_path: Path) -> None:

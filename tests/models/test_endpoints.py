@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import types
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ import pytest
 from prill.captioner import GivenCaption
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge
-from prill.models.client import Endpoints, OpenAIModel
+from prill.models.client import LEFT_OUT, Endpoints, OpenAIModel
+from prill.policies.embedders import EndpointEmbedder
+from prill.protocols import Message
 from prill.scoring import score_files
 from prill.testing import Faults
 from prill.testing.endpoint.server import serving
@@ -56,3 +60,27 @@ async def test_no_endpoint_left_ends_the_run(tmp_path: Path) -> None:
     model = OpenAIModel("m", base_url=f"{DEAD},{DEAD}", concurrency=2)
     with pytest.raises(EndpointError, match="cannot reach"):
         await score_files([write(tmp_path, 3)], CaptionJudge(model, GivenCaption()), tmp_path / "v.jsonl")
+
+
+async def test_endpoint_that_is_back_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("prill.models.client.time", types.SimpleNamespace(monotonic=lambda: now))
+    faults = Faults(refuse_key=True)
+    async with serving(faults) as (back, one), serving(Faults()) as (other, two):
+        endpoint = OpenAIModel("m", base_url=f"{one},{two}", concurrency=2)
+        messages = [Message("user", ("truth=success",))]
+        await endpoint.complete(messages)
+        object.__setattr__(faults, "refuse_key", False)  # the server reads its settings at every request
+        asked = back.requests
+        await endpoint.complete(messages)
+        assert (back.requests, other.requests) == (asked, 2), "not at once"
+        now += LEFT_OUT
+        await endpoint.complete(messages)
+        await asyncio.gather(*(endpoint.complete(messages) for _ in range(8)))
+        assert back.requests > asked + 1, "it has its share of the calls again"
+
+
+async def test_embeddings_are_asked_of_all_endpoints() -> None:
+    async with serving(Faults()) as (_, url):
+        vectors = await EndpointEmbedder("m", base_url=f"{DEAD},{url}").embed(["one", "two"])
+        assert len(vectors) == 2

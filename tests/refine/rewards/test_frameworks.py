@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from prill.testing import MockServer
+from tests.service.test_process import serving
 
 from .table import CASES, documented
 
@@ -35,6 +36,22 @@ def well() -> Iterator[MockServer]:
         yield server
 
 
+def started(name: str, places: str) -> subprocess.CompletedProcess[str]:
+    """The framework's own Python, at work."""
+    folder = Path(ENVIRONMENTS, name.lower())
+    if not (folder / ".installed").exists():
+        pytest.skip(f"{name} is not installed; see {folder}/install.log")
+    command = [str(folder / "bin/python"), str(Path(__file__).with_name("frameworks.py")), name, places]
+    environment = {key: value for key, value in os.environ.items() if key != "NO_SUCH_KEY"}
+    return subprocess.run(command, env={**environment, **QUIET}, capture_output=True, text=True, check=False)
+
+
+def said(done: subprocess.CompletedProcess[str]) -> Any:
+    """What it printed last."""
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.fixture(scope="module")
 def see(well: MockServer) -> Iterator[See]:
     """What a framework makes of the cases and of what its own test asks; each framework is started once."""
@@ -42,23 +59,9 @@ def see(well: MockServer) -> Iterator[See]:
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
         places = json.dumps({"well": well.base_url, "late": late, "garbage": garbage})
+        run = cache(lambda name: started(name, places))
 
-        @cache
-        def run(name: str) -> subprocess.CompletedProcess[str]:
-            folder = Path(ENVIRONMENTS, name.lower())
-            if not (folder / ".installed").exists():
-                pytest.skip(f"{name} is not installed; see {folder}/install.log")
-            command = [str(folder / "bin/python"), str(Path(__file__).with_name("frameworks.py")), name, places]
-            environment = {key: value for key, value in os.environ.items() if key != "NO_SUCH_KEY"}
-            return subprocess.run(command, env={**environment, **QUIET}, capture_output=True, text=True, check=False)
-
-        def told(name: str) -> dict[str, Any]:
-            done = run(name)
-            assert done.returncode == 0, done.stderr[-3000:]
-            seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-            return seen
-
-        yield told
+        yield lambda name: said(run(name))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -106,3 +109,22 @@ def test_openenv_pays_the_last_step(see: See) -> None:
 
 def test_art_drops_what_is_unscored(see: See) -> None:
     assert see("ART")["more"] == {"rewards": [0.0, 1.0], "unscored": 1}
+
+
+def test_openrlhf_fetches_its_rewards(well: MockServer) -> None:
+    """By its own client, of the real service: what is judged, what cannot be judged (422), what the judge failed at (502)."""
+    judge = ["--evaluator", "modular", "--captioner", "text", "--model", "mock", "--retries", "0", "--base-url"]
+    with (
+        MockServer(garbage=1.0) as bad,
+        serving(*judge, well.base_url) as (_, url),
+        serving(*judge, bad.base_url) as (_, broken),
+    ):
+        found = said(started("OpenRLHF", json.dumps({"well": url, "garbage": broken})))
+    assert (found["success"]["reward"], found["failure"]["reward"]) == ([1.0], [0.0])
+    assert found["success"]["scores"] > found["failure"]["scores"]
+    assert found["success"]["logs"] == found["failure"]["logs"] != []
+    assert found["unscored"]["reward"] is found["garbage reply"]["reward"] is None, "never a number"
+
+
+def test_swift_asks_on_a_new_loop_each_time(well: MockServer) -> None:
+    assert said(started("ms-swift", json.dumps({"well": well.base_url}))) == [["1.0", "0.0", "nan"]] * 2

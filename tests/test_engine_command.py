@@ -1,0 +1,103 @@
+"""`prill score` and `prill caption` by the real Ray, interrupted in every way: nothing lost, little asked twice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from prill.testing import MockServer
+
+COUNT, AT_ONCE = 300, 16
+PATIENCE = 300.0  # seconds: Ray starts in four where there is nothing else to do
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed here: make test-frameworks"),
+    pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: Ray is started four times, two minutes"),
+    pytest.mark.filterwarnings("ignore"),
+]
+
+
+def until(happened: Callable[[], bool], what: str) -> None:
+    """Waits for it."""
+    end = time.monotonic() + PATIENCE
+    while not happened():
+        assert time.monotonic() < end, f"{what}: not within {PATIENCE:.0f} seconds"
+        time.sleep(0.05)
+
+
+def lines(folder: Path) -> int:
+    """Verdicts, or captions, in the output and in the shards beside it."""
+    return sum(file.read_bytes().count(b"\n") for file in (*folder.glob("out.jsonl"), *folder.glob("out.jsonl.shards/*.jsonl")))
+
+
+def alive(session: int) -> list[str]:
+    """The processes of a session that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, rest = stat.read_text().rsplit(")", 1)
+        except OSError:
+            continue
+        state, _, _, of = rest.split()[:4]
+        if int(of) == session and state not in "ZX":
+            found.append(name)
+    return found
+
+
+def run(folder: Path, command: list[str], way: str) -> tuple[int, str]:
+    """The exit code and the messages of a run that is interrupted that way, after a third of what is missing."""
+    before = lines(folder)
+    with (folder / f"{way}.err").open("wb") as messages:
+        process = subprocess.Popen(command, cwd=folder, stdout=messages, stderr=messages, start_new_session=True)
+    if way != "end":
+        until(lambda: lines(folder) >= before + (COUNT - before) // 3 or process.poll() is not None, "verdicts")
+        assert process.poll() is None, (folder / f"{way}.err").read_text()
+        # A terminal tells all processes of the command.
+        send = os.kill if way == "kill" else os.killpg
+        send(process.pid, signal.SIGKILL if way == "kill" else signal.SIGINT)
+        if way == "twice":
+            until(lambda: b"press Ctrl-C again" in (folder / "twice.err").read_bytes(), "the first Ctrl-C is heard")
+            os.killpg(process.pid, signal.SIGINT)
+    code = process.wait(PATIENCE)
+    until(lambda: not alive(process.pid), f"the end of {alive(process.pid)}")
+    return code, (folder / f"{way}.err").read_text()
+
+
+@pytest.mark.parametrize("verb", ["score", "caption"])
+def test_interrupted_ray_loses_nothing(tmp_path: Path, verb: str) -> None:
+    states = [
+        {"id": f"t{i}", "task": {"goal": f"goal {i}"}, "final": {"caption": "The order was placed."}} for i in range(COUNT)
+    ]
+    if verb == "caption":
+        for i in range(COUNT):
+            Image.new("RGB", (8, 8), (i % 256, i // 256, 0)).save(tmp_path / f"{i}.png")
+        states = [{"id": f"t{i}", "task": {"goal": "g"}, "final": {"screenshot": f"{i}.png"}} for i in range(COUNT)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(state) + "\n" for state in states))
+    judge = ["--evaluator", "modular", "--captioner", "given"] if verb == "score" else []
+    with MockServer(latency=0.4) as server:
+        command = [sys.executable, "-m", "prill", verb, "t.jsonl", "-o", "out.jsonl", *judge, "--model", "mock"]
+        command += ["--base-url", server.base_url, "--engine", "ray", "--workers", "2", "--concurrency", str(AT_ONCE)]
+        code, said = run(tmp_path, command, "once")
+        assert code == 130 and "the same command" in said, said
+        assert server.stats().requests == lines(tmp_path), "the first Ctrl-C drops no call"
+        code, said = run(tmp_path, command, "twice")
+        assert code == 130 and "dropped the calls under way" in said and "Traceback" not in said, said
+        code, said = run(tmp_path, command, "kill")
+        assert code == -signal.SIGKILL, said
+        code, said = run(tmp_path, command, "end")
+        assert code == 0 and len(said.replace("\r", "\n").splitlines()) < 40, said
+        records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        assert len({record.get("id") or record["screenshot"] for record in records}) == len(records) == COUNT
+        # Each worker has an eighth more under way than its share of the calls at once.
+        assert server.stats().requests <= COUNT + 2 * (AT_ONCE + AT_ONCE // 8)
+    assert not list(tmp_path.glob("*.shards"))
