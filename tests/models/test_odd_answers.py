@@ -62,7 +62,7 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
     async def note(request: web.Request) -> web.Response:
         headers = sorted((name.lower(), value) for name, value in request.headers.items())
         # What the SDK tells of its own retries and time limits, which are prill's here.
-        told = [pair for pair in headers if pair[0] not in ("x-stainless-retry-count", "x-stainless-read-timeout")]
+        told = [pair for pair in headers if pair[0] not in ("x-stainless-retry-count", "x-stainless-read-timeout", "connection")]
         seen.append((request.raw_path, await request.read(), told))
         return web.json_response({"choices": [{"message": {"content": ANSWER}}]})
 
