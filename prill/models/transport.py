@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import openai
     from yarl import URL
 
-
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
 LIST_TIMEOUT = 10.0  # seconds for a list of models
@@ -147,8 +146,8 @@ class _Again(Exception):
 class _Connection:
     """What belongs to one event loop. `closing` ends with the loop and closes both clients.
 
-    Calls have the headers of OpenAI's SDK and go through aiohttp, on which the SDK's own client stands too, but not through its
-    layers for typed replies, retries and other transports: those take more of the processor than all the rest of a call.
+    Calls have the headers of OpenAI's SDK and go through aiohttp as its own do, but not through its layers for typed replies,
+    retries and other transports: those take more of the processor than all the rest of a call.
     """
 
     client: openai.AsyncOpenAI
@@ -169,7 +168,6 @@ class Effort:
 
 # Kept for as long as the loop lives, whoever made them: a model that is dropped early leaves no socket open.
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
-
 
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, _Connection | None], _T]
@@ -314,16 +312,15 @@ class Endpoint:
                 response, data = await self._exchange(connection, "GET", "/models")
         except (OSError, TransportFailure, aiohttp.ClientError, ValueError):
             return b""
-        return data if _is_success(response.status) else b""
+        return data if response.status // 100 == 2 else b""
 
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         """One request, and the answer with its body. Raises TransportFailure for a body of more than MOST_ANSWER."""
         pieces, size = list[bytes](), 0
-        async with connection.http.request(
-            method, self._url(path), headers=connection.headers, data=body, allow_redirects=False
-        ) as response:
+        url, headers = self._url(path), connection.headers
+        async with connection.http.request(method, url, headers=headers, data=body, allow_redirects=False) as response:
             async for piece in response.content.iter_any():
                 size += len(piece)
                 if size > MOST_ANSWER:
@@ -353,10 +350,9 @@ class Endpoint:
         except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
-        if not _is_success(response.status):
+        if response.status // 100 != 2:
             self.reached = True
-            message = error_of(data, response.reason or "no reason given")
-            raise self._status(response.status, message, response.headers, connection)
+            raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
         return read(data, connection)
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
@@ -428,40 +424,30 @@ class Endpoint:
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
         if settings in connections:
             return connections[settings]
-        limits = httpx.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
-        timeout = httpx.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
-        through = openai.DefaultAioHttpClient(limits=limits, timeout=timeout, follow_redirects=False)
-        url = urlsplit(self.base_url)
+        url, connect = urlsplit(self.base_url), min(10.0, self.timeout)
+        timeout = httpx.Timeout(self.timeout + 5, connect=connect)
         client = openai.AsyncOpenAI(
             base_url=url._replace(query="").geturl(),
             api_key=self._key(),
             max_retries=0,
-            http_client=through,
+            http_client=openai.DefaultAioHttpClient(timeout=timeout, follow_redirects=False),
             timeout=timeout,
             default_query=dict(parse_qsl(url.query)),
             default_headers={"api-key": self._key()} if (url.hostname or "").endswith(_AZURE) else None,
         )
         # As the SDK puts them together: what the user says in $OPENAI_CUSTOM_HEADERS counts, in whatever case it is written.
-        given = {name: value for name, value in client.default_headers.items() if isinstance(value, str)}
         headers = CIMultiDict(client.auth_headers)
-        headers.update(given)
+        headers.update({name: value for name, value in client.default_headers.items() if isinstance(value, str)})
+        trust = httpx.create_ssl_context() if url.scheme == "https" else True
         http = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self.concurrency + 8, ssl=httpx.create_ssl_context() if url.scheme == "https" else True
-            ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=min(10.0, self.timeout)),
+            connector=aiohttp.TCPConnector(limit=self.concurrency + 8, ssl=trust),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
             proxy=_proxy(url),
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the clients, so no socket is left open.
         closing = _close_with_loop(client, http)
-        connection = connections[settings] = _Connection(
-            client,
-            http,
-            headers,
-            AdaptiveLimiter(self.concurrency),
-            Guard(self.place, self.patience, self.timeout),
-            closing,
-        )
+        limiter, guard = AdaptiveLimiter(self.concurrency), Guard(self.place, self.patience, self.timeout)
+        connection = connections[settings] = _Connection(client, http, headers, limiter, guard, closing)
         await anext(closing)
         return connection
 
@@ -500,15 +486,9 @@ def _check_url(url: str) -> None:
         raise UsageError("the base URL holds a user name or a password; put the key into the environment instead")
 
 
-def _is_success(status: int) -> bool:
-    return 200 <= status < 300
-
-
 def _proxy(url: SplitResult) -> str | None:
     """The proxy that the environment names for a URL."""
-    proxies = urllib.request.getproxies()
-    if not url.hostname or urllib.request.proxy_bypass(url.netloc):
-        return None
+    proxies = {} if urllib.request.proxy_bypass(url.netloc) else urllib.request.getproxies()
     return proxies.get(url.scheme) or proxies.get("all")
 
 
