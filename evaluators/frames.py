@@ -99,9 +99,8 @@ def planned_captions(states: Sequence[Observation], captioner: Captioner) -> lis
 
 def images_read(states: Iterable[Observation], captioner: Captioner | None) -> list[str]:
     """The image files that are looked at, by the model or by the captioner, each once."""
-    if isinstance(captioner, RecordedCaptioner):
-        return []
-    return list(dict.fromkeys(state.screenshot for state in states if state.screenshot))
+    paths = list(dict.fromkeys(state.screenshot for state in states if state.screenshot))
+    return [] if paths and isinstance(captioner, RecordedCaptioner) else paths
 
 
 def best_frames(scores: Sequence[int | None], count: int, least: int = 1) -> list[int]:

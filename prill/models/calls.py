@@ -41,6 +41,8 @@ async def together(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
 
     An answer that is still to come ends nothing: the other calls are made, and may have to wait, too.
     """
+    if len(work) == 1:
+        return [await work[0]]
     gate = asyncio.Semaphore(_AT_ONCE)
     pending: list[AnswerPending] = []
 

@@ -27,6 +27,8 @@ _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
 # Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+# All but what nearly every page is made of: only these have to be looked at one by one.
+_UNUSUAL = re.compile(r"[^\n\t\x20-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +169,12 @@ def clean(text: str) -> str:
     """The text without control characters (line breaks and tabs stay) and invisible format characters."""
     if text.isascii() and text.isprintable():
         return text
-    visible = _INVISIBLE.sub("", text)
-    return "".join(c for c in visible if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
+    return _UNUSUAL.sub(_visible, text)
+
+
+def _visible(found: re.Match[str]) -> str:
+    visible = _INVISIBLE.sub("", found[0])
+    return "".join(c for c in visible if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn"))
 
 
 def shorten(text: str, limit: int) -> str:

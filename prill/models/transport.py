@@ -7,15 +7,16 @@ import importlib
 import os
 import random
 import re
+import urllib.request
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
@@ -25,9 +26,9 @@ from prill.models.wire import Completion, Failure, decode_completion, error_of, 
 from prill.workers.seats import seat_packed_for
 
 if TYPE_CHECKING:
-    import httpx2
+    import aiohttp
     import openai
-
+    from yarl import URL
 
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
@@ -143,15 +144,15 @@ class _Again(Exception):
 
 @dataclass(slots=True)
 class _Connection:
-    """What belongs to one event loop. `closing` ends with the loop and closes the client.
+    """What belongs to one event loop. `closing` ends with the loop and closes both clients.
 
-    Calls have the headers of OpenAI's SDK and go through its HTTP client, but not through its layers for typed replies and
-    retries: prill has its own, and they would take more of the processor than all the rest of a call.
+    Calls have the headers of OpenAI's SDK and go through aiohttp as its own do, but not through its layers for typed replies,
+    retries and other transports: those take more of the processor than all the rest of a call.
     """
 
     client: openai.AsyncOpenAI
-    http: httpx2.AsyncClient
-    headers: httpx2.Headers
+    http: aiohttp.ClientSession
+    headers: Mapping[str, str]
     limiter: AdaptiveLimiter
     guard: Guard
     closing: AsyncGenerator[None, None]
@@ -167,7 +168,6 @@ class Effort:
 
 # Kept for as long as the loop lives, whoever made them: a model that is dropped early leaves no socket open.
 _connections: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_Settings, _Connection]] = WeakKeyDictionary()
-
 
 _T = TypeVar("_T")
 _Reader = Callable[[bytes, _Connection | None], _T]
@@ -304,58 +304,55 @@ class Endpoint:
         """The endpoint's list of models, as it came; empty where it gives none within 10 seconds."""
         import aiohttp
 
-        httpx = http_library()
         if _answers.get() is not None:
             return b""
         connection = await self.connection()
         try:
             async with asyncio.timeout(min(self.timeout, LIST_TIMEOUT)):
                 response, data = await self._exchange(connection, "GET", "/models")
-        except (OSError, TransportFailure, aiohttp.ClientError, httpx.HTTPError, ValueError):
+        except (OSError, TransportFailure, aiohttp.ClientError, ValueError):
             return b""
-        return data if response.is_success else b""
+        return data if response.status // 100 == 2 else b""
 
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
-    ) -> tuple[httpx2.Response, bytes]:
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
         """One request, and the answer with its body. Raises TransportFailure for a body of more than MOST_ANSWER."""
-        request = connection.http.build_request(method, self._url(path), headers=connection.headers, content=body)
         pieces, size = list[bytes](), 0
-        async with aclosing(await connection.http.send(request, stream=True)) as response:
-            async for piece in response.aiter_bytes():
+        url, headers = self._url(path), connection.headers
+        async with connection.http.request(method, url, headers=headers, data=body, allow_redirects=False) as response:
+            async for piece in response.content.iter_any():
                 size += len(piece)
                 if size > MOST_ANSWER:
                     raise TransportFailure(f"the endpoint's answer has more than {MOST_ANSWER >> 20} MB")
                 pieces.append(piece)
         return response, b"".join(pieces)
 
-    def _url(self, path: str) -> str:
+    def _url(self, path: str) -> URL:
+        from yarl import URL
+
         url = urlsplit(self.base_url)
-        return url._replace(path=url.path.rstrip("/") + path).geturl()
+        return URL(url._replace(path=url.path.rstrip("/") + path).geturl(), encoded=True)
 
     async def _attempt(self, connection: _Connection, body: bytes, *, path: str, read: _Reader[_T]) -> _T:
         import aiohttp
 
-        httpx = http_library()
         seconds = connection.guard.attempt_seconds()
         try:
             async with asyncio.timeout(seconds):
                 response, data = await self._exchange(connection, "POST", path, body)
+        except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
+            raise _Again(f"connection failed: {str(error) or type(error).__name__}", refused=True) from None
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
-        except (httpx.TransportError, OSError) as error:
-            # The aiohttp transport reports a refused connection and an unknown host as a timeout of connecting.
-            refused = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            if isinstance(error, httpx.TimeoutException) and not refused:
-                raise _Again(f"no answer within {self.timeout:g} s", timeout=True) from None
-            raise _Again(f"connection failed: {str(error) or type(error).__name__}", refused=refused) from None
-        except (aiohttp.ClientError, httpx.HTTPError, ValueError) as error:  # an answer that is no HTTP
+        except (aiohttp.ClientPayloadError, aiohttp.ClientHttpProxyError, OSError) as error:
+            raise _Again(f"connection failed: {str(error) or type(error).__name__}") from None
+        except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
             raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
-        if not response.is_success:
+        if response.status // 100 != 2:
             self.reached = True
-            message = error_of(data, response.reason_phrase)
-            raise self._status(response.status_code, message, response.headers, connection)
+            raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
         return read(data, connection)
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
@@ -418,39 +415,39 @@ class Endpoint:
 
     async def connection(self) -> _Connection:
         """The connection of this event loop. Endpoints with equal settings share it, and so the limit on calls."""
+        import aiohttp
         import openai
+        from multidict import CIMultiDict
 
         httpx = http_library()
         settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
         connections = _connections.setdefault(asyncio.get_running_loop(), {})
         if settings in connections:
             return connections[settings]
-        limits = httpx.Limits(max_connections=self.concurrency + 8, max_keepalive_connections=self.concurrency + 8)
-        timeout = httpx.Timeout(self.timeout + 5, connect=min(10.0, self.timeout))
-        http = openai.DefaultAioHttpClient(limits=limits, timeout=timeout, follow_redirects=False)
-        url = urlsplit(self.base_url)
+        url, connect = urlsplit(self.base_url), min(10.0, self.timeout)
+        timeout = httpx.Timeout(self.timeout + 5, connect=connect)
         client = openai.AsyncOpenAI(
             base_url=url._replace(query="").geturl(),
             api_key=self._key(),
             max_retries=0,
-            http_client=http,
+            http_client=openai.DefaultAioHttpClient(timeout=timeout, follow_redirects=False),
             timeout=timeout,
             default_query=dict(parse_qsl(url.query)),
             default_headers={"api-key": self._key()} if (url.hostname or "").endswith(_AZURE) else None,
         )
         # As the SDK puts them together: what the user says in $OPENAI_CUSTOM_HEADERS counts, in whatever case it is written.
-        headers = httpx.Headers(client.auth_headers)
+        headers = CIMultiDict(client.auth_headers)
         headers.update({name: value for name, value in client.default_headers.items() if isinstance(value, str)})
-        # asyncio.run ends a loop by closing its async generators: this one closes the client, so no socket is left open.
-        closing = _close_with_loop(client)
-        connection = connections[settings] = _Connection(
-            client,
-            http,
-            headers,
-            AdaptiveLimiter(self.concurrency),
-            Guard(self.place, self.patience, self.timeout),
-            closing,
+        trust = httpx.create_ssl_context() if url.scheme == "https" else True
+        http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self.concurrency + 8, ssl=trust),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
+            proxy=_proxy(url),
         )
+        # asyncio.run ends a loop by closing its async generators: this one closes the clients, so no socket is left open.
+        closing = _close_with_loop(client, http)
+        limiter, guard = AdaptiveLimiter(self.concurrency), Guard(self.place, self.patience, self.timeout)
+        connection = connections[settings] = _Connection(client, http, headers, limiter, guard, closing)
         await anext(closing)
         return connection
 
@@ -489,8 +486,15 @@ def _check_url(url: str) -> None:
         raise UsageError("the base URL holds a user name or a password; put the key into the environment instead")
 
 
-async def _close_with_loop(client: openai.AsyncOpenAI) -> AsyncGenerator[None, None]:
+def _proxy(url: SplitResult) -> str | None:
+    """The proxy that the environment names for a URL."""
+    proxies = {} if urllib.request.proxy_bypass(url.netloc) else urllib.request.getproxies()
+    return proxies.get(url.scheme) or proxies.get("all")
+
+
+async def _close_with_loop(client: openai.AsyncOpenAI, http: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
     try:
         yield
     finally:
+        await http.close()
         await client.close()

@@ -279,6 +279,8 @@ def chat_messages(messages: Sequence[Message], images: Mapping[str, EncodedImage
 
 def with_detail(messages: Sequence[Message], detail: ImageDetail | None, *, taken: bool) -> tuple[Message, ...]:
     """The messages with `detail` for the images that do not say how closely to look; without any where it is not `taken`."""
+    if taken and detail is None:
+        return tuple(messages)
 
     def image(part: Image) -> Image:
         return Image(part.path, (part.detail or detail) if taken else None)
@@ -303,12 +305,7 @@ def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _image(image: Image, encoded: EncodedImage) -> dict[str, Any]:
     detail = {} if image.detail is None else {"detail": image.detail}
-    return {"url": _literal(encoded.url), **detail}
-
-
-def _literal(url: bytes) -> msgspec.Raw:
-    """A data URL as JSON. It needs no escapes, and half a megabyte is quicker copied than searched for some."""
-    return msgspec.Raw(b'"%b"' % url)
+    return {"url": msgspec.Raw(encoded.literal), **detail}
 
 
 def error_message(body: object, fallback: str) -> str:

@@ -18,6 +18,7 @@ from prill.errors import PrillError, UsageError
 from prill.models.images import known_hashes
 from prill.protocols import Evaluator
 from prill.registry import loaded_files
+from prill.store import encode
 from prill.transcripts.calls import is_transcribed, note
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Ready, Setup, framed, next_message
@@ -149,7 +150,7 @@ class _Worker:
             self._at[number] = done
             pictures = (state.screenshot for state in trajectory.observations if state.screenshot)
             with suppress(ConnectionError):  # the listener notices, too
-                writer.write(framed(Job(number, trajectory, known_hashes(pictures), is_transcribed())))
+                writer.write(framed(Job(number, encode(trajectory), known_hashes(pictures), is_transcribed())))
                 await writer.drain()
             answer = await done
         finally:

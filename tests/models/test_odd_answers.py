@@ -61,8 +61,9 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
 
     async def note(request: web.Request) -> web.Response:
         headers = sorted((name.lower(), value) for name, value in request.headers.items())
-        # What the SDK tells of its own retries and time limits, which are prill's here.
-        told = [pair for pair in headers if pair[0] not in ("x-stainless-retry-count", "x-stainless-read-timeout")]
+        # What the SDK tells of its own retries and time limits, which are prill's here, and what goes without saying.
+        left_out = ("x-stainless-retry-count", "x-stainless-read-timeout", "connection")
+        told = [pair for pair in headers if pair[0] not in left_out]
         seen.append((request.raw_path, await request.read(), told))
         return web.json_response({"choices": [{"message": {"content": ANSWER}}]})
 
@@ -78,6 +79,14 @@ async def test_request_is_as_the_sdk_sends_it(monkeypatch: pytest.MonkeyPatch) -
     assert seen[0] == seen[1]
     assert [value for name, value in seen[0][2] if name == "authorization"] == ["Basic abc"]
     assert ("openai-project", "trial") in seen[0][2]
+
+
+async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    async with bytes_served(GOOD_BYTES) as url:
+        monkeypatch.setenv("http_proxy", url.removesuffix("/v1"))
+        assert (await reply("http://nowhere.invalid/v1")).fields["status"] == "success"
 
 
 async def test_huge_packed_answer_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
