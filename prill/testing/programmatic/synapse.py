@@ -9,8 +9,10 @@ import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import unescape
+from operator import eq
 
 from prill.models.ledger import count_usage
+from prill.policies.synapse.memory import Turn
 from prill.protocols import Form, Message, Reply
 from prill.types import Usage
 
@@ -77,6 +79,11 @@ def _goal(page: str) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", "", query[1] if query else page)).split()) if query or "<" not in page else ""
 
 
+def seen_of(turn: Turn) -> str:
+    """What this model goes by in a turn of an exemplar: the words for the page, else the instruction on it."""
+    return _goal(turn.observation if turn.observation is not None else turn.state or "")
+
+
 def _alike(one: str, other: str) -> float:
     return SequenceMatcher(None, _tokens(one), _tokens(other), autojunk=False).ratio()
 
@@ -93,10 +100,15 @@ def adapted(text: str, before: str, now: str) -> str:
         changes = {a: b for a, b in zip(old, new, strict=True) if a}
         before, now = _QUOTED.sub('""', before), _QUOTED.sub('""', now)
     a, b = _tokens(before), _tokens(now)
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    # Two texts of one form are compared place by place; others by what they share.
+    same_form = len(a) == len(b) and 2 * sum(map(eq, a, b)) >= len(a)
+    parts = [("replace", i, i + 1, i, i + 1) for i in range(len(a)) if a[i] != b[i]] if same_form else None
+    for kind, a0, a1, b0, b1 in parts or SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "replace":
             pairs = zip(a[a0:a1], b[b0:b1], strict=True) if a1 - a0 == b1 - b0 else [(" ".join(a[a0:a1]), " ".join(b[b0:b1]))]
             for one, other in pairs:
+                if not re.search(r"\w", one):
+                    continue  # punctuation alone names nothing
                 changes.setdefault(one, other)
                 if (x := re.match(r"\d+", one)) and (y := re.match(r"\d+", other)):
                     changes.setdefault(x[0], y[0])
