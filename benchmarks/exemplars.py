@@ -26,7 +26,7 @@ from prill.loop import rollout
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import exemplar_of
-from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
+from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn, key_text
 from prill.policies.synapse.prompting import task_table
 from prill.protocols import Form, Message, Reply
 from prill.testing.programmatic.synapse import ExemplarFollower, adapted, seen_of
@@ -34,7 +34,8 @@ from prill.types import Usage
 
 SEEDS = range(1000, 1030)
 ENOUGH = 6  # solutions to choose from
-LEAST, MOST = 3, 6  # exemplars of a task; one more is only a key
+LEAST, MOST = 3, 6  # exemplars of a task
+KEYS = range(1040, 1043)  # seeds whose first pages are one more way to be found
 
 CLICK = 'agent.click_xpath("{}")'.format
 SUBMIT = CLICK("//button[text()='Submit']")
@@ -99,7 +100,7 @@ SOLUTIONS: dict[str, Sequence[tuple[str, str]]] = {
             ),
         )
     ],
-    "click-color": [(r"Click on the (\w+) colored", CLICK("//*[@data-color='$1']"))],
+    "click-color": [(r'box of the colour "(\w+)"', CLICK("//*[@data-color='$1']"))],
     "click-dialog": [("Close the dialog box", CLICK("//button[@title='Close']"))],
     "click-dialog-2": [
         (r'clicking the "x"', CLICK("//button[@title='Close']")),
@@ -332,6 +333,13 @@ async def solved(environment: MiniWoB, task: str, seed: int) -> Exemplar | None:
     return None
 
 
+async def key(environment: MiniWoB, task: str, seed: int) -> Exemplar:
+    """The first page of a seed as a key alone."""
+    of = await environment.task(task, seed)
+    page = await environment.reset(of)
+    return Exemplar(task, key_text(of.goal, page.text or ""), provenance="oracle", source=of.id)
+
+
 def follows(one: Exemplar, other: Exemplar) -> bool:
     """Whether the other solution is this one with other words, in every turn."""
     if len(one.steps) < len(other.steps):
@@ -370,8 +378,7 @@ async def main() -> None:
                     if len(found) < ENOUGH and (one := await solved(environment, task, seed)) is not None:
                         found.append(one)
                 few = chosen(found)
-                others = [one for one in found if one not in few]
-                kept += [*few, *(Exemplar(one.name, one.key, provenance="oracle", source=one.source) for one in others[:1])]
+                kept += [*few, *[await key(environment, task, seed) for seed in KEYS]]
                 print(f"{task}: {len(few)} of {len(found)}", file=sys.stderr)
                 await Memory(kept, embedder=TfidfEmbedder()).save(args.folder)
         finally:

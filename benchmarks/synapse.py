@@ -38,11 +38,11 @@ from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Verdict
 JUDGE = EvaluatorInfo(name="benchmark", version="1")
 # Tasks whose solutions have one length, so that a run is an exemplar for other seeds, and of which no two are alike.
 GROWN = (
-    "click-button", "click-link", "click-tab", "click-color", "focus-text-2", "enter-password", "enter-text-dynamic",
-    "read-table", "simple-algebra", "grid-coordinate",
+    "click-button", "click-link", "click-tab", "focus-text-2", "enter-password", "enter-text-dynamic", "read-table",
+    "simple-algebra", "grid-coordinate", "text-transform",
 )  # fmt: skip
-OF_TASK, ROUNDS = 5, 8  # trajectories accepted of each task; episodes of each, every one with a memory drawn anew
-LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
+OF_TASK, ROUNDS = 5, 6  # trajectories accepted of each task; episodes of each, every one with a memory drawn anew
+LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -77,12 +77,10 @@ def spoilt(block: str, page: str) -> str:
     code = block.splitlines()[1:-1]
     if len(code) > 1:
         return "\n".join(["```", *code[:-1], "```"])
-    for pattern, others in ((r"text\(\)='(.+?)'", r">([^<>]+)<"), (r"@data-color='(.+?)'", r'data-color="([^"]+)"')):
-        if match := re.search(pattern, block):
-            tag = re.search(r"//(\w+)\[", block)
-            found = re.findall((rf"<{tag[1]}[^>]*" if tag else "") + others, page)
-            if wrong := [one for one in found if one.strip() and one != match[1]]:
-                return block.replace(match[1], wrong[0])
+    if match := re.search(r"//(\w+)\[text\(\)='(.+?)'", block):
+        found = re.findall(rf"<{match[1]}[^>]*>([^<>]+)<", page)
+        if wrong := [one for one in found if one.strip() and one != match[2]]:
+            return block.replace(match[2], wrong[0])
     return re.sub(r"\d(?=['),])", lambda digit: str((int(digit[0]) + 1) % 3), block, count=1)
 
 
@@ -130,7 +128,7 @@ async def play(log: Path, tasks: Sequence[str], rounds: int) -> None:
     """Plays what the log does not have yet, and appends to it."""
     done = {(one.level, one.round, one.task) for one in read(log)}
     left = [
-        (level, number) for level in LEVELS for number in range(rounds) if any((level, number, t) not in done for t in tasks)
+        (level, number) for number in range(rounds) for level in LEVELS if any((level, number, t) not in done for t in tasks)
     ]
     if not left:
         return
