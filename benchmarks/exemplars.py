@@ -340,12 +340,17 @@ async def key(environment: MiniWoB, task: str, seed: int) -> Exemplar:
     return Exemplar(task, key_text(of.goal, page.text or ""), provenance="oracle", source=of.id)
 
 
+def words_of(turn: Turn) -> str:
+    """What the model goes by in this turn."""
+    return seen_of(turn.observation if turn.observation is not None else turn.state or "")
+
+
 def follows(one: Exemplar, other: Exemplar) -> bool:
     """Whether the other solution is this one with other words, in every turn."""
     if len(one.steps) < len(other.steps):
         return False
     pairs = zip(one.steps, other.steps, strict=False)
-    return all(adapted(mine.action, seen_of(mine), seen_of(its)) == its.action for mine, its in pairs)
+    return all(adapted(mine.action, words_of(mine), words_of(its)) == its.action for mine, its in pairs)
 
 
 def chosen(found: Sequence[Exemplar]) -> list[Exemplar]:

@@ -12,7 +12,6 @@ from html import unescape
 from operator import eq
 
 from prill.models.ledger import count_usage
-from prill.policies.synapse.memory import Turn
 from prill.protocols import Form, Message, Reply
 from prill.types import Usage
 
@@ -63,7 +62,7 @@ def _calls(turns: list[tuple[str, str]]) -> str:
             if not several:
                 episodes.append([])
             done = turns[at + 1][1] if at + 1 < len(turns) else ""
-            episodes[-1].append((f"{task} {_goal(page[1])}".strip(), done))
+            episodes[-1].append((f"{task} {seen_of(page[1])}".strip(), done))
     *shown, now = episodes
     goal = now[-1][0]
     found = [(_alike(one[len(now) - 1][0], goal), i, one) for i, one in enumerate(shown) if len(one) >= len(now)]
@@ -74,14 +73,10 @@ def _calls(turns: list[tuple[str, str]]) -> str:
     return adapted(block[1] if block else "", before, goal)
 
 
-def _goal(page: str) -> str:
+def seen_of(page: str) -> str:
+    """What this model goes by: the instruction on a page in HTML, else the words for the page themselves."""
     query = _QUERY.search(page)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", query[1] if query else page)).split()) if query or "<" not in page else ""
-
-
-def seen_of(turn: Turn) -> str:
-    """What this model goes by in a turn of an exemplar: the words for the page, else the instruction on it."""
-    return _goal(turn.observation if turn.observation is not None else turn.state or "")
 
 
 def _alike(one: str, other: str) -> float:
@@ -136,9 +131,9 @@ def _code(prompt: str) -> str:
 
 def _words(prompt: str) -> str:
     """The words of the example whose page is most like this one."""
-    state = _goal(_PAGE.findall(prompt)[-1])
+    state = seen_of(_PAGE.findall(prompt)[-1])
     pairs = _PAIR.findall(prompt)
     if not pairs:
         return state
-    before, words = max(pairs, key=lambda pair: _alike(_goal(pair[0]), state))
-    return adapted(words, _goal(before), state)
+    before, words = max(pairs, key=lambda pair: _alike(seen_of(pair[0]), state))
+    return adapted(words, seen_of(before), state)
