@@ -231,9 +231,12 @@ def test_the_split_is_48_16_and_64_tasks() -> None:
 async def test_shipped_exemplars_find_their_task() -> None:
     """Leave one out, as in the spec of the paper's own keys, where it is 226 of 240: 3 neighbours, majority."""
     shipped = Memory.load(None, TfidfEmbedder())
+    rows = await shipped.vectors()
+    alike = rows @ rows.T
+    np.fill_diagonal(alike, -1)
     right = 0
-    for one in shipped.exemplars:
-        near = [other.name for _, other in await shipped.nearest(one.key, 4) if other is not one][:3]
+    for one, row in zip(shipped.exemplars, alike, strict=True):
+        near = [shipped.exemplars[i].name for i in np.argsort(-row, kind="stable")[:3]]
         right += max(near, key=near.count) == one.name
     assert len(shipped.exemplars) >= 240
     assert right >= 0.92 * len(shipped.exemplars)
