@@ -133,6 +133,11 @@ class Synapse:
         """The task whose exemplars are shown in this episode; None before it began."""
         return None if self._entry is None else self._entry.name
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of this episode so far: what the model was shown, and the block that it wrote."""
+        return tuple(self._trajectory)
+
     async def act(self, observation: Observation) -> Step:
         """The next step. Raises NoEvidence without a page in HTML or without exemplars, ContextTooLong, and what the model
         raises."""

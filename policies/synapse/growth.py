@@ -136,7 +136,7 @@ def exemplar_of(trajectory: Trajectory, provenance: str) -> Exemplar:
     if not first or "<" not in first:
         raise Unparsable("it has no step, or its pages are no HTML (miniwob records them so by its option text=html)")
     name = trajectory.task.site or trajectory.task.id
-    several = task_table().turns.get(name, 1) > 1
+    several = task_table().turns.get(name, 1) > 1 and all(_words(step) is None for step in steps)
     turns = list[Turn]()
     shown = read_html(first)
     lines = list[str]()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from prill.errors import UsageError
 from prill.files.outputs import write_output
@@ -278,15 +279,17 @@ def _read_vectors(path: Path, rows: int) -> Vectors:
 
 @cache
 def _shipped() -> tuple[Exemplar, ...]:
-    return tuple(_read_lines(Path(str(resources.files("prill.policies.synapse"))) / "tasks" / EXEMPLARS))
+    """The file leaves out keys that are the task and its first page, which would stand there twice."""
+    lines = _read_lines(Path(str(resources.files("prill.policies.synapse"))) / "tasks" / EXEMPLARS)
+    return tuple(one if one.key else replace(one, key=key_text(one.task, one.steps[0].state or "")) for one in lines)
 
 
 @cache
 def _shipped_abstractions() -> dict[str, Abstraction]:
-    """The prompts for code: `code_<task>.md`, or `code_<task>_1.md` and so on for the turns of a task."""
+    """The prompts for code: `code_<task>.md`, or `code_<task>-1.md` and so on for the turns of a task."""
     prompts = dict[str, list[str]]()
     for file in sorted((resources.files("prill.policies.synapse") / "prompts").iterdir(), key=lambda file: file.name):
-        if match := re.fullmatch(r"code_(\w+?)(?:_\d)?\.md", file.name):
+        if match := re.fullmatch(r"code_(\w+)(?:-\d)?\.md", file.name):
             prompts.setdefault(match[1].replace("_", "-"), []).append(file.read_text(encoding="utf-8").strip())
     return {name: Abstraction(code=tuple(texts)) for name, texts in prompts.items()}
 

@@ -5,6 +5,7 @@ Everything is read from what `prill.refine.play_again` left in a folder, so the 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from prill.evaluators.labels import template_of
 from prill.evaluators.metrics import intervals, method_of, wilson
 from prill.files.kinds import TRAJECTORIES
 from prill.refine.outcomes import TaskResult, read_results
-from prill.store import read_trajectories
+from prill.run_folder import LABELS
+from prill.store import read_labels, read_trajectories
 from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 FORMAT = "prill bench 1"
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
+_REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")  # as MiniWoB++'s oracle notes what the page gave
 # Why retries ended without an outcome, as `prill.refine` has it.
 _MISSING: Mapping[str, Missing] = {
     "unscored": "undecided",
@@ -37,9 +40,13 @@ _MISSING: Mapping[str, Missing] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One attempt: whether it truly succeeded (None: there is no outcome), its actions, and what it and its lesson took."""
+    """One attempt: whether it truly succeeded (None: there is no outcome), its actions, and what it and its lesson took.
+
+    `reward` is what the page gave, where the oracle tells it: a success may be worth less than 1.
+    """
 
     success: bool | None
+    reward: float | None = None
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
 
@@ -81,7 +88,8 @@ class Share:
 class Row:
     """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
 
-    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown.
+    `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full` counts only attempts with a
+    reward of 1 as successes, after the last trial; None where rewards are unknown.
     """
 
     name: str
@@ -94,6 +102,7 @@ class Row:
     calls: float | None
     tokens: float | None
     usd: float | None
+    full: float | None = None
     theirs: tuple[Theirs | None, ...] = ()
 
 
@@ -131,13 +140,17 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run
 
     `groups` has the group of each task; else it is the site that the recording names.
     """
+    rewards = dict[str, float]()
+    for label in read_labels(folder / LABELS) if (folder / LABELS).exists() else ():
+        if found := _REWARD.fullmatch(label.note or ""):
+            rewards[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
     for item in read_trajectories(folder / TRAJECTORIES) if (folder / TRAJECTORIES).exists() else ():
         if isinstance(item, Trajectory):
             # The word that ends an episode changes nothing in the environment.
             actions = sum(not step.action.is_final for step in item.steps)
             recorded[item.id] = actions, item.task.site or "none", template_of(item)
-    return [_run(result, recorded, groups or {}) for result in read_results(folder).tasks]
+    return [_run(result, recorded, rewards, groups or {}) for result in read_results(folder).tasks]
 
 
 def bench_of(
@@ -196,6 +209,19 @@ def share_of(runs: Sequence[Run], trials: int) -> Share:
     return Share(trials=trials, success=mean, low=low, high=high, method=method, decided=decided, missing=missing)
 
 
+def full_share(runs: Sequence[Run], trials: int) -> float | None:
+    """The share with a reward of 1 within the first so many trials, counted as in `share_of`; None: rewards are unknown."""
+    outcomes: dict[str, list[bool]] = defaultdict(list)
+    for run in runs:
+        if solved(run, trials) is not None:
+            good = [trial for trial in run.trials[:trials] if trial.success]
+            if any(trial.reward is None for trial in good):
+                return None
+            outcomes[run.task].append(any(trial.reward == 1 for trial in good))
+    known = any(trial.reward is not None for run in runs for trial in run.trials)
+    return fmean(fmean(of_task) for of_task in outcomes.values()) if outcomes and known else None
+
+
 def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
     """Of one task when seeds are drawn anew; of several when clusters are, with all their tasks and seeds."""
     import numpy as np
@@ -219,7 +245,9 @@ def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
     return means
 
 
-def _run(result: TaskResult, recorded: Mapping[str, tuple[int, str, str]], groups: Mapping[str, str]) -> Run:
+def _run(
+    result: TaskResult, recorded: Mapping[str, tuple[int, str, str]], rewards: Mapping[str, float], groups: Mapping[str, str]
+) -> Run:
     task, _, seed = result.name.rpartition("-s")
     nothing = (0, "none", task)
     _, site, cluster = recorded.get(result.attempts[0].id, nothing) if result.attempts else nothing
@@ -231,6 +259,7 @@ def _run(result: TaskResult, recorded: Mapping[str, tuple[int, str, str]], group
         trials=tuple(
             Trial(
                 success=None if attempt.status == "broken" else attempt.truth,
+                reward=rewards.get(attempt.id),
                 actions=recorded.get(attempt.id, nothing)[0],
                 usage=attempt.actor + attempt.reflector,
             )
@@ -294,6 +323,7 @@ def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | N
         calls=usage.calls / len(trials) if trials else None,
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
+        full=full_share(runs, counts[-1]),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
 

@@ -57,6 +57,20 @@ def test_every_task_counts_the_same() -> None:
     assert (share.success, share.decided) == (0.5, 6), "by episode it would be 4 of 6"
 
 
+def rewarded(task: str, *rewards: float | None) -> list[Run]:
+    made = (Trial(success=bool(reward and reward > 0), reward=reward) for reward in rewards)
+    return [Run(task=task, seed=seed, trials=(trial,)) for seed, trial in enumerate(made)]
+
+
+def test_part_of_a_reward_is_no_full_one() -> None:
+    made = bench_of([*rewarded("a", 1, 0.5), *rewarded("b", 1, 1), *rewarded("c", -1, 0)], benchmark="miniwob", agent="x")
+    row = made.sections[0].categories[-1]
+    assert (row.success[0].success, row.full) == (pytest.approx(2 / 3), 0.5)
+    assert "| success | reward 1 | without outcome |" in bench_text(made)
+    unknown = bench_of(runs("a", "SF"), benchmark="miniwob", agent="x")
+    assert unknown.overall.full is None and "| reward 1 |" not in bench_text(unknown)
+
+
 def test_what_has_no_outcome_is_in_neither() -> None:
     share = share_of([*runs("a", "SF??"), *runs("b", "??")], 1)
     assert (share.success, share.decided, share.missing) == (0.5, 2, 4)

@@ -14,6 +14,7 @@ from prill.bench import paper_names, read_paper, tasks_of, theirs
 from prill.bench.papers import ALL
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
+from prill.policies.synapse.prompting import task_table
 
 OWN = """
 title = "ours, last year"
@@ -73,6 +74,7 @@ def test_webarena_groups_come_to_the_whole() -> None:
 def test_lists_have_the_sizes_of_the_papers() -> None:
     sizes = {name: [len(names) for names in read_paper(name).categories.values()] for name in paper_names("miniwob")}
     assert sizes == {"step": [19, 26], "structured-reflection": [10, 20, 13], "synapse": [48, 16]}
+    assert read_paper("synapse").categories == {"exemplars": task_table().exemplars, "unseen": task_table().unseen}
     assert paper_names() == (*sorted([*sizes, "step-webarena", *paper_names("mind2web")]),)
     for name in sizes:
         assert max(Counter(tasks_of(read_paper(name))).values()) == 1

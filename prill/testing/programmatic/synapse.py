@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from html import unescape
+from operator import eq
 
 from prill.models.ledger import count_usage
 from prill.protocols import Form, Message, Reply
@@ -61,7 +62,7 @@ def _calls(turns: list[tuple[str, str]]) -> str:
             if not several:
                 episodes.append([])
             done = turns[at + 1][1] if at + 1 < len(turns) else ""
-            episodes[-1].append((f"{task} {_goal(page[1])}".strip(), done))
+            episodes[-1].append((f"{task} {seen_of(page[1])}".strip(), done))
     *shown, now = episodes
     goal = now[-1][0]
     found = [(_alike(one[len(now) - 1][0], goal), i, one) for i, one in enumerate(shown) if len(one) >= len(now)]
@@ -72,7 +73,8 @@ def _calls(turns: list[tuple[str, str]]) -> str:
     return adapted(block[1] if block else "", before, goal)
 
 
-def _goal(page: str) -> str:
+def seen_of(page: str) -> str:
+    """What this model goes by: the instruction on a page in HTML, else the words for the page themselves."""
     query = _QUERY.search(page)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", query[1] if query else page)).split()) if query or "<" not in page else ""
 
@@ -93,10 +95,15 @@ def adapted(text: str, before: str, now: str) -> str:
         changes = {a: b for a, b in zip(old, new, strict=True) if a}
         before, now = _QUOTED.sub('""', before), _QUOTED.sub('""', now)
     a, b = _tokens(before), _tokens(now)
-    for kind, a0, a1, b0, b1 in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+    # Two texts of one form are compared place by place; others by what they share.
+    same_form = len(a) == len(b) and 2 * sum(map(eq, a, b)) >= len(a)
+    parts = [("replace", i, i + 1, i, i + 1) for i in range(len(a)) if a[i] != b[i]] if same_form else None
+    for kind, a0, a1, b0, b1 in parts or SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "replace":
             pairs = zip(a[a0:a1], b[b0:b1], strict=True) if a1 - a0 == b1 - b0 else [(" ".join(a[a0:a1]), " ".join(b[b0:b1]))]
             for one, other in pairs:
+                if not re.search(r"\w", one):
+                    continue  # punctuation alone names nothing
                 changes.setdefault(one, other)
                 if (x := re.match(r"\d+", one)) and (y := re.match(r"\d+", other)):
                     changes.setdefault(x[0], y[0])
@@ -124,9 +131,9 @@ def _code(prompt: str) -> str:
 
 def _words(prompt: str) -> str:
     """The words of the example whose page is most like this one."""
-    state = _goal(_PAGE.findall(prompt)[-1])
+    state = seen_of(_PAGE.findall(prompt)[-1])
     pairs = _PAIR.findall(prompt)
     if not pairs:
         return state
-    before, words = max(pairs, key=lambda pair: _alike(_goal(pair[0]), state))
-    return adapted(words, _goal(before), state)
+    before, words = max(pairs, key=lambda pair: _alike(seen_of(pair[0]), state))
+    return adapted(words, seen_of(before), state)
