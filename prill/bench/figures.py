@@ -29,6 +29,7 @@ FORMAT = "prill bench 1"
 Missing = Literal["undecided", "broke off", "could not begin", "no lesson"]
 Method = Literal["bootstrap", "t", "wilson over seeds", "wilson over clusters"]
 _REWARD = re.compile(r"(?:not submitted: )?raw reward (-?[\d.e+-]+)")  # as MiniWoB++'s oracle notes what the page gave
+_PROGRESS = re.compile(r"progress (\d\.\d+)")  # as the airline's oracle notes the share of checkpoints that were reached
 # Why retries ended without an outcome, as `prill.refine` has it.
 _MISSING: Mapping[str, Missing] = {
     "unscored": "undecided",
@@ -42,11 +43,13 @@ _MISSING: Mapping[str, Missing] = {
 class Trial:
     """One attempt: whether it truly succeeded (None: there is no outcome), its actions, and what it and its lesson took.
 
-    `reward` is what the page gave, where the oracle tells it: a success may be worth less than 1.
+    `reward` is what the page gave, where the oracle tells it: a success may be worth less than 1. `progress` is from 0 to 1,
+    where the oracle tells it.
     """
 
     success: bool | None
     reward: float | None = None
+    progress: float | None = None
     actions: int = 0
     usage: Usage = field(default_factory=Usage)
 
@@ -89,7 +92,8 @@ class Row:
     """A task, a category or all: success after each number of trials, means of an attempt, and figures of theirs.
 
     `actions` is over attempts that have an outcome. `usd` is None where a price is unknown. `full` counts only attempts with a
-    reward of 1 as successes, after the last trial; None where rewards are unknown.
+    reward of 1 as successes, after the last trial; None where rewards are unknown. `progress` is how far the trials came at
+    best; None where that is unknown.
     """
 
     name: str
@@ -103,6 +107,7 @@ class Row:
     tokens: float | None
     usd: float | None
     full: float | None = None
+    progress: float | None = None
     theirs: tuple[Theirs | None, ...] = ()
 
 
@@ -140,17 +145,18 @@ def read_runs(folder: Path, groups: Mapping[str, str] | None = None) -> list[Run
 
     `groups` has the group of each task; else it is the site that the recording names.
     """
-    rewards = dict[str, float]()
+    rewards, progress = dict[str, float](), dict[str, float]()
     for label in read_labels(folder / LABELS) if (folder / LABELS).exists() else ():
-        if found := _REWARD.fullmatch(label.note or ""):
-            rewards[label.id] = float(found[1])
+        for pattern, figures in ((_REWARD, rewards), (_PROGRESS, progress)):
+            if found := pattern.fullmatch(label.note or ""):
+                figures[label.id] = float(found[1])
     recorded: dict[str, tuple[int, str, str]] = {}
     for item in read_trajectories(folder / TRAJECTORIES) if (folder / TRAJECTORIES).exists() else ():
         if isinstance(item, Trajectory):
             # The word that ends an episode changes nothing in the environment.
             actions = sum(not step.action.is_final for step in item.steps)
             recorded[item.id] = actions, item.task.site or "none", template_of(item)
-    return [_run(result, recorded, rewards, groups or {}) for result in read_results(folder).tasks]
+    return [_run(result, recorded, rewards, progress, groups or {}) for result in read_results(folder).tasks]
 
 
 def bench_of(
@@ -222,6 +228,18 @@ def full_share(runs: Sequence[Run], trials: int) -> float | None:
     return fmean(fmean(of_task) for of_task in outcomes.values()) if outcomes and known else None
 
 
+def mean_progress(runs: Sequence[Run], trials: int) -> float | None:
+    """How far the first so many trials came at best, counted as in `share_of`; None: of some run that is unknown."""
+    best: dict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if solved(run, trials) is not None:
+            known = [trial.progress for trial in run.trials[:trials] if trial.progress is not None]
+            if not known:
+                return None
+            best[run.task].append(max(known))
+    return fmean(fmean(of_task) for of_task in best.values()) if best else None
+
+
 def _interval(mean: float, outcomes: Mapping[tuple[str, str], Sequence[bool]]) -> tuple[float, float, Method]:
     """Of one task when seeds are drawn anew; of several when clusters are, with all their tasks and seeds."""
     import numpy as np
@@ -246,7 +264,11 @@ def _mean_of_rows(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def _run(
-    result: TaskResult, recorded: Mapping[str, tuple[int, str, str]], rewards: Mapping[str, float], groups: Mapping[str, str]
+    result: TaskResult,
+    recorded: Mapping[str, tuple[int, str, str]],
+    rewards: Mapping[str, float],
+    progress: Mapping[str, float],
+    groups: Mapping[str, str],
 ) -> Run:
     task, _, seed = result.name.rpartition("-s")
     nothing = (0, "none", task)
@@ -260,6 +282,7 @@ def _run(
             Trial(
                 success=None if attempt.status == "broken" else attempt.truth,
                 reward=rewards.get(attempt.id),
+                progress=progress.get(attempt.id),
                 actions=recorded.get(attempt.id, nothing)[0],
                 usage=attempt.actor + attempt.reflector,
             )
@@ -270,14 +293,14 @@ def _run(
 
 
 def _section_of_paper(runs: Sequence[Run], paper: Paper, counts: Sequence[int]) -> Section:
-    """The paper's categories; without any, the sites, in the paper's order."""
+    """The paper's categories; without any, the sites that it has sizes of, in the paper's order."""
     if paper.categories:
         of_task = {name: category for category, names in paper.categories.items() for name in names}
         places = {name: i for i, name in enumerate(tasks_of(paper))}
         listed = sorted((run for run in runs if run.task in of_task), key=lambda run: (places[run.task], run.seed))
         by_category = {category: [run for run in listed if of_task[run.task] == category] for category in paper.categories}
         return _section(listed, paper, by_category, counts)
-    by_site = _by_site(runs)
+    by_site = _by_site(runs) if paper.sizes else {}
     order = {name: by_site[name] for name in (*paper.sizes, *by_site) if name in by_site}
     return _section(runs, paper, order, counts)
 
@@ -324,6 +347,7 @@ def _row(name: str, runs: Sequence[Run], counts: Sequence[int], paper: Paper | N
         tokens=(usage.prompt_tokens + usage.completion_tokens) / len(trials) if trials else None,
         usd=usage.usd / len(trials) if trials and usage.usd is not None else None,
         full=full_share(runs, counts[-1]),
+        progress=mean_progress(runs, counts[-1]),
         theirs=() if paper is None else theirs(paper, category or name, tasks),
     )
 

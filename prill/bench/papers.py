@@ -19,7 +19,7 @@ import msgspec
 from prill.errors import UsageError
 from prill.files.toml import read_table
 
-Benchmark = Literal["miniwob", "webarena", "mind2web"]
+Benchmark = Literal["miniwob", "webarena", "airline", "mind2web"]
 ALL = "all"
 _FOLDER = Path(__file__).resolve().parent
 
@@ -111,7 +111,7 @@ def theirs(paper: Paper, category: str, tasks: Iterable[str]) -> tuple[Theirs | 
     if paper.tasks:
         wanted = list(tasks)
         return tuple(_mean(paper, i, wanted) for i in range(len(paper.columns)))
-    size = sum(paper.sizes.values()) if category == ALL else paper.sizes.get(category)
+    size = (sum(paper.sizes.values()) or None) if category == ALL else paper.sizes.get(category)
     figures = paper.printed.get(category, (float("nan"),) * len(paper.columns))
     return tuple(None if isnan(share) else Theirs(share, size) for share in figures)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,8 +16,14 @@ TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
     "miniwob": "Success is a raw reward of the page above 0; the column `reward 1` leaves out what had only a part of it.",
     "webarena": "Success is what the oracle of the task says of the state that the agent left.",
+    "airline": (
+        "Success is that the desk is as the caller wanted it, with nothing else changed; progress is the share of checkpoints "
+        "that were reached."
+    ),
 }
-_CLUSTERS = {"miniwob": "tasks", "webarena": "templates"}
+# Columns of some benchmarks alone; a share of rewards is told since pages that give part of one would hide it in success.
+_SHARES: Mapping[str, Callable[[Row], float | None]] = {"reward 1": lambda row: row.full, "progress": lambda row: row.progress}
+_CLUSTERS = {"miniwob": "tasks", "webarena": "templates", "airline": "tasks"}
 _HOW = (
     "Every task counts the same, however many of its seeds have an outcome. Intervals are 95 %: of one task Wilson's, over its "
     "seeds; of several, {clusters} are drawn anew, all seeds of one being one cluster (bootstrap; with fewer than 20 clusters "
@@ -48,12 +54,12 @@ def bench_text(bench: Bench) -> str:
     parts += [_THEIRS] if any(section.columns for section in bench.sections) else []
     for section in bench.sections:
         parts += [f"## {_heading(section)}", _categories(bench, section), *_about(section)]
-    full = _tells_rewards(bench)
+    told = _told(bench)
     for section in bench.sections:
         columns = section.columns if any(row.theirs for row in section.tasks) else ()
         parts += [
             f"## Tasks, list of {section.title}" if section.columns else "## Tasks",
-            table_text(_head(bench, columns, "task", "category"), (_task_cells(row, full) for row in section.tasks)),
+            table_text(_head(bench, columns, "task", "category"), (_task_cells(row, told) for row in section.tasks)),
         ]
     if not bench.sections:
         parts.append("None of the tasks that were played is on these lists.")
@@ -111,11 +117,11 @@ def _heading(section: Section) -> str:
 def _categories(bench: Bench, section: Section) -> str:
     """The table of one list: its categories, and all of them together."""
     head = _head(bench, (), "category", "tasks", "episodes")
-    full = _tells_rewards(bench)
+    told = _told(bench)
     for column in section.columns:
         run = ", ".join(part for part in (column.model, column.over) if part)
         head.append(f"**theirs**: {cell_text(_named(section, column))} ({cell_text(run)})")
-    return table_text(head, (_category_cells(row, full) for row in section.categories))
+    return table_text(head, (_category_cells(row, told) for row in section.categories))
 
 
 def _about(section: Section) -> Iterator[str]:
@@ -126,36 +132,35 @@ def _about(section: Section) -> Iterator[str]:
 
 def _head(bench: Bench, columns: Sequence[Column], *first: str) -> list[str]:
     success = ["success"] if bench.trials == (1,) else [f"success, T={trials}" for trials in bench.trials]
-    full = ["reward 1"] if _tells_rewards(bench) else []
-    ours = [*first, *success, *full, "without outcome", "actions", "calls", "tokens", "USD"]
+    ours = [*first, *success, *_told(bench), "without outcome", "actions", "calls", "tokens", "USD"]
     return [*ours, *(f"**theirs**: {cell_text(column.name)}" for column in columns)]
 
 
-def _tells_rewards(bench: Bench) -> bool:
-    """Whether the share with a reward of 1 is known of all rows: pages that give part of a reward would hide it in success."""
+def _told(bench: Bench) -> list[str]:
+    """Which of the columns that only some benchmarks have are known of all rows: `reward 1`, `progress`."""
     rows = [row for section in bench.sections for row in (*section.categories, *section.tasks) if row.success[-1].decided]
-    return bool(rows) and all(row.full is not None for row in rows)
+    return [name for name, share in _SHARES.items() if rows and all(share(row) is not None for row in rows)]
 
 
-def _category_cells(row: Row, full: bool) -> Iterator[str]:
+def _category_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), str(row.tasks), str(row.runs))
     yield from (_share_cell(share) for share in row.success)
-    yield from _full_cell(row, full)
+    yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, row.tasks) for figure in row.theirs)
 
 
-def _task_cells(row: Row, full: bool) -> Iterator[str]:
+def _task_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
     yield from (cell_text(row.name), cell_text(row.category) or "-")
     yield from (f"{_share_cell(share)}, of {share.decided}" if share.decided else "-" for share in row.success)
-    yield from _full_cell(row, full)
+    yield from _told_cells(row, told)
     yield from _spent(row)
     yield from (_theirs_cell(figure, 1) for figure in row.theirs)
 
 
-def _full_cell(row: Row, full: bool) -> Iterator[str]:
-    if full:
-        yield "-" if row.full is None else f"{row.full:.1%}"
+def _told_cells(row: Row, told: Sequence[str]) -> Iterator[str]:
+    for share in (_SHARES[name](row) for name in told):
+        yield "-" if share is None else f"{share:.1%}"
 
 
 def _spent(row: Row) -> Iterator[str]:

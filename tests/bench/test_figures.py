@@ -71,6 +71,25 @@ def test_part_of_a_reward_is_no_full_one() -> None:
     assert unknown.overall.full is None and "| reward 1 |" not in bench_text(unknown)
 
 
+def came(task: str, *progress: float, missing: Missing | None = None) -> Run:
+    """A trial for each; one that came to 1 succeeded, and with `missing` the last has no outcome."""
+    made = [Trial(success=far == 1, progress=far) for far in progress] + [Trial(success=None)] * (missing is not None)
+    return Run(task=task, seed=0, trials=tuple(made), missing=missing)
+
+
+def test_progress_is_that_of_the_best_trial() -> None:
+    played = [came("a", 0.25, 0.75), came("b", 0.0, 1.0), came("c", 0.5, missing="broke off")]
+    made = bench_of(played, [read_paper("step-airline")], benchmark="airline", agent="x", trials=2)
+    (row,) = made.sections[0].categories
+    assert (row.name, row.success[-1].success, row.progress) == ("all", 0.5, 0.875), "what broke off is in neither"
+    text = bench_text(made)
+    assert "| progress | without outcome |" in text and "87.5%" in text and "reward 1" not in text
+    assert [figure.success for figure in row.theirs if figure] == [0.24, 0.76, 0.68, 0.94] and "0 tasks" not in bench_picture(
+        made
+    )
+    assert bench_of(runs("a", "SF"), benchmark="airline", agent="x").overall.progress is None
+
+
 def test_what_has_no_outcome_is_in_neither() -> None:
     share = share_of([*runs("a", "SF??"), *runs("b", "??")], 1)
     assert (share.success, share.decided, share.missing) == (0.5, 2, 4)

@@ -75,7 +75,7 @@ def test_lists_have_the_sizes_of_the_papers() -> None:
     sizes = {name: [len(names) for names in read_paper(name).categories.values()] for name in paper_names("miniwob")}
     assert sizes == {"step": [19, 26], "structured-reflection": [10, 20, 13], "synapse": [48, 16]}
     assert read_paper("synapse").categories == {"exemplars": task_table().exemplars, "unseen": task_table().unseen}
-    assert paper_names() == (*sorted([*sizes, "step-webarena", *paper_names("mind2web")]),)
+    assert paper_names() == (*sorted([*sizes, "step-webarena", "step-airline", *paper_names("mind2web")]),)
     for name in sizes:
         assert max(Counter(tasks_of(read_paper(name))).values()) == 1
         assert set(read_paper(name).tasks) == set(tasks_of(read_paper(name)))
@@ -117,5 +117,5 @@ def test_broken_figures_name_their_place(tmp_path: Path, old: str, new: str, pro
 
 
 def test_an_unknown_paper_names_those_there_are() -> None:
-    with pytest.raises(UsageError, match="no figures 'stepp': there are self-map, step, step-webarena, "):
+    with pytest.raises(UsageError, match="no figures 'stepp': there are self-map, step, step-airline, step-webarena, "):
         read_paper("stepp")

@@ -94,6 +94,14 @@ def test_the_shop_is_told_by_sites(chromium: None, prill: Prill) -> None:
     assert counts == {"shopping": (2, 1), "reddit": (1, 0), "all": (3, 1)}
 
 
+@pytest.mark.slow
+def test_the_desk_is_told_with_progress(chromium: None, prill: Prill) -> None:
+    done = prill("bench", "airline", "--agent", "scripted", "--tasks", "find-booking", "--seeds", "6", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(Path("out"), "categories").values()
+    assert (row["success"][0]["success"], row["progress"], row["theirs"][3]["success"]) == (1, 1, 0.94)
+
+
 def chosen(*words: str) -> tuple[argparse.Namespace, list[str]]:
     """The arguments as they are played, and whose figures stand beside."""
     parser = argparse.ArgumentParser()
@@ -113,6 +121,12 @@ def test_an_agent_of_a_paper_has_its_settings() -> None:
     assert papers == ["structured reflection"]
     args, papers = chosen("miniwob", "--agent", "step", "--tasks", "click-link", "--seeds", "3", "--trials", "2")
     assert (args.tasks, args.seeds, args.trials, papers) == ("click-link", "3", 2, ["SteP"])
+
+
+def test_the_desk_has_all_scenarios_for_anyone() -> None:
+    for agent in ("scripted", "step"):
+        args, papers = chosen("airline", "--agent", agent)
+        assert (args.tasks, args.seeds, args.trials, papers) == ("all", "0-19", 1, ["SteP"])
 
 
 def test_a_list_has_the_seeds_of_its_paper() -> None:

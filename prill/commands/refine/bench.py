@@ -35,6 +35,7 @@ EPISODES = "episodes"
 _EXAMPLES = {
     "miniwob": "Example: prill bench miniwob --agent react --model M --tasks 43 --seeds 1000-1024 -o runs/bench",
     "webarena": "Example: prill bench webarena --shop --agent scripted -o runs/shop",
+    "airline": "Example: prill bench airline --agent step --model M -o runs/airline",
     "mind2web": "Example: prill bench mind2web --data cross-task=test.jsonl --agent self-map --model M -o runs/m2w",
 }
 _SEEDS = "0-4"  # where neither the agent nor the list is a paper's
@@ -57,14 +58,17 @@ def _options(parser: argparse.ArgumentParser, name: str) -> None:
         recorded.options(parser, tuple(papers))
         return
     lists = sorted(paper.list_name for paper in papers.values() if paper.list_name is not None)
-    named = f"names, all, or a paper's list: {', '.join(lists)}" if lists else "numbers such as 0-9,44, or all (default)"
+    named = "numbers such as 0-9,44, or all (default)" if name == "webarena" else "names, or all (default)"
+    named = f"names, all, or a paper's list: {', '.join(lists)}" if lists else named
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
     what, who = add_episode_options(
         parser,
         tasks=named,
-        seeds=f"default: those of the agent's paper, or of the list's; else {_SEEDS}" if lists else "default 0",
+        seeds={"webarena": "default 0", "airline": "default 0-19"}.get(
+            name, f"default: those of the agent's paper, or of the list's; else {_SEEDS}"
+        ),
     )
     parser.set_defaults(seeds=None)
     what.add_argument(
@@ -114,14 +118,15 @@ def _choose(args: argparse.Namespace) -> list[Paper]:
     ready = [read_paper(name) for name in paper_names(benchmark)]
     followed = [paper for paper in ready if args.policy in paper.agents]
     if args.tasks is None:
-        args.tasks = "all" if benchmark == "webarena" else next((p.list_name for p in followed if p.list_name), None)
+        args.tasks = "all" if benchmark != "miniwob" else next((p.list_name for p in followed if p.list_name), None)
         if args.tasks is None:
             lists = ", ".join(paper.list_name for paper in ready if paper.list_name is not None)
             raise UsageError(f"--tasks is missing: {args.policy} is no paper's agent, so name a list ({lists}), tasks, or all")
     listed = [paper for paper in ready if paper.list_name == args.tasks]
     if listed:
         args.tasks = ",".join(tasks_of(listed[0]))
-    source = next(iter([*followed, *listed]), None)
+    # The desk has as many scenarios as the paper played, whoever plays them.
+    source = next(iter([*followed, *listed, *(ready if benchmark == "airline" else [])]), None)
     args.seeds = args.seeds or (source.seeds if source else None) or ("0" if benchmark == "webarena" else _SEEDS)
     args.trials = args.trials or (followed[0].trials if followed else 1)
     if args.trials == 1 and args.reflector_model:
