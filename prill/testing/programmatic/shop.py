@@ -12,14 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from prill.models.prompts import estimate_tokens
-from prill.protocols import Message, Reply
-from prill.types import Usage
-
-if TYPE_CHECKING:
-    from prill.protocols import Form
+from prill.protocols import Message
+from prill.testing.programmatic.step import ByProgram
 
 _LINE = re.compile(
     r"(?P<tabs>\t*)\[(?P<number>\d+)\] (?P<role>\w+) (?P<name>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")(?P<state>.*)"
@@ -90,30 +85,11 @@ class Screen:
         return None
 
 
-class ProgrammaticShop:
-    """Answers REASON and ACTION; what no program knows it ends with `stop [N/A]`. `calls` counts how often it was asked."""
+class ProgrammaticShop(ByProgram):
+    """Answers on the local shop, its neighbours and the airline's desk."""
 
     def __init__(self, name: str = "programmatic-shop") -> None:
-        self._name = name
-        self.calls = 0
-
-    @property
-    def name(self) -> str:
-        """What records call the model."""
-        return self._name
-
-    async def complete(
-        self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
-    ) -> Reply:
-        """The next answer of the policy whose prompt this is."""
-        self.calls += 1
-        try:
-            reason, action = _answer(Screen.read(messages))
-        except LookupError as problem:
-            reason, action = str(problem), "stop [N/A]"
-        text = f"REASON: {reason}\nACTION: {action}"
-        tokens = sum(estimate_tokens(str(part)) for message in messages for part in message.parts)
-        return Reply(text, Usage(1, tokens, estimate_tokens(text)), {})
+        super().__init__(name, lambda messages: _answer(Screen.read(messages)))
 
 
 Answer = tuple[str, str]

@@ -62,14 +62,14 @@ class Asked:
         return [node for node in self.screen if node.text in texts]
 
 
-class ProgrammaticStep:
-    """Answers REASON and ACTION as a good model would: it calls the policies of the library where their rules say so.
+class ByProgram:
+    """A model that answers the policy `step`: `answer` reads the prompt and gives REASON and ACTION.
 
-    It goes by the prompt alone. What it cannot do it ends with `stop [N/A]`. `calls` counts how often it was asked.
+    What it cannot do (LookupError) it ends with `stop [N/A]`. `calls` counts how often it was asked.
     """
 
-    def __init__(self, name: str = "programmatic-step") -> None:
-        self._name = name
+    def __init__(self, name: str, answer: Callable[[Sequence[Message]], tuple[str, str]]) -> None:
+        self._name, self._answer = name, answer
         self.calls = 0
 
     @property
@@ -83,7 +83,7 @@ class ProgrammaticStep:
         """The next answer of the policy whose prompt this is."""
         self.calls += 1
         try:
-            reason, action = _answer(Asked.read(messages))
+            reason, action = self._answer(messages)
         except LookupError as problem:
             reason, action = str(problem), "stop [N/A]"
         text = f"REASON: {reason}\nACTION: {action}"
@@ -91,6 +91,13 @@ class ProgrammaticStep:
         usage = Usage(1, tokens, estimate_tokens(text))
         count_usage(usage)
         return Reply(text, usage, {})
+
+
+class ProgrammaticStep(ByProgram):
+    """Answers on MiniWoB++ as a good model would: it calls the policies of the library where their rules say so."""
+
+    def __init__(self, name: str = "programmatic-step") -> None:
+        super().__init__(name, lambda messages: _answer(Asked.read(messages)))
 
 
 def _answer(asked: Asked) -> tuple[str, str]:

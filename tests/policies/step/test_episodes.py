@@ -12,10 +12,12 @@ from prill.emulators.browser.chromium import chromium_path
 from prill.emulators.miniwob.environment import MiniWoB
 from prill.errors import UsageError
 from prill.loop import rollout
+from prill.models.ledger import metered
 from prill.policies.registry import make_policy
 from prill.policies.step.agent import StepAgent
 from prill.protocols import Message
 from prill.refine.reflector import learner_of
+from prill.testing.programmatic.shop import ProgrammaticShop
 from prill.testing.programmatic.step import ProgrammaticStep
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -72,8 +74,11 @@ async def test_the_flat_prompt_plays_as_well(environment: MiniWoB) -> None:
 
 
 async def test_a_foreign_prompt_is_given_up() -> None:
-    reply = await ProgrammaticStep().complete([Message("system", ("Hm",)), Message("user", ("What now?",))])
-    assert reply.text == "REASON: this is no prompt of the policy step\nACTION: stop [N/A]"
+    for model in (ProgrammaticStep(), ProgrammaticShop()):
+        with metered() as meter:
+            reply = await model.complete([Message("system", ("Hm",)), Message("user", ("What now?",))])
+        assert reply.text == "REASON: this is no prompt of the policy step\nACTION: stop [N/A]"
+        assert meter.usage == reply.usage and model.calls == 1, "what it took is on record"
 
 
 async def test_it_can_be_taught_lessons() -> None:
