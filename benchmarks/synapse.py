@@ -46,7 +46,7 @@ LEVELS = (1.0, 0.8, 0.6, 0.4, 0.2)
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """One line of the log: an episode, and the memory that it was played with."""
+    """One line of the log: an episode, and the memory that it was played with; `of` are the tasks that this was grown from."""
 
     level: float
     round: int
@@ -54,6 +54,7 @@ class Episode(msgspec.Struct, frozen=True):
     success: bool
     added: int
     wrong: int
+    of: str = ",".join(GROWN)
 
 
 class Erring:
@@ -126,7 +127,9 @@ class Runs(NamedTuple):
 
 async def play(log: Path, tasks: Sequence[str], rounds: int) -> None:
     """Plays what the log does not have yet, and appends to it."""
-    done = {(one.level, one.round, one.task) for one in read(log)}
+    keep_whole_lines(log)
+    of = ",".join(tasks)
+    done = {(one.level, one.round, one.task) for one in read(log) if one.of == of}
     left = [
         (level, number) for number in range(rounds) for level in LEVELS if any((level, number, t) not in done for t in tasks)
     ]
@@ -151,12 +154,18 @@ async def play(log: Path, tasks: Sequence[str], rounds: int) -> None:
                     if (level, number, task) in done:
                         continue
                     _, label = await played(environment, task, number, ExemplarFollower(), grown.memory, SynapseSpec())
-                    one = Episode(level, number, task, bool(label.success), len(grown.added), grown.wrong or 0)
+                    one = Episode(level, number, task, bool(label.success), len(grown.added), grown.wrong or 0, of)
                     lines.write(msgspec.json.encode(one).decode() + "\n")
                     lines.flush()
                 bar.update()
         finally:
             await environment.close()
+
+
+def keep_whole_lines(log: Path) -> None:
+    """Takes off a last line that was cut: the next one would be written onto it."""
+    if log.is_file() and not (there := log.read_bytes()).endswith(b"\n"):
+        log.write_bytes(there[: there.rfind(b"\n") + 1])
 
 
 def read(log: Path) -> list[Episode]:
@@ -198,7 +207,7 @@ def main() -> None:
     args = parser.parse_args()
     tasks = args.tasks.split(",")
     asyncio.run(play(args.log, tasks, args.rounds))
-    points = table([one for one in read(args.log) if one.task in tasks and one.round < args.rounds])
+    points = table([one for one in read(args.log) if one.of == ",".join(tasks) and one.round < args.rounds])
     if args.svg:
         line = Line("success of the agent; a dot is one task", points)
         args.svg.write_text(line_chart("Success against the judge's precision", "share of accepted runs that did well", [line]))
