@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -98,7 +98,15 @@ class LocalEmbedder:
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder) if folder is not None else None
-        self.name = "minilm" if folder is None else f"{_LOCAL}{Path(folder).name}"
+
+    @cached_property
+    def name(self) -> str:
+        """`minilm`, or the folder's name and which weights are in it."""
+        if self._folder is None:
+            return "minilm"
+        from prill.models.local.weights import folder_hash
+
+        return f"{_LOCAL}{self._folder.name} {folder_hash(self._folder.resolve())}"
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """The mean of the last layer over a text's tokens, in batches of 32."""

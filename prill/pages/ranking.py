@@ -118,11 +118,14 @@ class Ranked:
 async def rank_step(trajectory: Trajectory, index: int, ranker: Ranker) -> Ranked:
     """The candidates of a recorded step by a ranker; equal texts are scored once.
 
-    A candidate that the page does not have scores lowest. Raises InputError for what is no recorded page.
+    A candidate that the page does not have scores lowest. Raises InputError for what is no recorded page, and for a score that
+    is no number.
     """
     texts, query = candidate_texts(trajectory, index)
     different = distinct(texts)
     found = await ranker.score(query, different) if different else ()
+    if not all(map(math.isfinite, found)):  # it would be no place in an order, and no score in a file
+        raise InputError(f"{trajectory.id}, step {index}: {ranker.name} gave a score that is no number")
     return ranked(trajectory, index, texts, dict(zip(different, found, strict=True)))
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from prill.cli import main
 from prill.errors import UsageError
+from prill.models.local.ranker import CrossEncoder
 from prill.pages.ranking import Bm25, Ranked, RankingTally, bm25, rank_file
 from prill.pages.scores import read_scores
 from prill.pages.state import PageState, read_state
+from prill.policies.embedders import LocalEmbedder
 from prill.store import read_trajectories, write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -114,6 +116,31 @@ def test_a_stopped_ranking_goes_on(gold: Path, tmp_path: Path) -> None:
     assert (len(ranker.asked), tally.kept) == (2, 1)
     assert (tmp_path / "s.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
     assert tally.ranked.figures() == whole.ranked.figures()
+
+
+def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
+    """As a training that diverged gives it; the other steps stay."""
+
+    class Diverged(Counting):
+        async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
+            found = await super().score(query, texts)
+            return [float("nan") for _ in found] if len(self.asked) == 2 else found
+
+    tally = asyncio.run(rank_file(gold, Diverged(), tmp_path / "s.json"))
+    (problem,) = tally.problems
+    assert "t1, step 0: length gave a score that is no number" in problem
+    assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
+
+
+def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """A folder that was trained anew goes on with nothing that the old weights scored."""
+    names = set()
+    for run in ("a", "b"):
+        (folder := tmp_path / run / "ranker").mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(run.encode())
+        names |= {CrossEncoder(folder).name, LocalEmbedder(folder).name}
+    assert len(names) == 4 and all("ranker " in name for name in names)
 
 
 def test_rank_command_tells_figures(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,12 +7,13 @@ import importlib
 import os
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from prill.errors import MissingExtra, UsageError
 from prill.models.local.torchvision import mend_torchvision
-from prill.models.local.weights import model_failures
+from prill.models.local.weights import folder_hash, model_failures
 
 MOST_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
 
@@ -30,10 +31,10 @@ class CrossEncoder:
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
 
-    @property
+    @cached_property
     def name(self) -> str:
-        """The folder's name."""
-        return f"local/{self.folder.resolve().name}"
+        """The folder's name, and which weights are in it."""
+        return f"local/{self.folder.resolve().name} {folder_hash(self.folder.resolve())}"
 
     async def score(self, query: str, texts: Sequence[str]) -> Sequence[float]:
         """The model's own number of each text. Raises MissingExtra, EndpointError."""

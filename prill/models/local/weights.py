@@ -8,6 +8,7 @@ itself, so that an answer does not depend on which calls it shared a batch with,
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import json
 import math
@@ -361,3 +362,13 @@ def model_failures() -> Iterator[None]:
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__
         raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error
+
+
+def folder_hash(folder: Path) -> str:
+    """Twelve digits that stand for the weights in a folder, so that two of one name are told apart; `missing` without any."""
+    digest, found = hashlib.sha256(), False
+    for file in sorted(path for form in ("config.json", "*.safetensors", "pytorch_model*.bin") for path in folder.glob(form)):
+        with file.open("rb") as data:
+            digest.update(file.name.encode() + hashlib.file_digest(data, "sha256").digest())
+        found = True
+    return digest.hexdigest()[:12] if found else "missing"

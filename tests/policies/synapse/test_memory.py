@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
+from prill.models.local.weights import folder_hash
 from prill.policies.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
 from prill.policies.synapse.interpreter import check, first_block
 from prill.policies.synapse.memory import Exemplar, Memory, Turn, key_text
@@ -199,7 +200,7 @@ async def test_an_encoder_reads_the_same_in_batches(tiny_model: Callable[[str], 
     together = await embedder.embed(["click the button", "a much longer text about a page with many words " * 9])
     assert together.shape[0] == 2
     assert np.allclose(together[0], (await embedder.embed(["click the button"]))[0], atol=1e-4)
-    assert embedder.name == f"local:{folder.name}"
+    assert embedder.name == f"local:{folder.name} {folder_hash(folder)}"
     with pytest.raises(UsageError, match="no sentence encoder"):
         await make_embedder("local:no/such").embed(["a"])
 
