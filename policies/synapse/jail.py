@@ -8,7 +8,8 @@ standard library. Layers, from the outside in:
 * a filter of system calls (seccomp on Linux; the sandbox `pure-computation` on macOS), after which the process can compute,
   take memory, write to its standard output, and end. Where the kernel has no such filter, nothing is run;
 * an audit hook, which cannot be taken off again, that refuses whatever Python reports: files, sockets, processes, frames;
-* of Python, few builtins and a few modules; names with two underscores are refused before the code is run.
+* of Python, few builtins and a few modules; names with two underscores are refused before the code is run, and so are texts
+  that would read them when they are formatted.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _FUNCTIONS = (
     str, sum, super, tuple, type, zip, property, staticmethod, classmethod,
 )  # fmt: skip
 _METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
+_FORMATS = {"format", "format_map"}
 _FRAMES = re.compile(r"(?:gi|cr|ag|tb|f|co)_(?:frame|code|globals|locals|builtins|back|next)")
 
 # System calls that are allowed beside `write` to the standard output, by the kernel's numbers: memory, waiting, ending.
@@ -101,11 +103,23 @@ def read(code: str) -> types.CodeType:
             hidden = isinstance(name, str) and ((name.startswith("__") and name not in _METHODS) or _FRAMES.fullmatch(name))
             if hidden:
                 raise ValueError(f"{name} is not allowed")
+        if _takes_format(node):
+            raise ValueError("format is for a text that stands before it, without two underscores; f-strings do the rest")
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if unknown := [module for module in modules if module not in MODULES]:
             raise ValueError(f"import of {unknown[0]} is not allowed; there are {', '.join(MODULES)}")
     return compile(tree, "<abstraction>", "exec")
+
+
+def _takes_format(node: ast.AST) -> bool:
+    """Whether it takes the formatting of a text that is not known beforehand: `{0.name}` in one reads an attribute."""
+    if isinstance(node, ast.MatchClass):
+        return bool(_FORMATS.intersection(node.kwd_attrs))
+    if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
+        return False
+    text = node.value.value if isinstance(node.value, ast.Constant) else None
+    return not isinstance(text, str) or "__" in text
 
 
 def allowed_builtins() -> dict[str, Any]:

@@ -106,6 +106,10 @@ GOT = "got = []\nW = type('W', (), {{'__setattr__': lambda self, name, value: go
 HOSTILE = {
     "a pattern reads an attribute": "match ():\n    case object(__class__=found):\n        obs = str(found)",
     "a formatter reads an attribute": "import string\nobs = str(string.Formatter().get_field('0.__class__', ('',), {})[0])",
+    "a text reads an attribute": "obs = '{0.__class__}'.format(state)",
+    "a text made of two reads an attribute": "obs = ('{0._' + '_class__}').format(state)",
+    "a text with names reads an attribute": "obs = '{a.__class__}'.format_map({'a': state})",
+    "a pattern takes the formatting": "match '{0._' + '_class__}':\n    case str(format=f):\n        obs = f(state)",
     "a wrapper copies attributes": GOT.format(
         "import functools\nfunctools.update_wrapper(W(), lambda: 0, assigned=('__globals__',), updated=())"
     ),
@@ -167,7 +171,7 @@ os._exit(0)
 @pytest.fixture(scope="module")
 def came() -> dict[str, str | None]:
     """What each of them came to, all in one process that is locked in."""
-    tried = HOSTILE | {"harmless": "import re, functools\nobs = re.search('p', '<p>').group(0)"}
+    tried = HOSTILE | {"harmless": "import re, functools\nobs = '{:>1}'.format(re.search('p', '<p>').group(0))"}
     program = TRY.format(jail=str(jail.__file__), hostile=tried)
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
     found: dict[str, str | None] = json.loads(done.stdout)
