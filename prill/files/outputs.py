@@ -25,6 +25,7 @@ from prill.files.lines import STREAM, is_stream, open_lines, read_lines
 Content = Literal[
     "trajectories", "labels", "verdicts", "a calibration", "a fitted judge", "a report", "a diagram", "a table",
     "disagreements", "red team figures", "captions", "observations", "a page of a watch",
+    "scores of candidates",
 ]  # fmt: skip
 _Path = str | os.PathLike[str]
 _STDOUT = (STREAM, "/dev/stdout", "/dev/fd/1")
@@ -39,6 +40,7 @@ _BEGINNINGS: dict[bytes, Content] = {
     b"| id | success | score |": "a table",
     b'[\n {\n  "id":': "a table",
     b"| attack ": "red team figures",
+    b'{"scores":': "scores of candidates",
 }
 # The keys that tell a JSON file of prill which is no trajectory, label or verdict.
 _KEYS: dict[Content, frozenset[str]] = {

@@ -17,7 +17,7 @@ import msgspec
 
 from prill.errors import InputError, UsageError
 from prill.files.lines import is_stream, read_lines
-from prill.files.outputs import expect_place, failures, write_output, writing
+from prill.files.outputs import check_output, expect_place, failures, write_output, writing
 from prill.pages.scores import sample_ids, with_scores
 from prill.pages.state import read_state
 from prill.pages.tree import Page, ranker_query
@@ -236,6 +236,9 @@ async def rank_file(
             Path(path).absolute().parent.mkdir(parents=True, exist_ok=True)
     if is_stream(gold):
         raise UsageError(f"{gold}: trajectories are read more than once; name a file", parameters=("trajectories",))
+    check_output(output, "scores of candidates", [gold])
+    if reordered is not None:
+        check_output(reordered, "trajectories", [gold, output], parameter="ranked")
     about = msgspec.json.encode({"format": "prill ranking 1", "ranker": ranker.name, "trajectories": _digest(gold)})
     size = _taken_up(place, about, resume)
     with failures(place):
@@ -327,11 +330,13 @@ def _reordered(gold: str | os.PathLike[str], place: Path) -> Iterator[Trajectory
             continue
         found: dict[str, dict[str, float]] = {}
         try:
-            for sample in sample_ids(turn):
+            samples = sample_ids(turn)
+            for sample in samples:
                 if line is not None and line.sample == sample:
                     found[sample] = line.scores
                     line = next(lines, None)
-            yield with_scores(turn, found)
+            if len(found) == len(set(samples)):
+                yield with_scores(turn, found)
         except (InputError, ValueError):
             continue  # told when it was to be ranked
 

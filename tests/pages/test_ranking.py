@@ -126,10 +126,26 @@ def test_a_score_that_is_no_number_is_told(gold: Path, tmp_path: Path) -> None:
             found = await super().score(query, texts)
             return [float("nan") for _ in found] if len(self.asked) == 2 else found
 
-    tally = asyncio.run(rank_file(gold, Diverged(), tmp_path / "s.json"))
+    tally = asyncio.run(rank_file(gold, Diverged(), tmp_path / "s.json", reordered=tmp_path / "r.jsonl"))
     (problem,) = tally.problems
     assert "t1, step 0: length gave a score that is no number" in problem
     assert list(read_scores(tmp_path / "s.json")) == ["t0_u0", "t2_u2"]
+    turns = [turn.id for turn in read_trajectories(tmp_path / "r.jsonl") if isinstance(turn, Trajectory)]
+    assert turns == ["t0", "t2"], "a turn that is told as left out is in no order"
+
+
+def test_outputs_take_no_place_of_another_file(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = gold.read_bytes()
+    for words, told in (
+        (("-o", gold), "gold.jsonl: this is an input too"),
+        (("-o", tmp_path / "s.json", "--ranked", gold), "gold.jsonl: this is an input too"),
+        (("-o", tmp_path / "s.json", "--ranked", tmp_path / "s.json"), "s.json: this is an input too"),
+    ):
+        assert main(["rank", str(gold), "--ranker", "bm25", *map(str, words)]) == 2
+        assert told in capsys.readouterr().err
+    assert gold.read_bytes() == before and list(tmp_path.iterdir()) == [gold]
+    for _ in range(2):  # its own output may be written again
+        assert main(["rank", str(gold), "--ranker", "bm25", "-o", str(tmp_path / "s.json")]) == 0
 
 
 def test_rankers_of_one_name_are_told_apart(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from prill.commands.options import WideHelp, expected, positive
 from prill.commands.stopping import stopping_on_ctrl_c
+from prill.errors import UsageError
 from prill.models.local.ranker import CrossEncoder
 from prill.pages.ranking import Bm25, ByEmbedding, Ranker, RankingFigures, RankTally, rank_file
 from prill.policies.embedders import make_embedder
@@ -85,6 +87,8 @@ def _ranker(args: argparse.Namespace) -> Ranker:
         return Bm25()
     if args.ranker.startswith(_EMBEDDING):
         return ByEmbedding(make_embedder(args.ranker.removeprefix(_EMBEDDING), base_url=args.base_url))
+    if not Path(args.ranker).is_dir():
+        raise UsageError(f"--ranker {args.ranker}: there are bm25, embedding:NAME, and the folder of a ranker")
     return CrossEncoder(args.ranker, device=args.device, batch=args.batch)
 
 
