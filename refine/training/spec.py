@@ -71,7 +71,9 @@ class TrainSpec:
     steps: Annotated[int | None, Meta(ge=1, description="steps in all (default: by epochs)")] = None
     epochs: Annotated[float, Meta(gt=0, description="times that every row is seen, where steps are not given")] = 3.0
     max_length: Annotated[int | None, Meta(ge=8, description="most tokens of a row (default: the model's window)")] = None
-    overlong: Annotated[Literal["drop", "error"], Meta(description="what happens to longer rows; none is ever cut")] = "drop"
+    overlong: Annotated[
+        Literal["drop", "error"], Meta(description="what happens to longer rows of a file; none is ever cut")
+    ] = "drop"
     max_pixels: Annotated[
         int | None, Meta(ge=1, description="larger pictures are scaled down to it (default: the model's own limit)")
     ] = None

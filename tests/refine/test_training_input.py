@@ -306,3 +306,10 @@ def test_the_command_names_its_flags(
     words = ["train", "policy", str(write(tmp_path, text_row())), "-o", str(tmp_path / "out")]
     assert main([*words, "--model", str(tiny_model("qwen2")), "--max-length", "9", "--preset", "small-text"]) == 2
     assert "(--max-length, --max-pixels, --overlong)" in capsys.readouterr().err
+
+
+def test_options_of_no_policy_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They would otherwise be passed over without a word."""
+    words = ["train", "ranker", str(tmp_path / "gold.jsonl"), "-o", str(tmp_path / "out"), "--set", "negatives=9"]
+    assert main(words) == 2
+    assert "--set: is for options of a planner's --policy" in capsys.readouterr().err

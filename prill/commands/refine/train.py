@@ -116,6 +116,8 @@ def _teacher(args: argparse.Namespace) -> tuple[Teacher | None, dict[str, Any] |
     if args.policy is None:
         if args.trains == "planner":
             raise UsageError("a planner learns to answer a policy; name it", parameters=("policy",))
+        if args.set:
+            raise UsageError("--set: is for options of a planner's --policy; settings of a training have flags of their own")
         return None, None
     if args.trains != "planner":
         raise UsageError(f"a {args.trains} learns without a policy; leave it out", parameters=("policy",))
