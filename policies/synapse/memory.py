@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -110,7 +111,8 @@ class Memory:
     ) -> None:
         self.exemplars = tuple(exemplars)
         self.abstractions = dict(abstractions or {})
-        self.embedder = embedder
+        # One that is fitted is fitted to these keys alone: shared, another memory would change what its vectors mean.
+        self.embedder = deepcopy(embedder) if isinstance(embedder, Fitted) else embedder
         self._vectors = vectors
 
     @property

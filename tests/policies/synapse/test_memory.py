@@ -53,6 +53,15 @@ async def test_three_nearest_keys_vote() -> None:
     assert await Memory([], embedder=TfidfEmbedder()).vote("0 0") is None
 
 
+async def test_a_grown_memory_leaves_the_old_as_it_was() -> None:
+    """Words are weighed anew with every text: neither memory may see the other's weights."""
+    memory = Memory([exemplar("a", "red apple", "pass"), exemplar("b", "green pear", "pass")], embedder=TfidfEmbedder())
+    before = await memory.distances("a pear")
+    grown = memory.with_more([exemplar("c", "blue plum and cherry", "pass")])
+    assert await grown.vote("plum", 1) == "c"
+    assert await memory.distances("a pear") == before
+
+
 async def test_keys_without_steps_only_find() -> None:
     memory = Memory([exemplar("a", "0 0"), exemplar("a", "5 5", "pass"), exemplar("b", "1 1")], embedder=Fixed())
     assert await memory.vote("0 0", 1) == "a"
