@@ -125,6 +125,21 @@ async def test_recording_goes_on_whatever_is_done(gold: Path) -> None:
     assert [label.label for label in (await environment.grade(episode)).steps or ()] == ["away", "away"]
 
 
+async def test_agents_see_nothing_of_the_answer(tmp_path: Path) -> None:
+    """Two recordings that differ in what is right at the last step only are one to the agent, until it has acted."""
+    shown = []
+    for target, action in (("5", click("5")), ("6", Action("type", "[textbox]  City -> TYPE: Rome", target="6", value="Rome"))):
+        turn = recorded("c1", 0, "Go", "5", target)
+        turn = replace(turn, steps=(turn.steps[0], replace(turn.steps[1], action=action)))
+        write_trajectories(tmp_path / f"{target}.jsonl", [turn])
+        environment = Mind2Web((str(tmp_path / f"{target}.jsonl"),))
+        policy = Says(click("5"), click("5"))
+        task = await environment.task("c1-0")
+        await rollout(policy, environment, task, id="x")
+        shown.append((task, policy.seen))
+    assert shown[0] == shown[1]
+
+
 async def test_earlier_turns_come_with_their_pages(gold: Path) -> None:
     environment = Mind2Web((str(gold),))
     (earlier,) = (await environment.task("c1-1")).earlier
