@@ -222,6 +222,12 @@ def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.
     assert "<svg" in (out / "results.svg").read_text()
 
 
+def test_a_file_belongs_to_one_split(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
+    assert main(["bench", "mind2web", "--data", f"a={gold},b={gold}", *words]) == 2
+    assert "gold.jsonl is named twice" in capsys.readouterr().err
+
+
 def test_bench_goes_on_where_it_was_stopped(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A bug ends the run in its second episode: what was played stays, with what it asked of models, and is played once."""
     begins = ACTOR.replace("        state = ", "        begin(self.task)\n        state = ")
