@@ -147,6 +147,13 @@ async def test_earlier_turns_come_with_their_pages(gold: Path) -> None:
     assert not (await environment.task("c2-0")).earlier
 
 
+async def test_earlier_turns_need_not_be_named(tmp_path: Path) -> None:
+    """Recordings of one's own say the conversation only: its later turns have a memory all the same."""
+    write_trajectories(tmp_path / "own.jsonl", [recorded("c1", 0, "Open the flights", "5"), recorded("c1", 1, "Again", "5")])
+    (earlier,) = (await Mind2Web((str(tmp_path / "own.jsonl"),)).task("c1-1")).earlier
+    assert earlier.task.goal == "Open the flights" and "Flights 0.0" in (earlier.steps[0].observation.text or "")
+
+
 async def test_lost_steps_show_no_candidates(gold: Path) -> None:
     for lost, candidates in (("hidden", ()), ("shown", ("5", "6"))):
         environment = Mind2Web((str(gold),), Mind2WebSpec(lost=lost))  # type: ignore[arg-type]
