@@ -15,7 +15,7 @@ from typing import TypeVar
 from prill.actions.elements import element_id, element_of
 from prill.actions.phone import dual_points, is_swipe
 from prill.models.prompts import clean, quoted, shorten
-from prill.types import Action, Observation, Platform, Point, Trajectory
+from prill.types import Action, Observation, Platform, Point, Task, Trajectory
 
 _T = TypeVar("_T")
 State = tuple[str, Observation]  # words that say when it was, and what was seen
@@ -44,12 +44,28 @@ _BREAKS, _UNQUOTED = re.compile(r"(?:\\[nrt])+"), re.compile(r"""[\\'"]""")
 _WITHHELD = "prill.claims_withheld"  # a key of metadata, which no judge is shown
 _ACTION_CHARS, _LEAST_ACTION_CHARS = 500, 60
 _ELEMENT_CHARS, _ADDRESS_CHARS = 200, 300
+_EARLIER_TURNS, _EARLIER_CHARS = 20, 300  # of a conversation: the last ones
 _SHORT = 20  # a word as short as this may stand in another word
 
 
+def asked_for(task: Task) -> str:
+    """The user's request as a quotation and, in a later turn of a conversation, what was asked before: it may mean these."""
+    block = quoted("request", task.goal)
+    if not task.earlier:
+        return block
+    turns = range(max(0, len(task.earlier) - _EARLIER_TURNS), len(task.earlier))
+    lines = "\n".join(f"{i + 1}. {shorten(_flat(task.earlier[i].task.goal), _EARLIER_CHARS)}" for i in turns)
+    return f"{block}\n\nEarlier in this conversation the user asked:\n\n{quoted('earlier-requests', lines)}"
+
+
+def goals_of(task: Task) -> tuple[str, ...]:
+    """The goal, then those of the conversation's earlier turns: after others, the same words mean something else."""
+    return task.goal, *(turn.task.goal for turn in task.earlier)
+
+
 def request(trajectory: Trajectory) -> str:
-    """The user's request as a quotation and, where the record has it (`metadata["date"]`), when the agent began."""
-    block = quoted("request", trajectory.task.goal)
+    """What was asked for and, where the record has it (`metadata["date"]`), when the agent began."""
+    block = asked_for(trajectory.task)
     date = trajectory.metadata.get("date")
     try:
         began = datetime.fromisoformat(date) if isinstance(date, str) else None

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.evaluators.evidence import asked_for, goals_of
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.files.toml import read_toml
@@ -304,21 +305,21 @@ class RubricJudge(RubricSpec, FrameJudge[Rubric]):
     async def _criteria(self, trajectory: Trajectory) -> Rubric:
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric
-        goal, prompt = trajectory.task.goal, self.prompts["rubric_criteria"]
-        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), goal)
+        task, prompt = trajectory.task, self.prompts["rubric_criteria"]
+        key = content_hash(self.model.name, prompt.text, RUBRIC.shape, str(self.max_tokens), *goals_of(task))
         return await self._model_rubrics.get(
-            key, lambda: ask(self.model, lambda _: self._rubric_messages(goal), RUBRIC, prompt, self.max_tokens)
+            key, lambda: ask(self.model, lambda _: self._rubric_messages(task), RUBRIC, prompt, self.max_tokens)
         )
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[Rubric, list[tuple[Message, ...]]]:
         if (rubric := self._supplied(trajectory)) is not None:
             return rubric, []
         return Rubric(tuple(RubricCriterion(str(i).ljust(100, "x")) for i in range(5))), [
-            self._rubric_messages(trajectory.task.goal)
+            self._rubric_messages(trajectory.task)
         ]
 
-    def _rubric_messages(self, goal: str) -> tuple[Message, ...]:
-        return filled(self.prompts["rubric_criteria"], (), goal=quoted("request", goal))
+    def _rubric_messages(self, task: Task) -> tuple[Message, ...]:
+        return filled(self.prompts["rubric_criteria"], (), goal=asked_for(task))
 
     def _columns(self, criteria: Rubric) -> int:
         return len(criteria.criteria)

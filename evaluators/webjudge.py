@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
+from prill.evaluators.evidence import asked_for, goals_of
 from prill.evaluators.frames import FrameJudge, FrameSpec, Rating
 from prill.evaluators.judgement import Judgement
 from prill.evaluators.outcome import MAX_TOKENS, STATUS, judge_outcome
@@ -16,7 +17,7 @@ from prill.models.calls import PerGoal, Room, ask, filled
 from prill.models.prompts import content_hash, quoted, shorten
 from prill.models.replies import RecordFormat, ReplyFormat
 from prill.protocols import Form, Message, Reply
-from prill.types import Findings, Trajectory
+from prill.types import Findings, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,19 @@ class WebJudge(WebJudgeSpec, FrameJudge[tuple[str, ...]]):
         return PerGoal(KEY_POINTS, self.goal_cache)
 
     async def _criteria(self, trajectory: Trajectory) -> tuple[str, ...]:
-        goal, prompt = trajectory.task.goal, self.prompts["webjudge_key_points"]
-        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), goal)
+        task, prompt = trajectory.task, self.prompts["webjudge_key_points"]
+        key = content_hash(self.model.name, prompt.text, KEY_POINTS.shape, str(self.max_tokens), *goals_of(task))
         record = await self._key_points.get(
-            key, lambda: ask(self.model, lambda _: self._point_messages(goal), KEY_POINTS, prompt, self.max_tokens)
+            key, lambda: ask(self.model, lambda _: self._point_messages(task), KEY_POINTS, prompt, self.max_tokens)
         )
         points = (" ".join(point.split()) for point in record.key_points if point.strip())
-        return tuple(points) or (" ".join(goal.split()),)
+        return tuple(points) or (" ".join(task.goal.split()),)
 
     def _planned_criteria(self, trajectory: Trajectory) -> tuple[tuple[str, ...], list[tuple[Message, ...]]]:
-        return ("x" * 497,), [self._point_messages(trajectory.task.goal)]
+        return ("x" * 497,), [self._point_messages(trajectory.task)]
 
-    def _point_messages(self, goal: str) -> tuple[Message, ...]:
-        return filled(self.prompts["webjudge_key_points"], (), goal=quoted("request", goal))
+    def _point_messages(self, task: Task) -> tuple[Message, ...]:
+        return filled(self.prompts["webjudge_key_points"], (), goal=asked_for(task))
 
     def _block(self, criteria: tuple[str, ...], room: int) -> dict[str, str]:
         lines = "\n".join(f"{i}. {point}" for i, point in enumerate(criteria, 1))

@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic
 
+import msgspec
+
 from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
 from prill.models.guard import PATIENCE
+from prill.models.ledger import metered
 from prill.protocols import Abridging, E, Environment, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
@@ -66,6 +69,8 @@ async def record(
     progress: Callable[[Recorded], None] = lambda recorded: None,
 ) -> Recorded:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
+
+    What an episode asked of models is in its `metadata["usage"]`; what was kept from an earlier call costs nothing.
 
     The environments have to write their screenshots below `out`. `timeout` is in seconds, for one episode, for naming its
     task and for labelling it. `oracle` labels an episode while its environment is still in the state that the agent left.
@@ -168,17 +173,18 @@ class _Run(Generic[E]):
         """The episode, and whether it began: whether its first state was seen."""
         watch = _Watch(self._folder, episode, environment, task)
         try:
-            trajectory = await rollout(
-                episode.policy(),
-                environment,
-                task,
-                id=episode.id,
-                agent=episode.agent,
-                max_steps=self._settings.max_steps,
-                timeout=self._settings.timeout,
-                early_stop=self._settings.early_stop,
-                watch=watch,
-            )
+            with metered() as meter:
+                trajectory = await rollout(
+                    episode.policy(),
+                    environment,
+                    task,
+                    id=episode.id,
+                    agent=episode.agent,
+                    max_steps=self._settings.max_steps,
+                    timeout=self._settings.timeout,
+                    early_stop=self._settings.early_stop,
+                    watch=watch,
+                )
         except PrillError:
             raise
         except Exception as bug:  # a policy's, say: it ends the run, and its episode is on record as broken
@@ -189,7 +195,8 @@ class _Run(Generic[E]):
             bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
             raise
         trajectory = _for_the_record(environment, trajectory)
-        return replace(trajectory, metadata={**trajectory.metadata, **episode.metadata}), watch.begun
+        spent = {"usage": msgspec.to_builtins(meter.usage)} if meter.usage.calls else {}
+        return replace(trajectory, metadata={**trajectory.metadata, **spent, **episode.metadata}), watch.begun
 
     async def _grade(self, episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
         if self._settings.oracle is None:

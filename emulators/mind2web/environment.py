@@ -249,7 +249,8 @@ class Mind2Web:
         lost = self.spec.lost == "hidden" and not self._asked[at].within(self.spec.within)
         targets = tuple(asked.positives[0] if asked.positives else "" for asked in self._asked[:at])
         offered, withheld = ((), state.candidates) if lost else (state.candidates, ())
-        shown = PageState(state.page, offered, state.past, targets, withheld)
+        domain, subdomain = (str(self._turn.metadata.get(name) or "") for name in ("domain", "subdomain"))
+        shown = PageState(state.page, offered, state.past, targets, withheld, domain, subdomain)
         return Observation(seen.screenshot, shown.text(), seen.url)
 
     def _view(self, at: int) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from prill.errors import NoEvidence, Truncated, UsageError
+from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt, quoted
 from prill.policies.mindact.forms import PACKAGE, Wording, operation_lines, operation_of
 from prill.policies.mindact.memory import Snippet
@@ -132,7 +132,9 @@ async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt:
     try:
         said = (await model.complete(messages, max_tokens=_MOST_TOKENS, prompt=prompt)).text
     except Truncated as cut:
-        if not cut.text.strip():
+        if "<think>" in cut.text and "</think>" not in cut.text:  # only thoughts: to keep them would be to show them for good
             raise
         said = cut.text
-    return " ".join(clean(said.rpartition("</think>")[2]).split())
+    if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
+        raise Unparsable(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
+    return sentence

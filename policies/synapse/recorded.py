@@ -2,9 +2,8 @@
 
 The page is cut around its few best candidates. Earlier steps of the task are shown as they were recorded; those of training
 tasks that are alike come before. What the paper's code does otherwise: it shows the right element whatever its rank, which an
-agent cannot know (a step whose target is not among the best is not asked about, as there); it looks up in the raw page what was
-cut out of `cleaned_html`, which stays lost here; and the task that is asked about has its domain in its key, which an agent is
-not told here.
+agent cannot know (a step whose target is not among the best is not asked about, as there); and it looks up in the raw page what
+was cut out of `cleaned_html`, which stays lost here.
 """
 
 from __future__ import annotations
@@ -185,7 +184,9 @@ class RecordedSynapse:
         known = [exemplar for exemplar in self.memory.exemplars if exemplar.name != self._task.id]
         if self.spec.mode == "no_memory":
             return random.Random(_FIXED).sample(known, min(self.spec.exemplars, len(known)))
-        near = await self.memory.nearest(key_of(self._task), self.spec.exemplars + 1)
+        first = self._seen[0]
+        key = key_of(self._task, {"domain": first.domain, "subdomain": first.subdomain})
+        near = await self.memory.nearest(key, self.spec.exemplars + 1)
         return [exemplar for _, exemplar in near if exemplar.name != self._task.id][: self.spec.exemplars]
 
     async def _window(self) -> int | None:

@@ -15,13 +15,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from prill.bench.papers import Paper, theirs
 from prill.errors import InputError
 from prill.evaluators.metrics import intervals, wilson
 from prill.pages.conversations import conversation_of
 from prill.pages.steps import USUAL, Asked, Marking, StepScore, asked_of
 from prill.store import BadLine, read_trajectories
-from prill.types import Trajectory
+from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,6 +58,7 @@ class PlayedTurn:
     turn: RecordedTurn
     scores: tuple[StepScore, ...] | None
     seed: int = 0
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,10 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBench:
-    """All figures of an agent. `counting` is the way that fits the data: conversations of several turns, or single tasks."""
+    """All figures of an agent. `counting` is the way that fits the data: conversations of several turns, or single tasks.
+
+    `usage` is what its episodes asked of models, those that broke off included.
+    """
 
     format: str = FORMAT
     agent: str
@@ -119,6 +125,7 @@ class RecordedBench:
     marking: Marking
     settings: Mapping[str, Any] = field(default_factory=dict)
     missing: int
+    usage: Usage = field(default_factory=Usage)
     splits: tuple[Split, ...]
     sources: tuple[str, ...] = ()
 
@@ -148,11 +155,20 @@ def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUA
 
     A step that it did not do is wrong; an episode that broke off is not known.
     """
+    usage = _usage(episode)
     if episode.error is not None:
-        return PlayedTurn(turn, None, seed)
+        return PlayedTurn(turn, None, seed, usage)
     done = [step.action for step in episode.steps]
     steps = [marking.score(asked, done[i] if i < len(done) else None) for i, asked in enumerate(turn.asked)]
-    return PlayedTurn(turn, tuple(steps), seed)
+    return PlayedTurn(turn, tuple(steps), seed, usage)
+
+
+def _usage(episode: Trajectory) -> Usage:
+    """What the record says that it took; nothing where it does not say."""
+    try:
+        return msgspec.convert(episode.metadata.get("usage", {}), Usage)
+    except msgspec.ValidationError:
+        return Usage()
 
 
 def figures_of(played: Iterable[PlayedTurn], name: str = "all") -> Figures:
@@ -210,6 +226,7 @@ def recorded_bench(
         marking=marking,
         settings=dict(settings or {}),
         missing=sum(one.scores is None for one in played),
+        usage=sum((one.usage for one in played), start=Usage()),
         splits=tuple(splits),
         sources=tuple(
             line

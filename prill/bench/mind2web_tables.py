@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from prill.bench.mind2web import METRICS, Counting, Figure, Figures, RecordedBench, Split
-from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text
+from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text, usage_text
 from prill.files.outputs import write_output
 from prill.report.lines import Line, Point, line_chart
 
@@ -64,6 +64,7 @@ def recorded_summary(bench: RecordedBench) -> str:
     """What was played, and the table of each split alone."""
     turns = sum(split.all.turns for split in bench.splits)
     words = f"{turns} turns, {sum(split.all.steps for split in bench.splits)} steps."
+    words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
     if bench.missing:
         words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
     return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_table(split, bench)}" for split in bench.splits)])

@@ -11,6 +11,7 @@ from prill.bench.figures import Bench, Row, Section, Share
 from prill.bench.papers import Column, Theirs
 from prill.files.outputs import write_output
 from prill.report.lines import Line, Point, row_chart
+from prill.types import Usage
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
@@ -69,17 +70,21 @@ def bench_text(bench: Bench) -> str:
 def played_text(bench: Bench) -> str:
     """What was played, what it took, and what has no outcome, in a paragraph."""
     row, usage = bench.overall, bench.usage
-    cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
-    tokens = usage.prompt_tokens + usage.completion_tokens
     trials = f", up to {bench.trials[-1]} trials each" if bench.trials[-1] > 1 else ""
     words = f"{_count(row.tasks, 'task')}, {_count(row.runs, 'episode')} (task and seed){trials}: "
-    words += f"{_count(row.attempts, 'attempt')}, {_count(usage.calls, 'call')}, {tokens} tokens, {cost}."
+    words += f"{_count(row.attempts, 'attempt')}, {usage_text(usage)}."
     if bench.missing:
         reasons = ", ".join(f"{n} {reason}" for reason, n in bench.missing.items())
         words += (
             f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count neither as success nor as failure."
         )
     return words
+
+
+def usage_text(usage: Usage) -> str:
+    """Calls, tokens and what they cost."""
+    cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    return f"{_count(usage.calls, 'call')}, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
 
 
 def summary_text(bench: Bench) -> str:

@@ -21,14 +21,14 @@ def rejoined(trajectories: Iterable[Trajectory]) -> Iterator[Trajectory]:
     """The turns, each with the earlier ones of its conversation whole in `task.earlier`, as far as they were read before.
 
     Turns of a conversation stand together in a file: one conversation is held at a time. An earlier turn that was not read
-    stays as it is, without pages.
+    stays as it is, without pages. A turn that names none of its own has all that were read before in its conversation.
     """
     conversation: str | None = None
     read: dict[str, Trajectory] = {}
     for turn in trajectories:
         if conversation != (conversation := conversation_of(turn)):
             read = {}
-        earlier = tuple(read.get(past.id, past) for past in turn.task.earlier)
+        earlier = tuple(read.get(past.id, past) for past in turn.task.earlier) or tuple(read.values())
         read[turn.id] = replace(turn, task=replace(turn.task, earlier=()))
         yield replace(turn, task=replace(turn.task, earlier=earlier)) if earlier else turn
 

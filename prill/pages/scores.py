@@ -14,7 +14,7 @@ import msgspec
 from prill.errors import InputError
 from prill.files.lines import open_lines
 from prill.files.outputs import write_output
-from prill.pages.state import PageState, read_state
+from prill.pages.state import read_state
 from prill.types import Step, Trajectory
 
 Scores = Mapping[str, Mapping[str, float]]
@@ -64,5 +64,5 @@ def _ordered(step: Step, scores: Mapping[str, float] | None) -> Step:
     if not scores:
         return step
     state = read_state(step.observation.text or "")
-    ranked = PageState(state.page, by_score(state.candidates, scores), state.past)
+    ranked = replace(state, candidates=by_score(state.candidates, scores))
     return replace(step, observation=replace(step.observation, text=ranked.text()))

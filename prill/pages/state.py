@@ -11,7 +11,8 @@ All of it is one text, so that an observation holds it as it holds any page:
 Candidates are `backend_node_id`s of the page's nodes, the best first. The actions are those of the recording, not the agent's:
 each step is asked for as if all before it had been right (teacher forcing, Self-MAP, ACL 2024, section on the task). Where it
 is known what they were done to, a line has their targets, `-` for what is lost. A step that nobody is asked about, since its
-target is not among the best, has its candidates in a line of their own.
+target is not among the best, has its candidates in a line of their own. What the website is about (`Domain: Travel`,
+`Subdomain: Airlines`) stands before the candidates where it is known.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _PAST, _TARGETS, _WITHHELD, _CANDIDATES = "Previous actions:", "Their targets:", "Withheld:", "Candidates:"
+_DOMAIN, _SUBDOMAIN = "Domain:", "Subdomain:"
 _INDENT = "  "
 _LOST = "-"
 
@@ -28,7 +30,7 @@ class PageState:
     """A page, its candidates (the best first), and the actions already taken (`[role]  label -> OP: value`, oldest first).
 
     `targets` has the node of each of these actions, "" where it is lost; or nothing at all. `withheld` are the candidates of a
-    step that nobody is asked about: there are then no others.
+    step that nobody is asked about: there are then no others. `domain` and `subdomain` are the website's, "" where not known.
     """
 
     page: str
@@ -36,13 +38,18 @@ class PageState:
     past: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
+    domain: str = ""
+    subdomain: str = ""
 
     def text(self) -> str:
         """The state as one text; `read_state` reads it."""
         past = [_INDENT + " ".join(action.splitlines()) for action in self.past]  # so none can pass for another line
         targets = [" ".join([_TARGETS, *(target or _LOST for target in self.targets)])] if self.targets else []
         withheld = [" ".join([_WITHHELD, *self.withheld])] if self.withheld else []
-        return "\n".join([_PAST, *past, *targets, *withheld, " ".join([_CANDIDATES, *self.candidates]), self.page])
+        about = [(_DOMAIN, self.domain), (_SUBDOMAIN, self.subdomain)]
+        known = [" ".join([name, *said.split()]) for name, said in about if said]
+        candidates = " ".join([_CANDIDATES, *self.candidates])
+        return "\n".join([_PAST, *past, *targets, *withheld, *known, candidates, self.page])
 
 
 def read_state(text: str) -> PageState:
@@ -52,6 +59,8 @@ def read_state(text: str) -> PageState:
         raise ValueError(f"no state of a recorded page: it begins with {_PAST!r} and has a line {_CANDIDATES!r}")
     candidates, _, page = rest.partition("\n")
     lines = head.split("\n")[1:]
+    subdomain = lines.pop().removeprefix(_SUBDOMAIN).strip() if lines and lines[-1].startswith(_SUBDOMAIN) else ""
+    domain = lines.pop().removeprefix(_DOMAIN).strip() if lines and lines[-1].startswith(_DOMAIN) else ""
     withheld = lines.pop().split()[1:] if lines and lines[-1].startswith(_WITHHELD) else []
     targets = lines.pop().split()[2:] if lines and lines[-1].startswith(_TARGETS) else []
     return PageState(
@@ -60,4 +69,6 @@ def read_state(text: str) -> PageState:
         tuple(line.removeprefix(_INDENT) for line in lines),
         tuple("" if target == _LOST else target for target in targets),
         tuple(withheld),
+        domain,
+        subdomain,
     )

@@ -73,9 +73,8 @@ class Marking:
             return self._by_text(asked, done.text)
         operation = "" if done.kind == "none" else done.kind.upper()
         element = float(done.target in positives)
-        f1 = word_f1(
-            _words(operation, done.value), _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice"
-        )
+        words = f"{operation} {done.value or ''}"  # also of a click: MindAct's evaluators count a value that nobody asked for
+        f1 = word_f1(words, _words(asked.operation, asked.value), punctuation=self.scheme == "multi-choice")
         return StepScore(element, f1, element == 1 and f1 == 1)
 
     def _by_text(self, asked: Asked, text: str) -> StepScore:

@@ -81,6 +81,14 @@ def test_lost_target_is_wrong_whatever_was_done() -> None:
     assert Marking(top=6).score(Asked(("5",), (5,), "CLICK"), done) == RIGHT
 
 
+def test_value_of_a_click_counts_against_it() -> None:
+    """As in MindAct's evaluators, where what is predicted is operation and value, whatever the operation."""
+    done = Action("click", "CLICK [5] [shoes]", target="5", value="shoes")
+    assert Marking().score(Asked(("5",), (0,), "CLICK"), done) == StepScore(1.0, pytest.approx(2 / 3), False)
+    assert Marking("synapse").score(Asked(("5",), (0,), "CLICK"), done).f1 == 1, "Synapse's reads none of a click"
+    assert Marking().score(Asked(("5",), (0,), "CLICK", "left over"), Action("click", target="5")) == RIGHT
+
+
 def test_no_prediction_is_wrong_not_an_error() -> None:
     asked = Asked(("5",), (0,), "CLICK")
     assert Marking().score(asked, Action("none")) == StepScore()

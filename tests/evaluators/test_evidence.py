@@ -132,6 +132,16 @@ def test_date_is_read_never_repeated(date: object, words: str | None) -> None:
     assert request(run) == "\n\n".join(lines)
 
 
+def test_later_turn_shows_earlier_requests() -> None:
+    first = Trajectory(id="1", task=Task(goal="Flights\nto Oslo"))
+    alone = Trajectory(id="2", task=Task(goal="And the cheapest?"))
+    later = replace(alone, task=replace(alone.task, earlier=(first,)))
+    assert request(alone) == quoted("request", "And the cheapest?"), "no other request changes"
+    assert request(later).startswith(request(alone))
+    lines = "1. Flights to Oslo"
+    assert request(later).endswith(f"Earlier in this conversation the user asked:\n\n{quoted('earlier-requests', lines)}")
+
+
 def test_history_has_one_line_an_action() -> None:
     steps = (Step(Observation(), Action("click", "click\n2: forged line")), Step(Observation(), Action("stop", "stop")))
     trajectory = Trajectory(id="a", task=Task(goal="g"), steps=steps)

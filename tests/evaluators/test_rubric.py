@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,9 @@ async def test_criteria_made_once_for_each_goal() -> None:
     assert len(model.of("criteria")) == 1
     await judge(attempt(goal="Buy a red kettle"))
     assert len(model.of("criteria")) == 2
+    later = attempt()
+    await judge(replace(later, task=replace(later.task, earlier=(attempt(goal="Only under 20 euros"),))))
+    assert "1. Only under 20 euros" in text(model.of("criteria")[2]), "after another request it asks for something else"
 
 
 @pytest.mark.parametrize(

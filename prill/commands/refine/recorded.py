@@ -21,6 +21,7 @@ from prill.commands.rollout.mind2web import recorded_files
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output
+from prill.pages.conversations import without_pages
 from prill.record import Recorded
 from prill.store import read_trajectories
 from prill.types import Trajectory
@@ -103,7 +104,7 @@ class _Run:
 def _episodes(folder: Path) -> Sequence[Trajectory]:
     """Pages are not needed any more."""
     path = folder / TRAJECTORIES
-    return [item for item in read_trajectories(path) if isinstance(item, Trajectory)] if path.exists() else []
+    return [without_pages(item) for item in read_trajectories(path) if isinstance(item, Trajectory)] if path.exists() else []
 
 
 def _papers(args: argparse.Namespace) -> list[Paper]:

@@ -27,6 +27,8 @@ def recorded_files(words: Sequence[str] | None) -> dict[Path, str]:
         path = place / TRAJECTORIES if place.is_dir() else place
         if not path.is_file():
             raise UsageError(f"--recordings {word}: there is no file {path} (prill convert mind2web makes one)")
+        if path in found:
+            raise UsageError(f"--recordings {word}: {path} is named twice, and its turns belong to one split")
         found[path] = split if equals else place.stem
     if not found:
         raise UsageError("give --recordings: files of recorded turns, which prill convert mind2web makes")

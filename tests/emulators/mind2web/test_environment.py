@@ -43,6 +43,24 @@ class Actor:
         return Step(observation, Action("click", f"CLICK [{id}]", target=id), f"{len(self.task.earlier)} turns before")
 """
 
+# Counts a call a step, and has a bug as long as there is a file of that name.
+BUGGY = """
+from pathlib import Path
+from prill.models.ledger import count_usage
+from prill.types import Usage
+
+HERE = Path(__file__).parent
+
+def begin(task):
+    if task.id == "c1-1" and (HERE / "bug").exists():
+        (HERE / "bug").unlink()
+        raise KeyError("a bug")
+    with (HERE / "played").open("a") as file:
+        file.write(task.id + "\\n")
+    count_usage(Usage(1, 10, 2, 0, None))
+
+"""
+
 
 def recorded(conversation: str, number: int, goal: str, *targets: str, site: str = "shop") -> Trajectory:
     """A turn on pages with a link (5) and a field (6), of which the link ranks first; a step for each target."""
@@ -101,9 +119,25 @@ async def test_recording_goes_on_whatever_is_done(gold: Path) -> None:
     states = [read_state(seen.text or "") for seen in policy.seen]
     assert [("1.1" in s.page, "0.0" in s.page, "0.1" in s.page) for s in states] == [(False, True, False), (False, False, True)]
     assert states[1].past == ("[link]  step 0 -> CLICK",)
+    assert states[0].domain == "Travel"
     assert states[1].targets == ("5",), "what the recording's steps were done to, not the agent's"
     assert episode.metadata["ended_by"] == "environment"
     assert [label.label for label in (await environment.grade(episode)).steps or ()] == ["away", "away"]
+
+
+async def test_agents_see_nothing_of_the_answer(tmp_path: Path) -> None:
+    """Two recordings that differ in what is right at the last step only are one to the agent, until it has acted."""
+    shown = []
+    for target, action in (("5", click("5")), ("6", Action("type", "[textbox]  City -> TYPE: Rome", target="6", value="Rome"))):
+        turn = recorded("c1", 0, "Go", "5", target)
+        turn = replace(turn, steps=(turn.steps[0], replace(turn.steps[1], action=action)))
+        write_trajectories(tmp_path / f"{target}.jsonl", [turn])
+        environment = Mind2Web((str(tmp_path / f"{target}.jsonl"),))
+        policy = Says(click("5"), click("5"))
+        task = await environment.task("c1-0")
+        await rollout(policy, environment, task, id="x")
+        shown.append((task, policy.seen))
+    assert shown[0] == shown[1]
 
 
 async def test_earlier_turns_come_with_their_pages(gold: Path) -> None:
@@ -111,6 +145,13 @@ async def test_earlier_turns_come_with_their_pages(gold: Path) -> None:
     (earlier,) = (await environment.task("c1-1")).earlier
     assert "Flights 0.1" in (earlier.steps[1].observation.text or "")
     assert not (await environment.task("c2-0")).earlier
+
+
+async def test_earlier_turns_need_not_be_named(tmp_path: Path) -> None:
+    """Recordings of one's own say the conversation only: its later turns have a memory all the same."""
+    write_trajectories(tmp_path / "own.jsonl", [recorded("c1", 0, "Open the flights", "5"), recorded("c1", 1, "Again", "5")])
+    (earlier,) = (await Mind2Web((str(tmp_path / "own.jsonl"),)).task("c1-1")).earlier
+    assert earlier.task.goal == "Open the flights" and "Flights 0.0" in (earlier.steps[0].observation.text or "")
 
 
 async def test_lost_steps_show_no_candidates(gold: Path) -> None:
@@ -186,6 +227,29 @@ def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.
     assert "**theirs**: MT-Mind2Web: Self-MAP (Flan-T5-base)" in text
     assert "Broke off, and count neither as right nor as wrong: 1 turns." in text
     assert "<svg" in (out / "results.svg").read_text()
+
+
+def test_a_file_belongs_to_one_split(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
+    assert main(["bench", "mind2web", "--data", f"a={gold},b={gold}", *words]) == 2
+    assert "gold.jsonl is named twice" in capsys.readouterr().err
+
+
+def test_bench_goes_on_where_it_was_stopped(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bug ends the run in its second episode: what was played stays, with what it asked of models, and is played once."""
+    begins = ACTOR.replace("        state = ", "        begin(self.task)\n        state = ")
+    (tmp_path / "buggy.py").write_text(begins.replace("class Actor:", BUGGY + "class Actor:"))
+    words = ["bench", "mind2web", "--data", str(gold), "--agent", f"{tmp_path / 'buggy.py'}:Actor", "-o"]
+    (tmp_path / "bug").touch()
+    with pytest.raises(KeyError):
+        main([*words, str(tmp_path / "out")])
+    assert (tmp_path / "played").read_text().split() == ["c1-0", "c1-0"]
+    assert main([*words, str(tmp_path / "out"), "--retry-broken"]) == 0
+    assert (tmp_path / "played").read_text().split() == ["c1-0", "c1-0", "c1-1", "c1-1", "c2-0"]
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    stopped, whole = ((tmp_path / name / "results.json").read_text() for name in ("out", "whole"))
+    assert stopped == whole and json.loads(whole)["usage"]["calls"] == 5
+    assert "3 turns, 5 steps. 5 calls, 60 tokens, cost unknown." in (tmp_path / "out" / "results.md").read_text()
 
 
 def test_judges_are_held_against_steps(

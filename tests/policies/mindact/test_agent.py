@@ -283,6 +283,15 @@ async def test_rewriting_takes_history_s_place() -> None:
     assert len(writer.seen) == 1 and "Task: Take the right one\n" in request(model.seen[2])
 
 
+async def test_empty_rewriting_is_never_kept(tmp_path: Path) -> None:
+    """Nothing, or thoughts alone, is no instruction: the episode breaks off, and the next run asks again."""
+    for said in ("", "<think>hm</think> ", Truncated("cut", "<think>which kettle")):
+        policy = MindAct(ScriptedModel(["A."]), MindActSpec(rewrites=tmp_path / "r.jsonl"), rewrite_model=ScriptedModel([said]))
+        with pytest.raises((Unparsable, Truncated)):
+            await played(policy, seen("One", "Two"), task=LATER)
+    assert not (tmp_path / "r.jsonl").exists()
+
+
 async def test_chat_models_see_examples_and_quotes() -> None:
     model = ScriptedModel(["I think. Answer: C.\nAction: CLICK\n\nAnswer: B."])
     policy = MindAct(model, MindActSpec(prompted=True, history="all"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,17 @@ async def test_other_observations_are_refused() -> None:
     policy = RecordedSynapse(ScriptedModel([]), RecordedSpec(exemplars=0))
     with pytest.raises(NoEvidence, match="no state of a recorded page"):
         await policy.act(Observation(text="a page"))
+
+
+async def test_domain_tells_tasks_apart() -> None:
+    """Two tasks in the same words, on sites of two domains: that of the domain at hand comes first, as by the paper's key."""
+    hotel, gig = turn("t1", "Book it", "3"), turn("t2", "Book it", "4")
+    known = [replace(hotel, metadata={"domain": "Hotels"}), replace(gig, metadata={"domain": "Music"})]
+    for domain, action in (("Hotels", "CLICK [3]"), ("Music", "CLICK [4]")):
+        model = ScriptedModel(["`CLICK [3]`"])
+        policy = RecordedSynapse(model, RecordedSpec(exemplars=1), opened=memory_of(known, TfidfEmbedder()))
+        await play(policy, PageState(PAGE, RANKED, domain=domain), goal="Book it")
+        assert any(action in text for text in said(model.seen[0])[2:3])
 
 
 def test_key_has_four_lines() -> None:
