@@ -215,8 +215,8 @@ class Memory:
         header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None
         if header is not None and header.embedder != embedder.name:
             raise UsageError(
-                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: name the "
-                f"embedder {header.embedder}, or make the memory anew",
+                f"{place}: its vectors are those of {header.embedder}, not of {embedder.name}; they do not mix: take "
+                "that embedder, with those weights, or make the memory anew",
                 parameters=("embedder",),
             )
         exemplars = tuple(_read_lines(place / EXEMPLARS))
