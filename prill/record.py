@@ -14,7 +14,7 @@ import msgspec
 from prill.errors import EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
 from prill.models.guard import PATIENCE
-from prill.models.ledger import metered
+from prill.models.ledger import Meter, metered
 from prill.protocols import Abridging, E, Environment, Lender, Policy
 from prill.run_folder import RunFolder
 from prill.types import LabelRecord, Step, Task, Trajectory
@@ -171,32 +171,34 @@ class _Run(Generic[E]):
 
     async def _play(self, episode: Episode[E], environment: E, task: Task) -> tuple[Trajectory, bool]:
         """The episode, and whether it began: whether its first state was seen."""
-        watch = _Watch(self._folder, episode, environment, task)
+        with metered() as meter:
+            watch = _Watch(self._folder, episode, environment, task, meter)
+            trajectory = await self._rollout(episode, environment, task, watch)
+        trajectory = _for_the_record(environment, trajectory)
+        return replace(trajectory, metadata={**trajectory.metadata, **watch.spent(), **episode.metadata}), watch.begun
+
+    async def _rollout(self, episode: Episode[E], environment: E, task: Task, watch: _Watch) -> Trajectory:
         try:
-            with metered() as meter:
-                trajectory = await rollout(
-                    episode.policy(),
-                    environment,
-                    task,
-                    id=episode.id,
-                    agent=episode.agent,
-                    max_steps=self._settings.max_steps,
-                    timeout=self._settings.timeout,
-                    early_stop=self._settings.early_stop,
-                    watch=watch,
-                )
+            return await rollout(
+                episode.policy(),
+                environment,
+                task,
+                id=episode.id,
+                agent=episode.agent,
+                max_steps=self._settings.max_steps,
+                timeout=self._settings.timeout,
+                early_stop=self._settings.early_stop,
+                watch=watch,
+            )
         except PrillError:
             raise
         except Exception as bug:  # a policy's, say: it ends the run, and its episode is on record as broken
             # Its words stay in the trace: they may hold anything, also what must not be on record.
             error = f"a bug ended the episode: {type(bug).__name__}"
-            metadata = {**watch.so_far.metadata, "ended_by": "error"}
+            metadata = {**watch.so_far.metadata, **watch.spent(), "ended_by": "error"}
             self._folder.keep(replace(watch.so_far, error=error, metadata=metadata), None)
             bug.add_note(f"This was in episode {episode.id}; it is on record as broken, and the next run goes on after it.")
             raise
-        trajectory = _for_the_record(environment, trajectory)
-        spent = {"usage": msgspec.to_builtins(meter.usage)} if meter.usage.calls else {}
-        return replace(trajectory, metadata={**trajectory.metadata, **spent, **episode.metadata}), watch.begun
 
     async def _grade(self, episode: Episode[E], environment: E, trajectory: Trajectory) -> LabelRecord | None:
         if self._settings.oracle is None:
@@ -228,16 +230,21 @@ class _Run(Generic[E]):
 class _Watch:
     """Notes an episode in the folder as it goes on, and knows how far it has come."""
 
-    def __init__(self, folder: RunFolder, episode: Episode[Any], environment: Environment, task: Task) -> None:
-        self._folder, self._metadata, self._environment = folder, episode.metadata, environment
+    def __init__(self, folder: RunFolder, episode: Episode[Any], environment: Environment, task: Task, meter: Meter) -> None:
+        self._folder, self._metadata, self._environment, self._meter = folder, episode.metadata, environment, meter
         start = Trajectory(id=episode.id, task=task, agent=episode.agent, metadata=episode.metadata)
         self.so_far = _for_the_record(environment, start)
         self.begun = False
 
     def __call__(self, trajectory: Trajectory) -> None:
         trajectory = _for_the_record(self._environment, trajectory)
-        self.so_far, self.begun = replace(trajectory, metadata={**trajectory.metadata, **self._metadata}), True
+        self.so_far = replace(trajectory, metadata={**trajectory.metadata, **self.spent(), **self._metadata})
+        self.begun = True
         self._folder.note(self.so_far)
+
+    def spent(self) -> dict[str, Any]:
+        """What the episode has asked of models so far."""
+        return {"usage": msgspec.to_builtins(self._meter.usage)} if self._meter.usage.calls else {}
 
 
 def _for_the_record(environment: Environment, trajectory: Trajectory) -> Trajectory:

@@ -168,26 +168,6 @@ class _Played:
     reused: bool
 
 
-class _Metered:
-    """Lets an agent act, and writes what its calls cost into the record of the episode."""
-
-    def __init__(self, policy: Learner, metadata: dict[str, Any]) -> None:
-        self._policy, self._metadata, self._usage = policy, metadata, Usage()
-
-    def reset(self, task: Task) -> None:
-        """Begin a new episode."""
-        self._policy.reset(task)
-
-    async def act(self, observation: Observation) -> Step:
-        """The agent's next step."""
-        with metered() as meter:
-            try:
-                return await self._policy.act(observation)
-            finally:
-                self._usage += meter.usage
-                self._metadata["usage"] = asdict(self._usage)
-
-
 class _Run(Generic[E]):
     """The state of a run: what is known of each attempt, and the files where it is kept."""
 
@@ -326,7 +306,7 @@ class _Run(Generic[E]):
         return Episode(
             id=id,
             task=challenge.task,
-            policy=lambda: _Metered(challenge.learner(lessons, number), metadata),
+            policy=lambda: challenge.learner(lessons, number),
             agent=challenge.agent,
             metadata=metadata,
         )
