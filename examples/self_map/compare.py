@@ -1,8 +1,10 @@
-"""Planners with and without memory on the same turns, by what the turns refer to: a table, and a picture as SVG.
+"""The rankers beside a lot, and the planner with and without memory on the same turns, by what the turns refer to.
 
-Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN
-RUN are folders of `prill bench mind2web`, one for each seed. Intervals are of 95 %: whole conversations are drawn anew, with
-what all seeds did in them.
+Run: python examples/self_map/compare.py DATA.json… --gold GOLD.jsonl --out DIR --memory RUN,RUN --none RUN,RUN \\
+         --scores FILE,FILE
+RUN are folders of `prill bench mind2web`, FILE score files of `prill rank`, one for each seed. Intervals are of 95 %: whole
+conversations are drawn anew, with what all seeds did in them. The test swaps the two arms, conversation by conversation, in all
+ways (exact, two-sided). Writes two tables (results.md) and a picture (results.svg).
 """
 
 import argparse
@@ -15,6 +17,10 @@ import numpy as np
 
 from prill.bench.mind2web import played_turn, recorded_turns
 from prill.evaluators.metrics import intervals
+from prill.pages.conversations import conversation_of
+from prill.pages.scores import read_scores, sample_ids
+from prill.pages.state import read_state
+from prill.refine.results import swapped_p
 from prill.report.lines import Line, Point, row_chart
 from prill.store import BadLine, read_trajectories
 
@@ -27,6 +33,7 @@ def kinds_of(files: Iterable[Path]) -> dict[str, str]:
     return {turn["annotation_id"]: turn.get("refers", "none") for record in records for turn in record["turns"]}
 
 
+MOST = (1, 3, 5)  # of the best candidates, that the right one may be among
 Counts = dict[str, dict[str, np.ndarray]]  # by kind, by conversation: steps, right elements, right steps
 
 
@@ -72,17 +79,34 @@ def difference(one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: i
     return float(between(table.sum(axis=0, keepdims=True))[0, 0]), float(low[0]), float(high[0])
 
 
-def chance(gold: Path) -> float:
-    """The share of steps whose element a candidate drawn by lot would be."""
-    from prill.pages.state import read_state
+def tested(one: dict[str, np.ndarray], two: dict[str, np.ndarray]) -> float:
+    """The p of the difference in right steps, with the arms swapped by conversation."""
+    return swapped_p(int(one[key][2] - two[key][2]) for key in one if key in two)
 
-    shares = []
+
+def lot(gold: Path) -> list[dict[int, float]]:
+    """Of each step, the chance that its element is among so many candidates drawn by lot."""
+    found = []
     for turn in read_trajectories(gold):
         assert not isinstance(turn, BadLine)
         for step in turn.steps:
-            candidates = read_state(step.observation.text or "").candidates
-            shares.append(len({*(step.action.target or "").split()}) / max(1, len(candidates)))
-    return sum(shares) / len(shares)
+            count = max(1, len(read_state(step.observation.text or "").candidates))
+            found.append({most: min(1.0, most / count) for most in MOST})  # each step has one right element
+    return found
+
+
+def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float]]:
+    """How often the right element is among the first 1, 3, 5 of the rankers, and the intervals."""
+    counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(1 + len(MOST)))
+    for file in files:
+        scores = read_scores(file)
+        for turn in read_trajectories(gold):
+            assert not isinstance(turn, BadLine)
+            for step, sample in zip(turn.steps, sample_ids(turn), strict=True):
+                order = sorted(scores[sample], key=lambda id: -scores[sample][id])
+                right = {*(step.action.target or "").split()}
+                counts[conversation_of(turn)] += [1, *(bool(right & {*order[:most]}) for most in MOST)]
+    return [share(counts, 1 + place) for place in range(len(MOST))]
 
 
 def told(figure: tuple[float, float, float]) -> str:
@@ -93,16 +117,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", type=Path, metavar="DATA.json", help="the generated conversations")
     parser.add_argument("--gold", type=Path, required=True, help="the same as trajectories, from prill convert mind2web")
-    parser.add_argument("--out", type=Path, required=True, help="folder for kinds.md and kinds.svg")
+    parser.add_argument("--out", type=Path, required=True, help="folder for results.md and results.svg")
     parser.add_argument("--memory", required=True, help="runs with memory, separated by commas")
     parser.add_argument("--none", required=True, help="runs without, of the same seeds")
+    parser.add_argument("--scores", default="", help="score files of the trained rankers, separated by commas")
+    parser.add_argument("--bm25", type=Path, help="a score file by shared words, to stand beside")
     options = parser.parse_args()
+    rankers = {"trained ranker": [Path(one) for one in options.scores.split(",") if one]}
+    rankers["BM25"] = [options.bm25] if options.bm25 else []
+    by_lot = lot(options.gold)
+    ranking = ["| ranker | first | among 3 | among 5 |", "|---|---|---|---|"]
+    for name, files in rankers.items():
+        if files:
+            ranking.append(f"| {name} | {' | '.join(map(told, recalls(options.gold, files)))} |")
+    shares = [sum(step[most] for step in by_lot) / len(by_lot) for most in MOST]
+    ranking.append(f"| by lot | {' | '.join(f'{one:.3f}' for one in shares)} |")
     kinds = kinds_of(options.data)
     arms = {name: [Path(run) for run in getattr(options, name).split(",")] for name in ("memory", "none")}
     found = {name: counted(options.gold, runs, kinds) for name, runs in arms.items()}
     rows = [
-        "| turns | steps | memory: elements | without | memory: steps right | without | difference |",
-        "|---|---|---|---|---|---|---|",
+        *ranking,
+        "",
+        "| turns | steps | elements, with memory | without | steps right, with memory | without | difference | p |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     shown: dict[str, list[Point]] = {"memory": [], "none": []}
     names = []
@@ -112,17 +149,21 @@ def main() -> None:
             continue
         steps = int(sum(row[0] for row in memory.values()))
         cells = [told(share(counts, column)) for column in (1, 2) for counts in (memory, none)]
-        rows.append(f"| {words} | {steps} | {' | '.join(cells)} | {told(difference(memory, none, 2))} |")
+        rows.append(
+            f"| {words} | {steps} | {' | '.join(cells)} | {told(difference(memory, none, 2))} | {tested(memory, none):.2g} |"
+        )
         for name, counts in (("memory", memory), ("none", none)):
             right, low, high = share(counts, 2)
             shown[name].append(Point(float(len(names)), right, low, high, f"{right:.3f} of {steps} steps"))
         names.append(words)
     lost = sum(count for _, count in found.values())
-    rows.append(f"\nA candidate drawn by lot is right at {chance(options.gold):.3f} of the steps. {lost} turns broke off.")
+    rows.append(
+        f"\nSteps are those of all seeds. By lot, the element is right at {shares[0]:.3f} of the steps. {lost} turns broke off."
+    )
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "kinds.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (options.out / "results.md").write_text("\n".join(rows) + "\n", encoding="utf-8")
     lines = [Line("with memory", shown["memory"]), Line("without", shown["none"])]
-    (options.out / "kinds.svg").write_text(row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8")
+    (options.out / "results.svg").write_text(row_chart("Steps right, by what turns refer to", names, lines), encoding="utf-8")
     print("\n".join(rows))
 
 

@@ -2,7 +2,7 @@
 
 A conversation has three to five turns, each of one to three actions. The first names a thing ("Open the port Barana").
 Later ones stand alone too, or refer back: "the same port again", "use that port under Arriving at as well", "now the other port
-I mentioned". Of those, the element or the value can only be told from an earlier turn, for the page lists at least four
+I mentioned". Of those, the element or the value can only be told from an earlier turn, for the page lists four
 names of the same kind, in no order. Each turn tells in the field `refers` which it is.
 """
 
@@ -51,6 +51,7 @@ _WRITE = {
     "other": ("Put the other {thing} under {label}", "Under {label}, use the other {thing} I mentioned"),
 }
 _THERE = ("In {section}: ", "Under {section}. ", "Go to {section}. ")
+_LISTED = 4  # names of a list: as few as can still be mistaken for each other, so that inputs are short
 _SUBMIT = (", then start", " and send it off", ", and go ahead")
 _PLAIN = ("Go to {section}", "Take me to {section}", "What is there under {section}?")
 
@@ -109,7 +110,7 @@ class _Talk:
             name, other = said.other, None
         kind = chance.choices(("name", "field", "menu"), (6, 3, 1) if said is None else (5, 3, 2))[0]
         also = [one for one in (name, other or (said.other if said else None), said.name if said else None) if one]
-        section = chance.choice(self.site.sections) if chance.random() < 0.25 else None
+        section = chance.choice(self.site.sections) if chance.random() < 0.12 else None
         steps = [self.step(("section", section), None, "CLICK")] if section else []
         words = chance.choice(_THERE).format(section=section) if section else ""
         if kind == "name":
@@ -122,7 +123,7 @@ class _Talk:
             words += chance.choice(_WRITE[refers]).format(thing=thing, name=name, label=label)
             op = "TYPE" if kind == "field" else "SELECT"
             steps.append(self.step((kind, label), (thing, also), op, value=name, section=section))
-            if chance.random() < 0.5:
+            if chance.random() < 0.25:
                 words += chance.choice(_SUBMIT)
                 steps.append(self.step(("submit", self.site.submit), (thing, also), "CLICK", section=section))
         back = said.turn if said and refers != "none" else None
@@ -144,19 +145,17 @@ class _Talk:
                 own = about[1] if about else []
                 if about is None and thing in self.mentioned:
                     own = [self.mentioned[thing].name]
-                found = list(dict.fromkeys(own + [others.pop() for _ in range(chance.randrange(4, 8))]))
+                found = _filled_up(own, others)
                 chance.shuffle(found)
                 listed.append((thing, found))
             elif chance.random() < 0.5:
                 # A thing of an earlier turn is offered too: not everything that was mentioned is what is meant now.
                 own = [self.mentioned[thing].name] if thing in self.mentioned else []
-                found = own + [others.pop() for _ in range(chance.randrange(3, 6))]
+                found = _filled_up(own, others)
                 chance.shuffle(found)
                 listed.append((thing, found))
         for label in self.site.menus:
-            options = [others.pop() for _ in range(4)]
-            if key == ("menu", label) and about:
-                options = list(dict.fromkeys(about[1] + options))
+            options = _filled_up(about[1] if key == ("menu", label) and about else [], others)
             chance.shuffle(options)
             offered[label] = options
         made = page(self.site, listed, offered, chance, section=section or chance.choice(self.site.sections), nodes=self.nodes)
@@ -177,6 +176,12 @@ class _Talk:
             }
         )
         return turn
+
+
+def _filled_up(own: list[str], others: list[str]) -> list[str]:
+    """As many names as a list has, these among them."""
+    found = list(dict.fromkeys(own))
+    return found + [others.pop() for _ in range(_LISTED - len(found))]
 
 
 _ROLES = {"section": "link", "name": "link", "extra": "link", "field": "textbox", "menu": "combobox", "submit": "button"}

@@ -118,7 +118,7 @@ def _form(writer: _Writer, site: Site, offered: dict[str, list[str]]) -> None:
         writer.open("div")
         writer.open("select", {"title": label}, ("menu", label))
         for name in names:
-            writer.leaf("option", name, {"value": name})
+            writer.leaf("option", name)
         writer.close("select")
         writer.close("div")
     writer.open("div")

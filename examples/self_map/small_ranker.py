@@ -1,0 +1,41 @@
+"""A ranker to train on a CPU: a small DeBERTa-v2 of random weights, its tokenizer learnt from training turns.
+
+Run: python examples/self_map/small_ranker.py train.jsonl DIR --seed 0
+"""
+
+import argparse
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from prill.pages.state import read_state
+from prill.pages.tree import Page, ranker_query
+from prill.store import BadLine, read_trajectories
+from prill.testing.small_models import small_encoder
+
+TURNS = 150  # whose words the tokenizer learns
+PIECES = 900  # so few that many words of the training pages are made of several pieces, as all new words will be
+
+
+def lines(gold: Path) -> Iterator[str]:
+    """What the ranker reads of these turns."""
+    turns = (turn for turn in read_trajectories(gold) if not isinstance(turn, BadLine))
+    for turn in islice(turns, TURNS):
+        for step in turn.steps:
+            state = read_state(step.observation.text or "")
+            page = Page(state.page)
+            yield ranker_query(turn.task.goal, state.past)
+            yield from map(page.candidate_text, state.candidates[:10])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gold", type=Path, metavar="train.jsonl")
+    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
+    options = parser.parse_args()
+    small_encoder(options.folder, lines(options.gold), vocabulary=PIECES, width=64, layers=2, window=160, seed=options.seed)
+
+
+if __name__ == "__main__":
+    main()
