@@ -68,8 +68,9 @@ class Page:
         # Nodes are numbers in the order of the document, so that a subtree is a range, and nothing here is recursive.
         self._elements: list[Any] = []  # an lxml element; the words themselves, where they stand in an element directly
         self._parents: list[int] = []
-        self._inner: list[list[int]] = []  # the children that are elements, and those that are texts
-        self._texts: list[list[int]] = []
+        self._words: list[bool] = []  # whether it is a text
+        self._inner: dict[int, list[int]] = {}  # the children that are elements, and those that are texts, where there are some
+        self._texts: dict[int, list[int]] = {}
         self._nodes: dict[str, int] = {}
         self._summaries: dict[int, str] = {}
         self._read(_parsed(html))
@@ -105,26 +106,32 @@ class Page:
         known: list[tuple[Any, int]] = [(root, -1)]  # what is still to be read: an element or words, and its parent
         while known:
             element, parent = known.pop()
-            node = len(self._elements)
+            node = len(self._parents)
+            words = isinstance(element, str)
+            text = words or element.tag == _TEXT
             self._elements.append(element)
             self._parents.append(parent)
-            self._inner.append([])
-            self._texts.append([])
-            if parent >= 0:
-                (self._texts if self._is_text(node) else self._inner)[parent].append(node)
-            if isinstance(element, str):
+            self._words.append(text)
+            (self._texts if text else self._inner).setdefault(parent, []).append(node)
+            if words:
                 continue
             if (id := element.get(_ID)) is not None:
                 self._nodes.setdefault(id, node)
-            if element.tag != _TEXT:
-                known.extend((part, node) for part in reversed(list(_parts(element))))
+            if text:
+                continue
+            for child in element.iterchildren(reversed=True):
+                if (tail := child.tail) and not tail.isspace():
+                    known.append((tail, node))
+                if isinstance(child.tag, str):  # else a reference to an entity
+                    known.append((child, node))
+            if (before := element.text) and not before.isspace():
+                known.append((before, node))
 
     def _children(self, node: int) -> list[int]:
-        return sorted(self._inner[node] + self._texts[node])
+        return sorted([*self._inner.get(node, ()), *self._texts.get(node, ())])
 
     def _is_text(self, node: int) -> bool:
-        element = self._elements[node]
-        return isinstance(element, str) or element.tag == _TEXT
+        return self._words[node]
 
     def _kept(self, node: int) -> Iterator[int]:
         """What is kept for a candidate; texts are kept by their parents."""
@@ -142,7 +149,7 @@ class Page:
                 below.extend((grandchild, depth + 1) for grandchild in reversed(self._children(child)))
         parent = self._parents[node]
         if parent >= 0 and not self._is_text(node):
-            siblings = self._inner[parent]
+            siblings = self._inner[parent]  # itself among them
             place = bisect_left(siblings, node)
             yield from siblings[max(0, place - _SIBLINGS) : place + _SIBLINGS + 1]
 
@@ -152,7 +159,7 @@ class Page:
         cut: dict[int, list[int]] = {}
         left: dict[int, list[int]] = {node: [] for node in kept}  # the children that are kept, or what stands for them
         for node in sorted(kept, reverse=True):
-            children = sorted(left[node] + self._texts[node])
+            children = sorted([*left[node], *self._texts.get(node, ())])
             cut[node] = children
             bare = node != 0 and node not in candidates and not self._has_attributes(node)
             bare = bare and len(children) <= 1 and not any(self._is_text(child) for child in children)
@@ -167,7 +174,7 @@ class Page:
 
     def _summary(self, node: int) -> str:
         if (summary := self._summaries.get(node)) is None:
-            summary = self._summaries[node] = attribute_summary(self._elements[node].attrib)
+            summary = self._summaries[node] = attribute_summary(dict(self._elements[node].attrib))
         return summary
 
     def _text(
@@ -194,7 +201,7 @@ class Page:
             tag = self._elements[node].tag
             inner = " ".join(part for part in (f"id={names[node]}" if node in names else "", self._summary(node)) if part)
             opening = f"{tag} {inner}" if inner else tag
-            empty = not (self._inner[node] or self._texts[node])
+            empty = node not in self._inner and node not in self._texts
             if brackets == "slashes":
                 parts.append(f"{_OPEN}{opening}")
             elif empty:
@@ -245,17 +252,6 @@ def _parsed(html: str) -> etree._Element:
         return etree.fromstring(html.encode("utf-8", "replace"), etree.XMLParser(encoding="utf-8", **options))
     except etree.XMLSyntaxError as error:
         raise InputError(f"the page is no XML: {' '.join(str(error.msg).split())}") from None
-
-
-def _parts(element: etree._Element) -> Iterator[etree._Element | str]:
-    """An element's children in order, words between them included."""
-    if element.text and not element.text.isspace():
-        yield element.text
-    for child in element:
-        if isinstance(child.tag, str):  # else a reference to an entity
-            yield child
-        if child.tail and not child.tail.isspace():
-            yield child.tail
 
 
 def _words(element: etree._Element | str) -> str:
