@@ -20,9 +20,9 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from prill.datasets.formats.mind2web import records
-from prill.errors import Unscored, UsageError
-from prill.files.outputs import writing
-from prill.models.prompts import NONCE, load_prompt, quoted
+from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
+from prill.files.outputs import failures, make_folder, writing
+from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.protocols import LanguageModel, Message
 from prill.store import BadLine
 
@@ -30,6 +30,7 @@ _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
 MOST_TASKS = 3  # of one conversation, so that it has about five turns, as there
 _TRIES, _MAX_TOKENS = 2, 700
+_NO_ANSWER = (TransportFailure, CallTimeout, BudgetSpent)  # the model said nothing: asked again later, never the rule's turn
 _WORD = re.compile(r"[a-z]{4,}|\d{4,}")
 _COMMON = frozenset(
     [
@@ -81,12 +82,14 @@ class Tally:
     """What became of the tasks. `kept` conversations were planned before.
 
     `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations have the rule's words.
+    `unanswered` conversations have no plan, since a call failed: nothing is written then.
     """
 
     tasks: int = 0
     conversations: int = 0
     planned: int = 0
     kept: int = 0
+    unanswered: int = 0
     turns: int = 0
     by_rule: int = 0
     not_rewritten: int = 0
@@ -115,20 +118,27 @@ async def make_conversations(
 ) -> Tally:
     """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes on.
 
-    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice.
+    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice. Where
+    calls failed, the other conversations are planned and kept, nothing is written, and the same call asks for the rest.
     """
     out = Path(out)
     if out.exists():
         raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
-    tally = Tally()
-    with tempfile.TemporaryFile() as spool:
-        tasks = {task.id: task for task in _spooled(source, spool, tally)}
+    make_folder(out)
+    tally, tasks = Tally(), dict[str, _Task]()
+    with tempfile.TemporaryFile(dir=out.parent) as spool:  # as large as the source: /tmp may have no room for it
+        for task in _spooled(source, spool, tally):
+            tasks[task.id] = task
+            await asyncio.sleep(0)  # so that Ctrl-C is heard
+            if stop is not None and stop.is_set():
+                tally.stopped = True
+                return tally
         groups = organised(list(tasks.values()), most_tasks)
         if not groups:
             raise UsageError(f"{source}: no task of Mind2Web could be read; {'; '.join(tally.problems[:3])}")
         tally.tasks, tally.conversations = len(tasks), len(groups)
         plans = await _planned(groups, Path(f"{out}.plans.jsonl"), model, tally, at_once, stop, progress)
-        if not tally.stopped:
+        if not tally.stopped and not tally.unanswered:
             with writing(out) as file:
                 for number, group in enumerate(groups):
                     plan = plans[_key(group, model)]
@@ -185,7 +195,7 @@ def _spooled(source: str | Path, spool: IO[bytes], tally: Tally) -> Iterable[_Ta
     seen = set()
     for item in records(source):
         if isinstance(item, BadLine):
-            tally.problems.append(f"{item.place}: {item.message}")
+            tally.problems.append(item.message)
             continue
         place, record = item
         try:
@@ -215,8 +225,10 @@ class _Record(msgspec.Struct):
 
 
 def _key(group: Sequence[_Task], model: LanguageModel | None) -> str:
-    """What a kept plan goes by: its tasks, and who made it."""
-    return " ".join([model.name if model is not None else "-", *(task.id for task in group)])
+    """What a kept plan goes by: who made it, and of what: its tasks as they are, and what a model is asked."""
+    asked = [] if model is None else [load_prompt("prill.datasets", name).text for name in ("decompose", "rewrite")]
+    made_of = content_hash(*asked, *(part for task in group for part in (task.id, task.goal, "\n".join(task.actions))))
+    return f"{model.name if model is not None else '-'} {group[0].id} {made_of}"
 
 
 async def _planned(
@@ -233,7 +245,9 @@ async def _planned(
     tally.kept = len(groups) - len(open_groups)
     room = asyncio.Semaphore(at_once)
 
-    with path.open("ab") as file:
+    with failures(path):
+        plan_file = path.open("ab")
+    with plan_file as file:
         file.write(b"\n")  # a line that was cut off ends here
 
         async def plan_one(group: Sequence[_Task]) -> None:
@@ -241,16 +255,25 @@ async def _planned(
                 if stop is not None and stop.is_set():
                     tally.stopped = True
                     return
-                plan = await _plan(group, model, tally)
+                try:
+                    plan = await _plan(group, model, tally)
+                except _NO_ANSWER as error:
+                    tally.unanswered += 1
+                    tally.problems.append(f"{group[0].id}: {error}")
+                    return
             plans[plan.id] = plan
-            file.write(msgspec.json.encode(plan) + b"\n")
-            file.flush()
+            with failures(path):
+                file.write(msgspec.json.encode(plan) + b"\n")
+                file.flush()
             tally.planned += 1
             progress(tally)
 
-        async with asyncio.TaskGroup() as all_of:
-            for group in open_groups:
-                all_of.create_task(plan_one(group))
+        try:
+            async with asyncio.TaskGroup() as all_of:
+                for group in open_groups:
+                    all_of.create_task(plan_one(group))
+        except ExceptionGroup as ended:
+            raise ended.exceptions[0] from None  # the first to fail has ended the rest
     return plans
 
 
@@ -312,6 +335,8 @@ async def _asked(
     for _ in range(_TRIES):
         try:
             reply = await model.complete(messages, max_tokens=_MAX_TOKENS, prompt=prompt.hash)
+        except _NO_ANSWER:
+            raise
         except Unscored as error:
             why = str(error)
             continue

@@ -10,7 +10,7 @@ import pytest
 from prill.cli import main
 from prill.datasets.conversations import Tally, even_runs, in_words, make_conversations, read_runs
 from prill.datasets.formats.mind2web import load
-from prill.errors import Unparsable
+from prill.errors import BudgetSpent, EndpointError, TransportFailure, Unparsable
 from prill.pages.state import read_state
 from prill.protocols import LanguageModel
 from prill.testing.scripted import ScriptedModel
@@ -154,6 +154,43 @@ def test_resume_asks_nothing_twice(tmp_path: Path) -> None:
     assert "truck" not in str(second.seen)
 
 
+def divides_and_writes(messages: Any) -> str:
+    if "Divide these" in str(messages):
+        return '{"step 1": [1], "step 2": [2, 3, 4, 5]}'
+    return '{"turn 1": "x", "turn 2": "y"}'
+
+
+TWO = [task("a", "Rent a truck", 5), task("b", "Buy shoes", 5)]
+
+
+@pytest.mark.parametrize("error", [TransportFailure("silence"), BudgetSpent("the budget is spent")])
+def test_failed_call_is_no_turn_of_the_rule(tmp_path: Path, error: Exception) -> None:
+    failing = ScriptedModel(lambda messages: error if "shoes" in str(messages) else divides_and_writes(messages))
+    tally, made = make(tmp_path, TWO, failing)
+    assert (made, tally.planned, tally.unanswered, tally.problems) == ([], 1, 1, [f"b: {error}"])
+    later = ScriptedModel(divides_and_writes)
+    tally, made = make(tmp_path, TWO, later)
+    assert (len(made), tally.kept, tally.by_rule) == (2, 1, 0)
+    assert "truck" not in str(later.seen)
+
+
+def test_dead_endpoint_ends_it_what_is_done_stays(tmp_path: Path) -> None:
+    dead = ScriptedModel(
+        lambda messages: EndpointError("no such host") if "shoes" in str(messages) else divides_and_writes(messages)
+    )
+    with pytest.raises(EndpointError, match="no such host"):
+        make(tmp_path, TWO, dead, at_once=1)
+    tally, made = make(tmp_path, TWO, ScriptedModel(divides_and_writes))
+    assert (len(made), tally.kept) == (2, 1)
+
+
+def test_changed_task_is_planned_anew(tmp_path: Path) -> None:
+    make(tmp_path, [task("a", "Rent a truck", 5)], ScriptedModel(divides_and_writes))
+    (tmp_path / "out.json").unlink()
+    tally, (made,) = make(tmp_path, [task("a", "Rent a truck", 2)], ScriptedModel(divides_and_writes))
+    assert (tally.kept, [len(turn["actions"]) for turn in made["turns"]]) == (0, [2])
+
+
 def test_stop_leaves_no_half_file(tmp_path: Path) -> None:
     stop = asyncio.Event()
     stop.set()
@@ -168,6 +205,15 @@ def test_broken_tasks_are_told_the_rest_made(tmp_path: Path) -> None:
 
 def test_command_makes_conversations(tmp_path: Path) -> None:
     (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
-    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json")]) == 0
-    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json")]) == 2  # it is there already
-    assert len(json.loads((tmp_path / "out.json").read_text())) == 1
+    out = tmp_path / "new" / "out.json"
+    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
+    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
+    assert len(json.loads(out.read_text())) == 1
+
+
+def test_command_tells_what_got_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
+    model = ["--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--retries", "0"]
+    assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *model]) == 3
+    assert "1 of 1 conversations got no answer" in capsys.readouterr().err
+    assert not (tmp_path / "out.json").exists()

@@ -19,7 +19,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Tasks of one site that share words become a conversation; long ones are divided into turns; --model divides and "
         "rewrites, rules do without it. The same command goes on where a run broke off. Exit codes: 0 all made, 3 some records "
-        "are broken or a rule stood in for the model, 2 nothing could be read or bad usage, 130 interrupted."
+        "are broken, a rule stood in for the model, or calls failed (FILE is then not written yet), 2 nothing could be read or "
+        "bad usage, 130 interrupted."
     )
     parser.add_argument("source", metavar="IN", help="file or folder of Mind2Web, JSON")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="JSON file of conversations")
@@ -41,6 +42,13 @@ def run(args: argparse.Namespace) -> int:
     if tally.stopped:
         print("prill conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
+    if tally.unanswered:
+        print(
+            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {args.output} is "
+            "not written; the same command asks for these again",
+            file=sys.stderr,
+        )
+        return _EXIT_SOME
     rule = f"; the rule divided {tally.by_rule} tasks and worded {tally.not_rewritten} conversations" if args.model else ""
     print(
         f"{args.output}: {tally.conversations} conversations, {tally.turns} turns of {tally.tasks} tasks{rule}", file=sys.stderr
