@@ -118,8 +118,8 @@ async def make_conversations(
 ) -> Tally:
     """Writes `out`, a JSON array of conversations. Broken records are problems, and the rest goes on.
 
-    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice. Where
-    calls failed, the other conversations are planned and kept, nothing is written, and the same call asks for the rest.
+    What is planned is kept in `<out>.plans.jsonl`, so that a run that was broken off goes on there and asks nothing twice.
+    Where calls failed, the other conversations are planned and kept, nothing is written, and the same call asks for the rest.
     """
     out = Path(out)
     if out.exists():

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from prill.datasets.reading.records import UNREADABLE
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, MissingExtra, UsageError
 from prill.pages.conversations import without_pages
-from prill.pages.scores import Scores, read_scores
+from prill.pages.scores import Scores, read_scores, sample_ids
 from prill.pages.state import PageState
 from prill.store import BadLine, open_lines
 from prill.types import Action, Observation, Step, Task, Trajectory
@@ -32,6 +32,8 @@ _KINDS = {"CLICK": "click", "TYPE": "type", "SELECT": "select"}
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _NODE = re.compile(r'backend_node_id="([^"]*)"')
 _NUMBER = re.compile(r"(\d+)\D*$")
+# The data set's own score file: some ten million candidates, each twice (score and rank), at about five opcodes and 25 bytes.
+_LARGEST_SCORES, _MOST_OPCODES = 2**30, 150_000_000
 
 
 class _Operation(msgspec.Struct):
@@ -40,7 +42,7 @@ class _Operation(msgspec.Struct):
 
 
 class _Candidate(msgspec.Struct):
-    backend_node_id: str
+    backend_node_id: Annotated[str, msgspec.Meta(pattern=r"^\S+\Z")]  # one word: the text of a state has them in a line
     rank: float | None = None
 
 
@@ -65,14 +67,26 @@ class _Turn(msgspec.Struct):
 def load(source: str | PathLike[str], scores: str | PathLike[str] | Scores | None = None) -> Iterator[Trajectory | BadLine]:
     """Every turn, conversation by conversation; a broken one comes as BadLine and is no earlier turn of the others.
 
-    `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what one holds.
+    `scores` orders the candidates: a score file in JSON or as the pickle of the data set, or what one holds. Steps that it
+    lacks are told, as a BadLine at the end. Raises UsageError where it has none of them.
     """
-    known = _scores(scores)
+    known, steps, ordered = _scores(scores), 0, 0
     for item in records(source):
         if isinstance(item, BadLine):
             yield item
-        else:
-            yield from _turns(*item, known)
+            continue
+        for turn in _turns(*item, known):
+            if isinstance(turn, Trajectory):
+                steps += len(turn.steps)
+                ordered += sum(sample in known for sample in sample_ids(turn))
+            yield turn
+    if scores is None or ordered == steps:
+        return
+    name = "scores" if isinstance(scores, Mapping) else str(scores)
+    if not ordered:
+        raise UsageError(f"{name}: has none of the {steps} steps of {source}; is it of other data?", parameters=("scores",))
+    lacks = f"lacks {steps - ordered} of the {steps} steps; their candidates are not in the order of scores"
+    yield BadLine(name, name, lacks, b"")
 
 
 def _files(source: str | PathLike[str]) -> list[Path]:
@@ -97,12 +111,16 @@ def _place(path: Path) -> tuple[str, int, str]:
 def _scores(scores: str | PathLike[str] | Scores | None) -> Scores:
     if scores is None or isinstance(scores, Mapping):
         return scores or {}
-    with open_lines(scores) as file:
-        first = file.read(1)
+    try:
+        with open_lines(scores) as file:
+            first = file.read(1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{scores}: cannot be read: {error}") from None
     if first in (b"{", b" ", b"\n", b"\t", b"\r"):
         return read_scores(scores)
+    pickled = load_pickle(scores, largest=_LARGEST_SCORES, most_steps=_MOST_OPCODES)
     try:
-        return msgspec.convert(fields(load_pickle(scores)).get("scores"), dict[str, dict[str, float]])
+        return msgspec.convert(fields(pickled).get("scores"), dict[str, dict[str, float]])
     except msgspec.ValidationError as error:
         raise InputError(f"{scores}: no score file of Mind2Web: {error}") from None
 

@@ -59,17 +59,20 @@ class StandIn:
     extend = add = append
 
 
-def load_pickle(path: str | PathLike[str]) -> Any:
-    """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken."""
+def load_pickle(path: str | PathLike[str], *, largest: int = _LARGEST, most_steps: int = _MOST_STEPS) -> Any:
+    """What a pickle file, plain or gzip, holds: built-in values and `StandIn`. Raises InputError where it is broken.
+
+    So it does for more bytes or opcodes than that.
+    """
     try:
         with open_lines(path) as file:
-            data = read_at_most(file, _LARGEST)
+            data = read_at_most(file, largest)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (OSError, EOFError, zlib.error, UsageError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     try:
-        return _Unpickler(BytesIO(data)).load()
+        return _Unpickler(BytesIO(data), most_steps).load()
     except _BROKEN as error:
         raise InputError(f"{path}: no readable pickle: {str(error) or type(error).__name__}") from None
 
@@ -104,16 +107,16 @@ _KEYS = {pickle.SETITEM: 2, pickle.SETITEMS: 2, pickle.DICT: 2, pickle.ADDITEMS:
 class _Steps(dict[int, Callable[[Any], None]]):
     """What to do at each opcode, for the first of them only: each may take memory, and gzip packs a thousand into a byte."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         super().__init__(pickle._Unpickler.dispatch)
-        self._left = _MOST_STEPS
+        self._most = self._left = most
         for opcode, every in _KEYS.items():
             self[opcode[0]] = _with_flat_keys(super().__getitem__(opcode[0]), every)
 
     def __getitem__(self, opcode: int) -> Callable[[Any], None]:
         self._left -= 1
         if self._left < 0:
-            raise pickle.UnpicklingError(f"more than {_MOST_STEPS} steps; more are not taken")
+            raise pickle.UnpicklingError(f"more than {self._most} steps; more are not taken")
         return super().__getitem__(opcode)
 
 
@@ -133,9 +136,9 @@ def _with_flat_keys(load: Callable[[Any], None], every: int) -> Callable[[Any], 
 # The one in Python: that in C makes room for as many remembered objects as a file says it has, 64 GB for nine bytes. It is
 # about twice as fast.
 class _Unpickler(pickle._Unpickler):
-    def __init__(self, file: BytesIO) -> None:
+    def __init__(self, file: BytesIO, most_steps: int) -> None:
         super().__init__(file)
-        vars(self)["dispatch"] = _Steps()  # its type says that all have the same
+        vars(self)["dispatch"] = _Steps(most_steps)  # its type says that all have the same
 
     def find_class(self, _module: str, _name: str) -> type[StandIn]:
         """The one class there is."""

@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
         return _EXIT_INTERRUPTED
     if tally.unanswered:
         print(
-            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {args.output} is "
-            "not written; the same command asks for these again",
+            f"prill conversations: {tally.unanswered} of {tally.conversations} conversations got no answer, so {args.output} "
+            "is not written; the same command asks for these again",
             file=sys.stderr,
         )
         return _EXIT_SOME

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +15,7 @@ from prill.datasets.formats import FORMATS
 from prill.errors import UsageError
 from prill.files.outputs import expect_place
 from prill.store import BadLine
-from prill.types import LabelRecord
+from prill.types import LabelRecord, Trajectory
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 
@@ -28,6 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="OUT", help="folder for trajectories.jsonl, labels.jsonl and images/"
     )
+    parser.add_argument(
+        "--scores", metavar="FILE", help="mind2web: score file, JSON or pickle, that orders the candidates of each step"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     expect_place(args.output, "a folder")
     module = import_module(FORMATS[args.format].module)
     with tqdm(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        report = convert(module.load(args.source), _labels(module, args.source), Path(args.output), bar.update)
+        report = convert(_trajectories(module, args), _labels(module, args.source), Path(args.output), bar.update)
     for problem in report.problems[:20]:
         print(f"prill convert: left out: {problem}", file=sys.stderr)
     if len(report.problems) > 20:
@@ -48,6 +52,16 @@ def run(args: argparse.Namespace) -> int:
     broken = f", {len(report.problems)} broken" if report.problems else ""
     print(f"{args.output}: {report.trajectories} trajectories, {report.labels} labels{unmatched}{broken}", file=sys.stderr)
     return _EXIT_SOME if report.problems else _EXIT_ALL
+
+
+def _trajectories(module: ModuleType, args: argparse.Namespace) -> Iterator[Trajectory | BadLine]:
+    if args.scores is None:
+        loaded: Iterator[Trajectory | BadLine] = module.load(args.source)
+    elif "scores" in signature(module.load).parameters:
+        loaded = module.load(args.source, scores=args.scores)
+    else:
+        raise UsageError(f"{args.format} has no candidates that scores could order", parameters=("scores",))
+    return loaded
 
 
 def _labels(module: ModuleType, source: str) -> Iterator[LabelRecord | BadLine]:

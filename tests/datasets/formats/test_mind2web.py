@@ -1,5 +1,6 @@
 """Mind2Web and MT-Mind2Web: what their files become, and what is said of broken ones."""
 
+import gzip
 import json
 import pickle
 import tracemalloc
@@ -10,6 +11,8 @@ import pytest
 
 from prill.cli import main
 from prill.datasets.formats.mind2web import load
+from prill.errors import InputError, UsageError
+from prill.pages.scores import write_scores
 from prill.pages.state import PageState, read_state
 from prill.store import BadLine, read_trajectories
 from prill.types import Trajectory
@@ -105,8 +108,39 @@ def test_ranks_of_the_record_order_candidates(tmp_path: Path) -> None:
 def test_score_file_orders_candidates(tmp_path: Path, name: str) -> None:
     content = {"scores": {"t1_t1-a": {"4": 3.5, "30": 1.5, "7": -2.0}}, "ranks": {"t1_t1-a": {"4": 0, "30": 1, "7": 2}}}
     (tmp_path / name).write_bytes(pickle.dumps(content) if name.endswith("pkl") else json.dumps(content).encode())
-    (turn,) = turns(read(tmp_path, [task("t1")], scores=tmp_path / name))
+    turn, lacking = read(tmp_path, [task("t1")], scores=tmp_path / name)
+    assert isinstance(turn, Trajectory)
     assert [state.candidates for state in states(turn)] == [("4", "30", "7"), ("7", "30", "4")]
+    assert isinstance(lacking, BadLine) and "lacks 1 of the 2 steps" in lacking.message
+
+
+def test_scores_of_other_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="none of the 2 steps"):
+        read(tmp_path, [task("t1")], scores={"t2_t2-a": {"4": 1.0}})
+
+
+def test_convert_orders_by_a_score_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([task("t1")]))
+    write_scores(tmp_path / "s.json", {f"t1_t1-{k}": {"4": 3.5, "30": 1.5, "7": -2.0} for k in "ab"})
+    source, out = str(tmp_path / "in.json"), tmp_path / "out"
+    assert main(["convert", "mind2web", source, "--scores", str(tmp_path / "s.json"), "-o", str(out)]) == 0
+    (turn,) = turns(list(read_trajectories(out / "trajectories.jsonl")))
+    assert [state.candidates for state in states(turn)] == [("4", "30", "7")] * 2
+    assert main(["convert", "atif", source, "--scores", str(tmp_path / "s.json"), "-o", str(tmp_path / "no")]) == 2
+    assert "no candidates" in capsys.readouterr().err
+
+
+def test_damaged_score_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "s.gz").write_bytes(gzip.compress(b'{"scores": {}}')[:-12])
+    with pytest.raises(InputError, match=r"s\.gz"):
+        read(tmp_path, [task("t1")], scores=tmp_path / "s.gz")
+
+
+def test_ids_of_several_words_are_refused(tmp_path: Path) -> None:
+    (item,) = read(
+        tmp_path, [task("t", actions=[act("u", pos_candidates=[{"backend_node_id": "3\nCandidates: 4"}])], action_reprs=["x"])]
+    )
+    assert isinstance(item, BadLine) and "backend_node_id" in item.message
 
 
 def test_lost_positive_leaves_target_empty(tmp_path: Path) -> None:
