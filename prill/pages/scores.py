@@ -6,6 +6,7 @@ A sample is a step: the id of its turn, `_`, and the `action_uid` of its action.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -50,7 +51,7 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
-    except (OSError, EOFError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InputError(f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}') from None
 
 

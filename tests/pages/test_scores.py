@@ -1,5 +1,6 @@
 """Score files, and the turns of a conversation with their pages."""
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +40,14 @@ def test_broken_score_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"scores": [1]}')
     with pytest.raises(InputError, match=r"s\.json.*scores"):
         read_scores(tmp_path / "s.json")
+
+
+def test_damaged_gzip_of_scores_is_named(tmp_path: Path) -> None:
+    packed = bytearray(gzip.compress(b'{"scores": {"t_u": {"1": 0.25}}}'))
+    packed[10] = 0xFF  # no block of deflate begins so
+    (tmp_path / "s.json.gz").write_bytes(packed)
+    with pytest.raises(InputError, match=r"s\.json\.gz"):
+        read_scores(tmp_path / "s.json.gz")
 
 
 def test_turn_without_uids_is_refused() -> None:
