@@ -24,7 +24,6 @@ done
 for one in train "$split"; do
   "$prill" rank "$out/$one/trajectories.jsonl" --ranker bm25 -o "$out/$one/scores.json" --ranked "$out/$one/ranked.jsonl"
 done
-model=$("$python" -c 'from prill.models.local.embedded_weights import folder_of_embedded; print(folder_of_embedded())')
 
 one_seed() {
   local models=$out/seed$1 history
@@ -38,7 +37,7 @@ one_seed() {
     --learning-rate 5e-4 --steps "$steps"
   for history in matched none; do
     "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map "${asks[@]}" \
-      --set history=$history --model "local:$model" --set model.adapter="$models/planner" --workers 8 --beside none \
+      --set history=$history --model local:embedded --set model.adapter="$models/planner" --workers 8 --beside none \
       -o "$models/$split-$history"
   done
 }

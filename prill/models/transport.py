@@ -8,19 +8,17 @@ import os
 import random
 import re
 import urllib.request
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
-from prill.models.guard import PATIENCE, Guard
+from prill.models.guard import PATIENCE, AdaptiveLimiter, Guard
 from prill.models.ledger import Ledger, queued
 from prill.models.wire import Completion, Failure, decode_completion, error_of, lacks_vision, retry_after
 from prill.workers.seats import seat_packed_for
@@ -38,83 +36,7 @@ _MOST_SECONDS = 86_400.0
 MOST_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
-# Additive increase, multiplicative decrease. x0.8, one step per cool-down of 15 s, follow what evaluation frameworks use.
-SHRINK = 0.8
-COOL_DOWN = 15.0
 _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, timeout, patience: who shares a connection
-
-
-class AdaptiveLimiter:
-    """At most `limit` holders at a time, first come first served; for one event loop.
-
-    Only `rate_limited` lowers the limit. It grows by one each time `limit` calls in a row went well, up to `most`.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.limit = most
-        self.in_use = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._quiet = 0
-        self._closed_until = 0.0
-        self._shrunk_at = -COOL_DOWN
-
-    async def __aenter__(self) -> None:
-        while (pause := self._closed_until - asyncio.get_running_loop().time()) > 0:
-            await asyncio.sleep(pause)
-        if self.in_use < self.limit and not self._waiting:
-            self.in_use += 1
-            return
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._release()
-            elif turn in self._waiting:  # a call that ended in the meantime may have taken it out
-                self._waiting.remove(turn)
-            raise
-        while (pause := self._closed_until - asyncio.get_running_loop().time()) > 0:
-            try:
-                await asyncio.sleep(pause)
-            except asyncio.CancelledError:
-                self._release()
-                raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._release()
-
-    def succeeded(self) -> None:
-        """A call went well."""
-        self._quiet += 1
-        if self._quiet >= self.limit and self.limit < self.most:
-            self.limit += 1
-            self._quiet = 0
-            self._wake()
-
-    def rate_limited(self, pause: float | None) -> None:
-        """The endpoint asked for less. `pause`: seconds during which no call starts (its Retry-After)."""
-        now = asyncio.get_running_loop().time()
-        self._quiet = 0
-        if now - self._shrunk_at >= COOL_DOWN:
-            self.limit = max(1, int(self.limit * SHRINK))
-            self._shrunk_at = now
-        if pause:
-            self._closed_until = max(self._closed_until, now + pause)
-
-    def _release(self) -> None:
-        self.in_use -= 1
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._waiting and self.in_use < self.limit:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                self.in_use += 1
-                turn.set_result(None)
 
 
 # What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
@@ -342,14 +264,14 @@ class Endpoint:
             async with asyncio.timeout(seconds):
                 response, data = await self._exchange(connection, "POST", path, body)
         except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
-            raise _Again(f"connection failed: {str(error) or type(error).__name__}", refused=True) from None
+            raise _Again(f"connection failed: {_words(error)}", refused=True) from None
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
         except (aiohttp.ClientPayloadError, aiohttp.ClientHttpProxyError, OSError) as error:
-            raise _Again(f"connection failed: {str(error) or type(error).__name__}") from None
+            raise _Again(f"connection failed: {_words(error)}") from None
         except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
-            raise _Again(f"the endpoint's answer cannot be read: {' '.join(str(error).split())[:200]}") from None
+            raise _Again(f"the endpoint's answer cannot be read: {_words(error)}") from None
         if response.status // 100 != 2:
             self.reached = True
             raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
@@ -425,6 +347,7 @@ class Endpoint:
         if settings in connections:
             return connections[settings]
         url, connect = urlsplit(self.base_url), min(10.0, self.timeout)
+        proxy, trust = _proxy(url), _trust(httpx) if url.scheme == "https" else True
         timeout = httpx.Timeout(self.timeout + 5, connect=connect)
         client = openai.AsyncOpenAI(
             base_url=url._replace(query="").geturl(),
@@ -438,11 +361,10 @@ class Endpoint:
         # As the SDK puts them together: what the user says in $OPENAI_CUSTOM_HEADERS counts, in whatever case it is written.
         headers = CIMultiDict(client.auth_headers)
         headers.update({name: value for name, value in client.default_headers.items() if isinstance(value, str)})
-        trust = httpx.create_ssl_context() if url.scheme == "https" else True
         http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self.concurrency + 8, ssl=trust),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
-            proxy=_proxy(url),
+            proxy=proxy,
         )
         # asyncio.run ends a loop by closing its async generators: this one closes the clients, so no socket is left open.
         closing = _close_with_loop(client, http)
@@ -486,10 +408,37 @@ def _check_url(url: str) -> None:
         raise UsageError("the base URL holds a user name or a password; put the key into the environment instead")
 
 
+def _words(error: Exception) -> str:
+    """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
+    message = getattr(error, "message", None)
+    message = message if isinstance(message, str) and message else str(error) or type(error).__name__
+    return " ".join(message.split())[:200]
+
+
 def _proxy(url: SplitResult) -> str | None:
-    """The proxy that the environment names for a URL."""
+    """The proxy that the environment names for a URL. Raises UsageError for one that calls cannot go through."""
     proxies = {} if urllib.request.proxy_bypass(url.netloc) else urllib.request.getproxies()
-    return proxies.get(url.scheme) or proxies.get("all")
+    name = url.scheme if proxies.get(url.scheme) else "all"
+    if not (proxy := proxies.get(name)):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        parts = urlsplit(proxy)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise UsageError(f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; mend it, or set $no_proxy")
+    return proxy
+
+
+def _trust(httpx: Any) -> Any:
+    """The certificates that servers are held against. Raises UsageError where the environment names none that can be read."""
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(f"the certificates that $SSL_CERT_FILE or $SSL_CERT_DIR names cannot be read: {reason}") from None
 
 
 async def _close_with_loop(client: openai.AsyncOpenAI, http: aiohttp.ClientSession) -> AsyncGenerator[None, None]:

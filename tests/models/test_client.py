@@ -24,9 +24,9 @@ from prill.errors import (
     UsageError,
 )
 from prill.models.client import OpenAIModel
+from prill.models.guard import AdaptiveLimiter
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE
-from prill.models.transport import AdaptiveLimiter
 from prill.protocols import Image, Message
 from prill.types import Usage
 

@@ -40,7 +40,7 @@ async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 0)
         await reader.readexactly(length)
         writer.write(waiting.pop(0) if len(waiting) > 1 else waiting[0])
         await writer.drain()
@@ -254,3 +254,39 @@ async def test_query_of_the_url_is_kept_quiet(endpoint: ScriptedEndpoint) -> Non
     with pytest.raises(EndpointError) as caught:
         await reply(f"{endpoint.base_url}?api_key=hidden")
     assert "hidden" not in str(caught.value)
+
+
+async def test_unread_answer_keeps_query_quiet() -> None:
+    async with bytes_served(b"HTTP/1.1 abc nonsense\r\n\r\n") as url:
+        with pytest.raises(TransportFailure, match="cannot be read: .*status line") as caught:
+            await reply(f"{url}?api_key=hidden", retries=0)
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 407 Authentication Required\r\n\r\n", b"HTTP/1.1 abc nonsense\r\n\r\n"])
+async def test_password_of_proxy_is_kept_quiet(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with bytes_served(answer) as url:
+        monkeypatch.setenv("https_proxy", url.replace("://", "://me:hidden@").removesuffix("/v1"))
+        with pytest.raises(TransportFailure, match="uthentication Required|status line") as caught:
+            await reply("https://judge.invalid/v1", retries=0)
+    assert "hidden" not in str(caught.value)
+
+
+async def test_proxy_may_lack_its_scheme(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint.script = [GOOD]
+    monkeypatch.setenv("http_proxy", endpoint.base_url.removeprefix("http://").removesuffix("/v1"))
+    assert (await reply("http://judge.invalid/v1")).fields["status"] == "success"
+
+
+@pytest.mark.parametrize("proxy", ["socks5://me:hidden@127.0.0.1:9", "http://me:hidden@127.0.0.1:99999", "http://"])
+async def test_unusable_proxy_is_named(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    with pytest.raises(UsageError, match=r"\$http_proxy") as caught:
+        await reply("http://judge.invalid/v1")
+    assert "hidden" not in str(caught.value)
+
+
+async def test_unread_certificates_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    with pytest.raises(UsageError, match="SSL_CERT_FILE"):
+        await reply("https://127.0.0.1:9/v1")

@@ -27,6 +27,7 @@ from prill.models.client import PIXEL_BUDGET
 from prill.models.dialect import GREEDY, TOP_LOGPROBS, Sampling
 from prill.models.images import ImageEncoder
 from prill.models.ledger import Ledger, Price, queued
+from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
@@ -131,9 +132,9 @@ def _settle(call: _Waiting, outcome: Generation | BaseException) -> None:
 class LocalModel:
     """The model in a folder, loaded with the first call; calls that wait are answered together, in a thread of its own.
 
-    `path` is a folder as `save_pretrained` writes it; nothing is fetched, and no code in it is run. Without a `device`: cuda
-    where there is one, else cpu; without a `dtype`: bfloat16 on a GPU, float32 on a CPU. `top_k` goes with `sampled`: arXiv
-    2404.06474's collection draws from 100; 0: from all.
+    `path` is a folder as `save_pretrained` writes it, or `embedded`: the bundled model, as `prill train` adapts it. Nothing is
+    fetched, and no code in it is run. Without a `device`: cuda where there is one, else cpu; without a `dtype`: bfloat16 on a
+    GPU, float32 on a CPU. `top_k` goes with `sampled`: arXiv 2404.06474's collection draws from 100; 0: from all.
 
     The form of an answer is asked for in words and validated; nothing forces the model to keep to it. Replies cost nothing and
     are not kept. An answer is the same whatever it is answered together with, but for rounding.
@@ -151,7 +152,7 @@ class LocalModel:
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
         top_k: Annotated[int, Meta(ge=0, description="when sampled: draw from so many likeliest tokens; 0: from all")] = 0,
     ) -> None:
-        self.path = Path(path)
+        self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
         if not (self.path / "config.json").is_file():
             raise UsageError(f"{self.path}: no folder with a model in it (a config.json and weights)")
         if dtype not in (None, *_DTYPES):
