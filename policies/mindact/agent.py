@@ -46,6 +46,10 @@ from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 _PART_TOKENS = 512  # of a trained model (Self-MAP's code)
 _MOST_PAGES = 32  # kept parsed: those of a conversation
 _T = TypeVar("_T")
+RationaleModel = Annotated[LanguageModel | None, Meta(description="writes why an earlier answer was right (memory refinement)")]
+RewriteModel = Annotated[
+    LanguageModel | None, Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)")
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,12 +128,8 @@ class MindAct:
         model: LanguageModel,
         spec: MindActSpec = MindActSpec(),
         *,
-        rationale_model: Annotated[
-            LanguageModel | None, Meta(description="writes why an earlier answer was right (memory refinement)")
-        ] = None,
-        rewrite_model: Annotated[
-            LanguageModel | None, Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)")
-        ] = None,
+        rationale_model: RationaleModel = None,
+        rewrite_model: RewriteModel = None,
     ) -> None:
         self.model, self.spec = model, spec
         self.rationale_model, self.rewrite_model = rationale_model, rewrite_model
@@ -315,12 +315,8 @@ class SelfMAP(MindAct):
         model: LanguageModel,
         spec: SelfMAPSpec = SelfMAPSpec(),
         *,
-        rationale_model: Annotated[
-            LanguageModel | None, Meta(description="writes why an earlier answer was right (memory refinement)")
-        ] = None,
-        rewrite_model: Annotated[
-            LanguageModel | None, Meta(description="makes an instruction stand alone; earlier turns are then not shown (CAR)")
-        ] = None,
+        rationale_model: RationaleModel = None,
+        rewrite_model: RewriteModel = None,
     ) -> None:
         super().__init__(model, spec, rationale_model=rationale_model, rewrite_model=rewrite_model)
 

@@ -84,16 +84,7 @@ def open_base(spec: TrainSpec) -> Base:
 
     Raises UsageError for a model that cannot be trained here, EndpointError for one that cannot be read.
     """
-    name = _ready(spec)
-    transformers = importlib.import_module("transformers")
-    code = {"trust_remote_code": spec.trust_remote_code}
-    with model_failures(name):
-        raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
-        _refuse_old(name, raw, spec)
-        config = transformers.AutoConfig.from_pretrained(name, **code)
-        sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-        reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        reader = reads.from_pretrained(name, **code)
+    name, config, reader, sees = _read(spec)
     if not getattr(reader, "chat_template", None):
         raise OptionError(
             f"model: {name}: has no chat template, so nobody knows how to ask it; take an instruct model", "model"
@@ -114,14 +105,8 @@ def open_page_base(spec: TrainSpec) -> Base:
 
     Raises what `open_base` raises.
     """
-    name = _ready(spec)
+    name, config, reader, _ = _read(spec)
     transformers = importlib.import_module("transformers")
-    code = {"trust_remote_code": spec.trust_remote_code}
-    with model_failures(name):
-        raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
-        _refuse_old(name, raw, spec)
-        config = transformers.AutoConfig.from_pretrained(name, **code)
-        reader = transformers.AutoTokenizer.from_pretrained(name, **code)
     kinds = {
         "ranker": (transformers.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "AutoModelForSequenceClassification", "an encoder"),
         "planner": (transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING, "AutoModelForSeq2SeqLM", "an encoder with a decoder"),
@@ -134,6 +119,20 @@ def open_page_base(spec: TrainSpec) -> Base:
     if spec.trains == "ranker":
         config.num_labels, config.problem_type = 1, "multi_label_classification"  # of one label: binary cross-entropy
     return Base(name, config, reader, False, loads)
+
+
+def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
+    """The model's folder or name, its config, its processor or tokenizer, and whether it sees images."""
+    name = _ready(spec)
+    transformers = importlib.import_module("transformers")
+    code = {"trust_remote_code": spec.trust_remote_code}
+    with model_failures(name):
+        raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
+        _refuse_old(name, raw, spec)
+        config = transformers.AutoConfig.from_pretrained(name, **code)
+        sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
+        return name, config, reads.from_pretrained(name, **code), sees
 
 
 def _ready(spec: TrainSpec) -> str:
