@@ -24,7 +24,7 @@ from msgspec import Meta
 from prill.errors import Truncated, Unparsable, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.pages.state import PageState
-from prill.pages.tree import Brackets, Choice, Page, View
+from prill.pages.tree import Brackets, Choice, Ids, Page, View
 from prill.policies.embedders import make_embedder
 from prill.policies.mindact.forms import (
     PACKAGE,
@@ -81,6 +81,9 @@ class MindActSpec:
     prompted: Annotated[bool, Meta(description="for a chat model: with three examples; else for one trained on this form")] = (
         False
     )
+    numbers: Annotated[
+        bool, Meta(description="elements carry numbers (the papers); without, they are found by their text: soon learnt")
+    ] = True
     group: Annotated[int, Meta(ge=2, le=25, description="candidates that are shown together")] = 5
     pool: Annotated[int, Meta(ge=1, description="best candidates that take part")] = 50
     previous: Annotated[int, Meta(ge=0, description="earlier actions of the turn that are told")] = 5
@@ -140,6 +143,7 @@ class MindAct:
         self._rationales, self._rewritten = sentences_in(spec.rationales), sentences_in(spec.rewrites)
         self._wording = Wording(spec.form, spec.prompted)
         self._brackets: Brackets = "angle" if spec.prompted else "round"
+        self._ids: Ids = "short" if spec.numbers else "none"
         self._recall = Recall(
             "none" if self._rewrites else spec.history,
             spec.snippets,
@@ -176,7 +180,7 @@ class MindAct:
         notes: list[str] = []
         while len(pool) > 1:
             group, pool = pool[: self.spec.group], pool[self.spec.group :]
-            view = page.view(group, brackets=self._brackets)
+            view = self._cut(page, group)
             if not view.choices:
                 continue
             answer = await self._ask(self._messages(history, self._passage(view.text, task.goal, state, view.choices)))
@@ -201,7 +205,7 @@ class MindAct:
         positives, others = _told_apart(page, state, (step.action.target or "").split())
         without = random.random() < spec.neg_ratio
         chosen = None if without or not positives else random.choice(positives)
-        view = page.view(_drawn(random, chosen, others, spec.group), brackets=self._brackets)
+        view = self._cut(page, _drawn(random, chosen, others, spec.group))
         if not view.choices:
             raise Unparsable(f"step {index + 1}: the page has none of its candidates")
         answer = self._wording.answer(view.choices, chosen, *operation_of(step.action))
@@ -239,7 +243,7 @@ class MindAct:
         best = others if taught or not spec.simplification else _within(others, state.candidates[: spec.pool])
         drawn = _drawn(random, chosen, best, spec.group)
         # Without simplification the page is cut around all candidates. Letters are still for a few of them.
-        view = page.view(drawn, brackets=self._brackets) if spec.simplification else self._whole(state, chosen, others)
+        view = self._cut(page, drawn) if spec.simplification else self._whole(state, chosen, others)
         choices = [choice for choice in view.choices if choice.id in drawn]
         why = None
         if self._refines:
@@ -282,6 +286,9 @@ class MindAct:
         """A page in the words that count when steps are matched by their pages, too."""
         return self._page(state.page).view(state.candidates[: self.spec.group]).text
 
+    def _cut(self, page: Page, around: Sequence[str]) -> View:
+        return page.view(around, brackets=self._brackets, ids=self._ids)
+
     def _page(self, html: str) -> Page:
         page = self._pages.pop(html, None) or Page(html)
         self._pages[html] = page
@@ -295,7 +302,7 @@ class MindAct:
         view = self._views.pop(key, None)
         if view is None:
             around = [*([] if chosen is None else [chosen]), *others]
-            view = self._page(state.page).view(around, brackets=self._brackets)
+            view = self._cut(self._page(state.page), around)
         self._views[key] = view
         if len(self._views) > _MOST_PAGES:
             del self._views[next(iter(self._views))]

@@ -100,11 +100,12 @@ class Wording:
         )["user"]
 
     def _choices(self, choices: Sequence[Choice]) -> str:
+        how = wording()["write" if self.form == "generation" else "choose"] if self.prompted else ""
         if self.form == "generation":
-            return wording()["write"]
+            return how
         listed = [f"{chr(ord('B') + i)}. {choice.text}" for i, choice in enumerate(choices)]
         body = f"\n{self._lines('elements', listed)}" if listed else ""
-        return f"{wording()['choose']}\n\nA. {wording()['none_of_them']}{body}"
+        return f"{how}\n\nA. {wording()['none_of_them']}{body}"
 
     def _lines(self, name: str, lines: Sequence[str]) -> str:
         text = "\n".join(map(_line, lines))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lxml import etree
 
 Brackets = Literal["round", "angle"]
-Ids = Literal["short", "original"]
+Ids = Literal["short", "original", "none"]
 
 _ID, _TEXT = "backend_node_id", "text"
 _DEPTH, _DESCENDANTS, _SIBLINGS = 6, 50, 3  # kept around a candidate: MindAct's settings
@@ -84,7 +84,8 @@ class Page:
         asked = {node for id in candidates if (node := self._nodes.get(id)) is not None}
         cut = self._pruned(asked)
         offered = [node for node in sorted(asked) if not self._is_text(node)]
-        names = {node: str(k) if ids == "short" else self._elements[node].get(_ID) for k, node in enumerate(offered)}
+        shown = () if ids == "none" else offered
+        names = {node: str(k) if ids == "short" else self._elements[node].get(_ID) for k, node in enumerate(shown)}
         text = self._text(0, cut, names, brackets)
         choices = (
             Choice(self._elements[node].get(_ID), _first(self._text(node, cut, names, brackets), _CHOICE_WORDS))

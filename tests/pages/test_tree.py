@@ -39,6 +39,13 @@ def test_original_ids_are_those_of_the_nodes() -> None:
     assert view.choices[0].text == "<button id=43 submit search> Search </button>"
 
 
+def test_ids_can_be_left_out() -> None:
+    view = Page(PAGE).view(["42", "43"], ids="none")
+    assert [choice.id for choice in view.choices] == ["42", "43"]
+    assert [choice.text for choice in view.choices] == ["(input text 10203 zip code )", "(button submit search Search )"]
+    assert "id=" not in view.text and all(choice.text in view.text for choice in view.choices)
+
+
 def test_choice_k_is_printed_as_id_k() -> None:
     view = Page(PAGE).view(["43", "31", "42", "none such"])  # not in the order of the document
     assert [choice.id for choice in view.choices] == ["31", "42", "43"]

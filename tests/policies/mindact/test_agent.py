@@ -34,9 +34,8 @@ REQUEST = """### Human:
 '''
 (html (body (button id=0 Yes ) (button id=1 No ) ) )
 '''
-Find the next action of this task on the page above.
 Task: Say yes
-What is the next action? Write its element, the action, and the value if there is one; None, if the element is not there.
+What is the next action?
 ### Assistant:
 Element: (button id=0 Yes )
 Action: CLICK
@@ -45,11 +44,10 @@ Action: CLICK
 '''
 (html (body (button id=0 One ) (button id=1 Two ) ) )
 '''
-Find the next action of this task on the page above.
 Task: Take the right one
 Previous actions:
 [a]  x -> CLICK
-What is the next action? Write its element, the action, and the value if there is one; None, if the element is not there.
+What is the next action?
 ### Assistant:
 """
 
@@ -177,6 +175,24 @@ async def test_the_request_is_this_text() -> None:
     (step,) = await played(SelfMAP(model), state, task=replace(TASK, earlier=(run,)))
     assert step.thought == "11 12: None"
     assert request(model.seen[0]) == REQUEST
+
+
+async def test_without_numbers_texts_find_elements() -> None:
+    model = ScriptedModel(["Element: (button Two )\nAction: CLICK"])
+    run = turn("t0", "Say yes", "[button]  Yes -> CLICK", words=("Yes", "No"))
+    state = seen("One", "Two")
+    (step,) = await played(SelfMAP(model, SelfMAPSpec(numbers=False)), state, task=replace(TASK, earlier=(run,)))
+    assert step.action.target == "12" and step.action.kind == "click"
+    told = request(model.seen[0])
+    assert "id=" not in told and "Element: (button Yes )\nAction: CLICK" in told and "(button One ) (button Two )" in told
+
+
+async def test_only_chat_models_are_told_how_to_answer() -> None:
+    for form, how in (("choice", "by the letter"), ("generation", "Write its element")):
+        for prompted in (False, True):
+            model = ScriptedModel(["None"])
+            await played(MindAct(model, MindActSpec(form=form, prompted=prompted)), seen("One", "Two"))
+            assert (how in request(model.seen[0])) == prompted
 
 
 async def test_recorded_turns_go_through_the_loop() -> None:
