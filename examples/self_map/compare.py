@@ -11,12 +11,13 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterable
+from math import isnan
 from pathlib import Path
 
 import numpy as np
 
 from prill.bench.mind2web import played_turn, recorded_turns
-from prill.evaluators.metrics import intervals
+from prill.evaluators.metrics import intervals, wilson
 from prill.pages.conversations import conversation_of
 from prill.pages.scores import read_scores, sample_ids
 from prill.pages.state import read_state
@@ -62,9 +63,11 @@ def counted(gold: Path, runs: Iterable[Path], kinds: dict[str, str]) -> tuple[Co
 def share(counts: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
     """A share of the steps, and its interval."""
     table = np.array(list(counts.values()))[:, [0, column]]
-    low, high = intervals(table, lambda sums: sums[:, 1:] / sums[:, :1], (0.0,))
+    lows, highs = intervals(table, lambda sums: sums[:, 1:] / sums[:, :1], (0.0,))
     total = table.sum(axis=0)
-    return float(total[1] / total[0]), float(low[0]), float(high[0])
+    right, low, high = float(total[1] / total[0]), float(lows[0]), float(highs[0])
+    # All alike, or one alone: each conversation is one trial.
+    return (right, low, high) if low < high else (right, *wilson(right, len(table)))
 
 
 def difference(one: dict[str, np.ndarray], two: dict[str, np.ndarray], column: int) -> tuple[float, float, float]:
@@ -110,7 +113,8 @@ def recalls(gold: Path, files: Iterable[Path]) -> list[tuple[float, float, float
 
 
 def told(figure: tuple[float, float, float]) -> str:
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*figure)
+    share, low, high = figure
+    return f"{share:.3f}" if isnan(low) else f"{share:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def main() -> None:
