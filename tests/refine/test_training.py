@@ -137,6 +137,41 @@ def test_labels_are_the_answer_and_its_end(
     assert plan.facts.longest <= max(lengths) <= plan.facts.longest + 1
 
 
+@pytest.mark.parametrize(("kind", "read"), [("qwen2_5_vl", "mixed"), ("qwen2", "text")])
+def test_prompts_are_not_scored_on_a_cpu(
+    kind: str, read: str, tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
+) -> None:
+    """The loss and its gradients are TRL's, but the head of the model sees no more than the answers."""
+    import torch
+    import trl
+
+    spec = spec_of(tiny_model(kind))
+    trainer = make_trainer(spec, plan_training(spec, rows[read], tmp_path), tmp_path, Watch(), on_gpu=False)
+    batch = next(iter(trainer.get_train_dataloader()))
+    first = int((batch["labels"] != -100).any(dim=0).nonzero()[0])
+    seen: list[int] = []
+    head = trainer.model.get_base_model().get_output_embeddings()
+    head.register_forward_pre_hook(lambda layer, given: seen.append(given[0].shape[1]))
+    # The adapter begins at zero, where most gradients are zero, too.
+    learnt = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    for weight in learnt:
+        torch.nn.init.normal_(weight, std=0.1)
+    losses, gradients = [], []
+    for count in (None, torch.tensor(7)):
+        for compute in (trainer.compute_loss, functools.partial(trl.SFTTrainer.compute_loss, trainer)):
+            trainer.model.zero_grad()
+            loss = compute(trainer.model, dict(batch), num_items_in_batch=count)
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append([weight.grad.clone() for weight in learnt if weight.grad is not None])
+    assert seen == [batch["labels"].shape[1] - first + 1] * 2
+    assert losses[::2] == pytest.approx(losses[1::2], rel=1e-5) and losses[0] > 0.1
+    for ours, theirs in zip(gradients[::2], gradients[1::2], strict=True):
+        assert any(gradient.abs().max() > 1e-3 for gradient in theirs)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", EYES)
 def test_adapter_loaded_and_merged_agree(
     kind: str, trained: Callable[[str], Path], tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path
