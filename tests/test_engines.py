@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 from prill.verdict_log import VerdictLog
 from prill.workers.engines import make_engine
 from prill.workers.parts import Shards, shard_of
+from prill.workers import ray_driver
 from prill.workers.ray_data import RayEngine, RaySpec
 
 from .test_scoring import verdicts, write
@@ -322,13 +324,61 @@ def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address:
 
     ray = types.ModuleType("ray")
     ray.__spec__ = ModuleSpec("ray", None)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
     monkeypatch.setattr(ray, "init", init, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("prill.workers.ray_data.find_spec", lambda name: ray.__spec__)
     with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
-        RayEngine(RaySpec(address=address)).start()
+        ray_driver.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
+
+
+RAY_IS_LOST = '''
+import asyncio, os, sys, types
+
+def init(**settings): print("pages of Ray", flush=True)
+def cluster_resources(): return {"CPU": 2.0}
+
+class Column(list):
+    to_pylist = list.copy
+
+class Rows:
+    """Works off the first part; then this process ends, as where Ray has lost one of its servers."""
+
+    def __init__(self, rows, **settings):
+        self.parts = [row["part"] for row in rows]
+
+    def map_batches(self, actor, fn_constructor_kwargs, **settings):
+        self.actor = actor(**fn_constructor_kwargs)
+        return self
+
+    def iter_batches(self, **settings):
+        async def first():
+            return [done async for done in self.actor({"part": Column(self.parts[:1])})]
+        yield from asyncio.run(first())
+        os._exit(1)
+
+data = types.ModuleType("ray.data")
+data.DataContext = types.SimpleNamespace(get_current=types.SimpleNamespace)
+data.ActorPoolStrategy, data.from_items = dict, Rows
+arrow = types.ModuleType("pyarrow")
+arrow.table, arrow.array, arrow.binary = dict, lambda values, kind: Column(values), bytes
+sys.modules |= {"ray.data": data, "pyarrow": arrow}
+'''
+
+
+async def test_lost_ray_keeps_what_was_judged(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "ray.py").write_text(RAY_IS_LOST)
+    (tmp_path / "fake" / "pyarrow.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path / "fake")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
+    with pytest.raises(PrillError, match=r"^Ray was lost.*prill-ray-.*\.log\. The same command goes on") as lost:
+        await score_files([path], judge, out, engine="ray")
+    [log] = tmp_path.glob("prill-ray-*.log")
+    assert str(log) in str(lost.value) and "pages of Ray" in log.read_text()
+    assert len(verdicts(out)) == 256 and not list(tmp_path.glob("*.shards"))
+    assert (await score_files([path], judge, out)).made == 44
+    assert len(judge.calls) == 300
 
 
 DEADLY = '''
