@@ -27,9 +27,9 @@ from prill.protocols import Engine, Evaluator, Work
 from prill.scoring import score_files
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 from prill.verdict_log import VerdictLog
+from prill.workers import ray_driver
 from prill.workers.engines import make_engine
 from prill.workers.parts import Shards, shard_of
-from prill.workers import ray_driver
 from prill.workers.ray_data import RayEngine, RaySpec
 
 from .test_scoring import verdicts, write
@@ -320,6 +320,7 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("address", "said"), [(None, "Ray did not start on this machine"), ("there:1", "Ray at there:1")])
 def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address: str | None, said: str) -> None:
     def init(**settings: object) -> None:
+        assert settings["address"] == (address or "local"), "no cluster is joined that was not named"
         raise Exception("\nThe current node timed out during startup.\nmore")  # as Ray does
 
     ray = types.ModuleType("ray")

@@ -79,7 +79,8 @@ def start(spec: RaySpec) -> int:
         # Workers wait for answers most of the time: more of them than cores is for the user to say.
         wanted = (spec.workers or 0) * spec.cpus
         settings["num_cpus"] = max(os.cpu_count() or 1, -int(-wanted // 1))
-        settings |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        # Without "local", Ray would join a cluster that `ray start` has left on this machine, and refuse these settings.
+        settings |= {"address": "local", "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
         ray.init(**settings)
     except Exception as error:  # Ray raises plain ones too: where it is not up in time, say
