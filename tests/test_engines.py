@@ -337,12 +337,14 @@ import asyncio, os, sys, types
 
 def init(**settings): print("pages of Ray", flush=True)
 def cluster_resources(): return {"CPU": 2.0}
+def shutdown(): pass
+exceptions = types.SimpleNamespace(RayError=type("RayError", (Exception,), {}))
 
 class Column(list):
     to_pylist = list.copy
 
 class Rows:
-    """Works off the first part; then this process ends, as where Ray has lost one of its servers."""
+    """Works off the first part; then that happens."""
 
     def __init__(self, rows, **settings):
         self.parts = [row["part"] for row in rows]
@@ -355,7 +357,7 @@ class Rows:
         async def first():
             return [done async for done in self.actor({"part": Column(self.parts[:1])})]
         yield from asyncio.run(first())
-        os._exit(1)
+        THAT
 
 data = types.ModuleType("ray.data")
 data.DataContext = types.SimpleNamespace(get_current=types.SimpleNamespace)
@@ -366,17 +368,27 @@ sys.modules |= {"ray.data": data, "pyarrow": arrow}
 '''
 
 
-async def test_lost_ray_keeps_what_was_judged(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("that", "said", "written"),
+    [
+        ("os._exit(1)  # as Ray does where a server of its own is lost", "was lost", "pages of Ray"),
+        ("raise RuntimeError('of a kind that nobody expects')", "was lost", "of a kind that nobody expects"),
+        ("raise exceptions.RayError('\\nno more place\\nmore')", "gave up: no more place", None),
+    ],
+)
+async def test_lost_ray_keeps_what_was_judged(
+    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch, that: str, said: str, written: str | None
+) -> None:
     (tmp_path / "fake").mkdir()
-    (tmp_path / "fake" / "ray.py").write_text(RAY_IS_LOST)
+    (tmp_path / "fake" / "ray.py").write_text(RAY_IS_LOST.replace("THAT", that))
     (tmp_path / "fake" / "pyarrow.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path / "fake")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
-    with pytest.raises(PrillError, match=r"^Ray was lost.*prill-ray-.*\.log\. The same command goes on") as lost:
+    with pytest.raises(PrillError, match=f"^Ray {said}.* same command goes on where this run ended$") as lost:
         await score_files([path], judge, out, engine="ray")
-    [log] = tmp_path.glob("prill-ray-*.log")
-    assert str(log) in str(lost.value) and "pages of Ray" in log.read_text()
+    logs = [log for log in tmp_path.glob("prill-ray-*.log") if str(log) in str(lost.value)]
+    assert [written in log.read_text() for log in logs if written] == ([True] if written else [])
     assert len(verdicts(out)) == 256 and not list(tmp_path.glob("*.shards"))
     assert (await score_files([path], judge, out)).made == 44
     assert len(judge.calls) == 300

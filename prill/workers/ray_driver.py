@@ -42,16 +42,21 @@ def main(words: Sequence[str]) -> None:
         return
     try:
         workers = start(spec)
-        end.sendall(framed(workers))
-        wanted = wait_for_message(messages)
-        ending = threading.Thread(target=_end_with, args=(end,))
-        ending.start()
-        if isinstance(wanted, Run):
+    except PrillError as error:
+        end.sendall(framed(error))
+        return
+    end.sendall(framed(workers))
+    wanted = wait_for_message(messages)
+    ending = threading.Thread(target=_end_with, args=(end,), daemon=True)  # an error that nobody expects ends the process, too
+    ending.start()
+    if isinstance(wanted, Run):
+        try:
             for done in run(spec, workers, wanted):
                 end.sendall(framed(done))
             end.sendall(framed(AllDone()))
-    except PrillError as error:
-        end.sendall(framed(error))
+        except PrillError as error:
+            end.sendall(framed(error))
+    ending.join()
 
 
 def _end_with(other: socket.socket) -> None:
