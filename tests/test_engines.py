@@ -333,9 +333,14 @@ def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address:
 
 
 RAY_IS_LOST = '''
-import asyncio, os, sys, types
+import asyncio, os, pathlib, sys, types
 
-def init(**settings): print("pages of Ray", flush=True)
+def init(**settings):
+    print("pages of Ray", flush=True)
+    if (busy := pathlib.Path(__file__).with_name("busy")).exists():
+        busy.unlink()
+        raise Exception("The current node timed out during startup.")
+
 def cluster_resources(): return {"CPU": 2.0}
 def shutdown(): pass
 exceptions = types.SimpleNamespace(RayError=type("RayError", (Exception,), {}))
@@ -368,6 +373,23 @@ sys.modules |= {"ray.data": data, "pyarrow": arrow}
 '''
 
 
+def fake_ray(folder: Path, that: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a Ray found that does that after the first part."""
+    folder.mkdir()
+    (folder / "ray.py").write_text(RAY_IS_LOST.replace("THAT", that))
+    (folder / "pyarrow.py").write_text("")
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_ray_is_started_twice_if_need_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_ray(tmp_path / "fake", "pass", monkeypatch)
+    (tmp_path / "fake" / "busy").touch()
+    engine = make_engine("ray")
+    assert engine.start() == 2
+    engine.close()
+    assert not (tmp_path / "fake" / "busy").exists()
+
+
 @pytest.mark.parametrize(
     ("that", "said", "written"),
     [
@@ -379,10 +401,7 @@ sys.modules |= {"ray.data": data, "pyarrow": arrow}
 async def test_lost_ray_keeps_what_was_judged(
     tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch, that: str, said: str, written: str | None
 ) -> None:
-    (tmp_path / "fake").mkdir()
-    (tmp_path / "fake" / "ray.py").write_text(RAY_IS_LOST.replace("THAT", that))
-    (tmp_path / "fake" / "pyarrow.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path / "fake")
+    fake_ray(tmp_path / "fake", that, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
     with pytest.raises(PrillError, match=f"^Ray {said}.* same command goes on where this run ended$") as lost:

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from prill.errors import MissingExtra, PrillError
+from prill.errors import MissingExtra, PrillError, UsageError
 from prill.protocols import Work
 from prill.workers.process import framed, wait_for_message
 
@@ -54,6 +54,10 @@ class AllDone:
     """From the driver: these were all parts."""
 
 
+class NotStarted(UsageError):
+    """Ray did not start on this machine."""
+
+
 _ALONE = RaySpec()
 
 
@@ -67,7 +71,15 @@ class RayEngine:
         self._driver: _Driver | None = None
 
     def start(self) -> int:
-        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place."""
+        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place, and where
+        Ray did not start twice."""
+        try:
+            return self._start()
+        except NotStarted:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+            return self._start()
+
+    def _start(self) -> int:
+        self.close()
         self._driver = driver = _Driver()
         driver.send(replace(self.spec, address=self.spec.address or _own_cluster()))
         workers: int = driver.answer()

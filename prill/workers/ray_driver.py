@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from prill.errors import PrillError, UsageError
 from prill.workers.process import framed, wait_for_message
-from prill.workers.ray_data import AllDone, RaySpec, Run
+from prill.workers.ray_data import AllDone, NotStarted, RaySpec, Run
 
 if TYPE_CHECKING:
     import pyarrow
@@ -136,7 +136,7 @@ def _no_start(spec: RaySpec, error: Exception) -> UsageError:
     """What is said where Ray cannot be started, or the cluster cannot be joined."""
     if spec.address is not None:
         return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
-    return UsageError(
+    return NotStarted(
         f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the machine is less busy, or "
         "have several processes judge, without an engine",
         parameters=("engine",),
