@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import sys
+import tempfile
 import threading
 import types
 from collections.abc import Iterator, Sequence
@@ -26,6 +27,7 @@ from prill.protocols import Engine, Evaluator, Work
 from prill.scoring import score_files
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 from prill.verdict_log import VerdictLog
+from prill.workers import ray_driver
 from prill.workers.engines import make_engine
 from prill.workers.parts import Shards, shard_of
 from prill.workers.ray_data import RayEngine, RaySpec
@@ -318,17 +320,97 @@ def test_engines_are_made_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("address", "said"), [(None, "Ray did not start on this machine"), ("there:1", "Ray at there:1")])
 def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address: str | None, said: str) -> None:
     def init(**settings: object) -> None:
+        assert settings["address"] == (address or "local"), "no cluster is joined that was not named"
         raise Exception("\nThe current node timed out during startup.\nmore")  # as Ray does
 
     ray = types.ModuleType("ray")
     ray.__spec__ = ModuleSpec("ray", None)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False, raising=False)
     monkeypatch.setattr(ray, "init", init, raising=False)
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr("prill.workers.ray_data.find_spec", lambda name: ray.__spec__)
     with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
-        RayEngine(RaySpec(address=address)).start()
+        ray_driver.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
+
+
+RAY_IS_LOST = '''
+import asyncio, os, pathlib, sys, types
+
+def init(**settings):
+    print("pages of Ray", flush=True)
+    if (busy := pathlib.Path(__file__).with_name("busy")).exists():
+        busy.unlink()
+        raise Exception("The current node timed out during startup.")
+
+def cluster_resources(): return {"CPU": 2.0}
+def shutdown(): pass
+exceptions = types.SimpleNamespace(RayError=type("RayError", (Exception,), {}))
+
+class Column(list):
+    to_pylist = list.copy
+
+class Rows:
+    """Works off the first part; then that happens."""
+
+    def __init__(self, rows, **settings):
+        self.parts = [row["part"] for row in rows]
+
+    def map_batches(self, actor, fn_constructor_kwargs, **settings):
+        self.actor = actor(**fn_constructor_kwargs)
+        return self
+
+    def iter_batches(self, **settings):
+        async def first():
+            return [done async for done in self.actor({"part": Column(self.parts[:1])})]
+        yield from asyncio.run(first())
+        THAT
+
+data = types.ModuleType("ray.data")
+data.DataContext = types.SimpleNamespace(get_current=types.SimpleNamespace)
+data.ActorPoolStrategy, data.from_items = dict, Rows
+arrow = types.ModuleType("pyarrow")
+arrow.table, arrow.array, arrow.binary = dict, lambda values, kind: Column(values), bytes
+sys.modules |= {"ray.data": data, "pyarrow": arrow}
+'''
+
+
+def fake_ray(folder: Path, that: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has a Ray found that does that after the first part."""
+    folder.mkdir()
+    (folder / "ray.py").write_text(RAY_IS_LOST.replace("THAT", that))
+    (folder / "pyarrow.py").write_text("")
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_ray_is_started_twice_if_need_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_ray(tmp_path / "fake", "pass", monkeypatch)
+    (tmp_path / "fake" / "busy").touch()
+    engine = make_engine("ray")
+    assert engine.start() == 2
+    engine.close()
+    assert not (tmp_path / "fake" / "busy").exists()
+
+
+@pytest.mark.parametrize(
+    ("that", "said", "written"),
+    [
+        ("os._exit(1)  # as Ray does where a server of its own is lost", "was lost", "pages of Ray"),
+        ("raise RuntimeError('of a kind that nobody expects')", "was lost", "of a kind that nobody expects"),
+        ("raise exceptions.RayError('\\nno more place\\nmore')", "gave up: no more place", None),
+    ],
+)
+async def test_lost_ray_keeps_what_was_judged(
+    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch, that: str, said: str, written: str | None
+) -> None:
+    fake_ray(tmp_path / "fake", that, monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    path, out = write(tmp_path / "t.jsonl", list(range(1000, 1300))), tmp_path / "v.jsonl"
+    with pytest.raises(PrillError, match=f"^Ray {said}.* same command goes on where this run ended$") as lost:
+        await score_files([path], judge, out, engine="ray")
+    logs = [log for log in tmp_path.glob("prill-ray-*.log") if str(log) in str(lost.value)]
+    assert [written in log.read_text() for log in logs if written] == ([True] if written else [])
+    assert len(verdicts(out)) == 256 and not list(tmp_path.glob("*.shards"))
+    assert (await score_files([path], judge, out)).made == 44
+    assert len(judge.calls) == 300
 
 
 DEADLY = '''

@@ -96,16 +96,12 @@ def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = 
 
         _drain: asyncio.Task[None] | None = None
 
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            self._loop = asyncio.get_running_loop()
-            await super().startup(sockets=sockets)
-
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if service.door.closed:
                 self.should_exit = self.force_exit = True
             else:
                 service.door.close()
-                self._loop.call_soon_threadsafe(self._begin)
+                asyncio.get_running_loop().call_soon_threadsafe(self._begin)  # it may be early: the server is still starting
 
         def _begin(self) -> None:
             ending()

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -91,6 +91,16 @@ async def next_message(reader: asyncio.StreamReader) -> Any:
         return pickle.loads(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+def wait_for_message(end: BinaryIO) -> Any:
+    """The same, for a process or a thread that waits."""
+    try:
+        length = int.from_bytes(end.read(_LENGTH))
+        data = end.read(length)
+    except (ConnectionError, ValueError):  # it was closed here meanwhile
+        return None
+    return pickle.loads(data) if length and len(data) == length else None
 
 
 async def _work(end: socket.socket) -> None:

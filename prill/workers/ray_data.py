@@ -1,26 +1,32 @@
-"""Ray Data as an engine: parts of a run are the rows of a data set, mapped by a pool of our own asynchronous actors."""
+"""Ray Data as an engine: parts of a run are the rows of a data set, mapped by a pool of our own asynchronous actors.
+
+Ray is driven by a process of its own (`prill.workers.ray_driver`). Where one of Ray's servers is lost, Ray ends the process
+that drives it, without any error that could be caught; so that is not the process that gathers verdicts.
+"""
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
 from prill.errors import MissingExtra, PrillError, UsageError
 from prill.protocols import Work
+from prill.workers.process import framed, wait_for_message
 
-if TYPE_CHECKING:
-    import pyarrow
-
-# Of the two parts that a worker has at a time, one begins while the last, slow answers of the other are still to come.
-_PARTS_AT_A_TIME = 2
-_OBJECT_STORE = 256 << 20  # bytes: what travels is where trajectories stand, not the trajectories
+_TO_END = 30.0  # seconds that Ray has to end its workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +41,23 @@ class RaySpec:
     ] = None
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the driver is to have done: the pickled work, and the parts."""
+
+    work: bytes
+    parts: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllDone:
+    """From the driver: these were all parts."""
+
+
+class NotStarted(UsageError):
+    """Ray did not start on this machine."""
+
+
 _ALONE = RaySpec()
 
 
@@ -45,105 +68,106 @@ class RayEngine:
         if find_spec("ray") is None or find_spec("pyarrow") is None:
             raise MissingExtra("ray", "ray")
         self.spec = spec
-        self._workers = 0
-        self._started_here = False
+        self._driver: _Driver | None = None
 
     def start(self) -> int:
-        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place."""
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a worker without GPUs leaves CUDA's variables alone
-        # On a busy machine Ray's own helpers need more than the 30 seconds after which it would give up.
-        os.environ.setdefault("RAY_agent_register_timeout_ms", "300000")
-        # What a run that is given up still asks of Ray would start it once more.
-        os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
-        import ray
+        """Starts Ray, or joins the cluster; how many workers there will be. Raises UsageError where none has place, and where
+        Ray did not start twice."""
+        try:
+            return self._start()
+        except NotStarted:  # Ray gives a busy machine no more than half a minute; what it had to load then is there now
+            return self._start()
 
-        spec = self.spec
-        if not ray.is_initialized():
-            settings: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False, "include_dashboard": False}
-            if spec.address is not None:
-                settings = {"address": spec.address, "logging_level": "ERROR", "log_to_driver": False}
-            else:
-                # Workers wait for answers most of the time: more of them than cores is for the user to say.
-                wanted = (spec.workers or 0) * spec.cpus
-                settings |= {"num_cpus": max(os.cpu_count() or 1, -int(-wanted // 1)), "object_store_memory": _OBJECT_STORE}
-            try:
-                ray.init(**settings)
-            except Exception as error:  # Ray raises plain ones too: where it is not up in time, say
-                raise _no_start(spec, error) from error
-            self._started_here = True
-        there = ray.cluster_resources()
-        room = int(there.get("CPU", 0) / spec.cpus)
-        if spec.gpus:
-            room = min(room, int(there.get("GPU", 0) / spec.gpus))
-        if spec.workers is None and room < 1:
-            raise UsageError(
-                f"there is no place for a worker of {spec.cpus:g} cores and {spec.gpus:g} GPUs: Ray has "
-                f"{there.get('CPU', 0):g} cores and {there.get('GPU', 0):g} GPUs",
-                parameters=("engine",),
-            )
-        self._workers = spec.workers or room
-        return self._workers
+    def _start(self) -> int:
+        self.close()
+        self._driver = driver = _Driver()
+        driver.send(replace(self.spec, address=self.spec.address or _own_cluster()))
+        workers: int = driver.answer()
+        driver.is_ready = True
+        return workers
 
     def run(self, work: Work, parts: Sequence[bytes]) -> Iterator[bytes]:
-        """What came of each part, as it is there."""
-        import ray.data
-
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = context.print_on_execution_start = False
-        # What ends a run is raised here, in one line; of a run that is given up, Ray Data would log pages of traces.
-        logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-        workers = min(self._workers, len(parts))
-        done = ray.data.from_items([{"part": part} for part in parts], override_num_blocks=len(parts)).map_batches(
-            _Actor,
-            fn_constructor_kwargs={"work": pickle.dumps(work)},
-            batch_size=None,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(
-                size=workers,
-                max_tasks_in_flight_per_actor=2 * _PARTS_AT_A_TIME,
-                max_concurrent_calls_per_actor=_PARTS_AT_A_TIME,
-            ),
-            num_cpus=self.spec.cpus,
-            num_gpus=self.spec.gpus or None,
-        )
-        try:
-            for batch in done.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                yield from batch["done"].to_pylist()
-        except ray.exceptions.RayError as error:
-            raise PrillError(f"Ray gave up: {_first_line(error)}; the same command goes on where this run ended") from error
+        """What came of each part, as it is there. Raises PrillError where Ray gives up, or is lost."""
+        assert self._driver is not None
+        self._driver.send(Run(pickle.dumps(work), tuple(parts)))
+        while not isinstance(done := self._driver.answer(), AllDone):
+            yield done
 
     def close(self) -> None:
         """Ends Ray, where this has started it."""
-        if self._started_here:
-            import ray
-
-            self._started_here = False
-            ray.shutdown()
+        if self._driver is not None:
+            self._driver.end()
 
 
-def _no_start(spec: RaySpec, error: Exception) -> UsageError:
-    """What is said where Ray cannot be started, or the cluster cannot be joined."""
-    if spec.address is not None:
-        return UsageError(f"Ray at {spec.address}: {_first_line(error)}", parameters=("address",))
-    return UsageError(
-        f"Ray did not start on this machine ({_first_line(error).rstrip('.')}); try again when the machine is less busy, or "
-        "have several processes judge, without an engine",
-        parameters=("engine",),
-    )
+def _own_cluster() -> str | None:
+    """The cluster that this process has joined already, where it has."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    address: str = ray.get_runtime_context().gcs_address
+    return address
 
 
-def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+class _Driver:
+    """The process that drives Ray. `is_ready`: Ray has started there."""
 
+    def __init__(self) -> None:
+        self.is_ready = self._is_over = False
+        ours, theirs = socket.socketpair()
+        words = [sys.executable, "-P", "-m", "prill.workers.ray_driver", str(theirs.fileno())]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in the end
+        with theirs:
+            # A group of its own: Ctrl-C in a terminal is for this process, which lets workers finish what is under way.
+            self._process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                process_group=0,
+            )
+        self._socket, self._messages = ours, ours.makefile("rb")
 
-class _Actor:
-    """One worker: its event loop has all calls of the parts that it is at."""
+    def send(self, message: object) -> None:
+        """Sends it a message; where it is gone, `answer` tells."""
+        with suppress(ConnectionError):
+            self._socket.sendall(framed(message))
 
-    def __init__(self, work: bytes) -> None:
-        self._work: Work = pickle.loads(work)
+    def answer(self) -> Any:
+        """Its next message. Raises what it sends to be raised, and PrillError where it is gone."""
+        message = wait_for_message(self._messages)
+        if message is None:
+            raise PrillError("the run was given up") if self._is_over else self._loss()
+        if isinstance(message, PrillError):
+            raise message
+        return message
 
-    async def __call__(self, batch: pyarrow.Table) -> AsyncIterator[pyarrow.Table]:
-        import pyarrow
+    def end(self) -> None:
+        """Lets it end, at once where Ray has not started; safe to call twice."""
+        if self._is_over:
+            return
+        self._is_over = True
+        with suppress(OSError):  # the other end is closed already
+            self._socket.shutdown(socket.SHUT_RDWR)
+        if self.is_ready:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_TO_END)
+        # All of Ray that was started here: a worker that has not noticed yet must not judge what nobody gathers.
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._messages.close()
+        self._socket.close()
+        self._log.close()
 
-        for part in batch["part"].to_pylist():
-            yield pyarrow.table({"done": pyarrow.array([await self._work(part)], pyarrow.binary())})
+    def _loss(self) -> PrillError:
+        """What is said where it is gone. What Ray wrote, pages of it, is kept in a file."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)  # its socket is closed before it is gone
+        with tempfile.NamedTemporaryFile(prefix="prill-ray-", suffix=".log", delete=False) as kept:
+            self._log.seek(0)
+            shutil.copyfileobj(self._log, kept)
+        what = "was lost: one of its servers was killed, or could not be reached" if self.is_ready else "did not start"
+        return PrillError(f"Ray {what}; what it wrote is in {kept.name}. The same command goes on where this run ended")

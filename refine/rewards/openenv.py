@@ -51,6 +51,7 @@ def judge_rubric(
             self._judged: Trajectory | None = None
 
         def score_trajectory(self, trajectory: Episode) -> float:
+            self.result = self._judged = None  # where this one has no verdict, that of an earlier one is none of its own
             item: Item
             try:
                 item = self._judged = convert(trajectory)

@@ -180,6 +180,16 @@ def test_term_answers_what_was_accepted() -> None:
         assert process.wait(60) == 0
 
 
+async def test_term_while_it_starts_is_an_end() -> None:
+    """The address is announced before the server runs, so whoever waits for it may send the signal that early."""
+    spec = ServiceSpec(port=0)
+    server = server_of(make_service(Reward(Gate()), spec), spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.handle_exit(signal.SIGTERM, None)
+        await asyncio.wait_for(server._serve([listening]), 60)
+    assert server.should_exit and not server.force_exit
+
+
 def test_one_file_makes_the_same_service(tmp_path: Path) -> None:
     (tmp_path / "service.toml").write_text(
         f'port = 1\nmax-items = 1\n\n[reward]\nkind = "score"\nevaluator = "{HERE / "gate.py"}:Gate"\n'

@@ -242,7 +242,17 @@ def openenv_episode(options: Options, trajectory: Trajectory) -> tuple[Any, Any]
 
 
 def more_of_openenv(places: dict[str, Options]) -> dict[str, Any]:
-    return {"steps": openenv_episode(places["success"], trajectory_for("success"))[1]}
+    from prill.refine.rewards.openenv import judge_rubric
+
+    # An episode without a verdict, after one that has one.
+    rubric = judge_rubric(made(places["success"]), trajectory_of=lambda episode: episode[0])
+    rubric.score_trajectory([trajectory_for("success")])
+    later = [trajectory_for("unscored")]
+    told = [
+        seen(lambda reward, trajectory: rubric.score_trajectory(later), rubric, later[0]),
+        seen(lambda reward, trajectory: rubric.compute_step_rewards(), rubric, later[0]),
+    ]
+    return {"steps": openenv_episode(places["success"], trajectory_for("success"))[1], "later": told}
 
 
 def art(options: Options, trajectory: Trajectory) -> object:

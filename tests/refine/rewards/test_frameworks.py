@@ -107,6 +107,10 @@ def test_openenv_pays_the_last_step(see: See) -> None:
     assert see("OpenEnv")["more"]["steps"] == [0.0, 1.0]
 
 
+def test_openenv_keeps_no_earlier_reward(see: See) -> None:
+    assert see("OpenEnv")["more"]["later"] == ["raises NoEvidence", "raises UsageError"]
+
+
 def test_art_drops_what_is_unscored(see: See) -> None:
     assert see("ART")["more"] == {"rewards": [0.0, 1.0], "unscored": 1}
 
