@@ -59,6 +59,12 @@ async def played(policy: MindAct, *states: Observation, task: Task = TASK) -> li
     return [await policy.act(state) for state in states]
 
 
+def one_step() -> ReplayEnvironment:
+    """A recording of one step, with seven elements."""
+    steps = (Step(seen(*SEVEN), Action("click")),)
+    return ReplayEnvironment(Trajectory(id="r", task=TASK, steps=steps, final=Observation()))
+
+
 def choosing(word: str, operation: str = "CLICK") -> Callable[[Sequence[Message]], str]:
     """Answers with the letter of the element that says this word, else with A."""
 
@@ -88,10 +94,22 @@ async def test_winners_meet_the_rest() -> None:
     assert step.action.target == str(11 + SEVEN.index(second[0]))
 
 
-@pytest.mark.parametrize("answers", [["A.", "A."], ["G.", "Z."], ["", "no idea"], [Unparsable("empty"), "A."]])
-async def test_none_of_them_is_no_error(answers: list[str | Exception]) -> None:
+@pytest.mark.parametrize("answers", [["A.", "A."], ["G.", "Z."], ["so", "no idea"]])
+async def test_none_of_them_is_no_error(answers: list[str]) -> None:
     (step,) = await played(MindAct(ScriptedModel(answers)), seen(*SEVEN))
     assert step.action == Action("none", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [Unparsable("the reply is empty"), "", "<think>B.</think>\n", "<think>B. or C.", Truncated("cut", "<think>Answer: B.")],
+)
+async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
+    """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
+    model = ScriptedModel(["B.\nAction: CLICK", line])
+    episode = await rollout(MindAct(model), one_step(), TASK, id="a")
+    assert episode.error is not None and episode.error.startswith("the agent's model gave no action")
+    assert (len(episode.steps), len(model.seen)) == (0, 2)
 
 
 async def test_a_letter_beyond_passes_its_group() -> None:
