@@ -209,6 +209,16 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
     assert tokens[same[0]] == tokens[same[0]]
 
 
+def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:
+    """The paper drops steps without a positive; they stay where later turns remember them."""
+    turn, later = turn_of(0), turn_of(1)
+    lost = replace(turn, steps=(turn.steps[0], replace(turn.steps[1], action=Action("click", "c", target=""))))
+    write_trajectories(tmp_path / "gold.jsonl", [lost, later])
+    turns = GoldTurns(tmp_path / "gold.jsonl")
+    assert [(step.turn, step.index) for step in turns.steps] == [(0, 0), (1, 0), (1, 1)] and turns.without == 1
+    assert len(turns.whole_turn(1).task.earlier[0].steps) == 2
+
+
 def test_earlier_turns_have_their_pages(gold: Path) -> None:
     turns = GoldTurns(gold)
     assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == ["t0", "t22"]
