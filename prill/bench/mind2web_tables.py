@@ -68,6 +68,8 @@ def recorded_summary(bench: RecordedBench) -> str:
     words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
     if bench.missing:
         words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
+    if bench.not_begun:
+        words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
     return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_table(split, bench)}" for split in bench.splits)])
 
 
