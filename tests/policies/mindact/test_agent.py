@@ -135,16 +135,16 @@ async def test_a_left_over_alone_never_wins() -> None:
 
 
 async def test_same_seed_same_groups() -> None:
-    async def asked(seed: int, place: int = 0) -> list[tuple[Message, ...]]:
-        model = ScriptedModel(choosing("Three"))
+    async def asked(seed: int, place: int = 0) -> tuple[list[tuple[Message, ...]], list[Action]]:
+        model = ScriptedModel(lambda messages: "B.\nAction: CLICK")  # so that the groups say what is chosen
         spec = SelfMAPSpec(form="choice", seed=seed)
-        await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
-        return model.seen
+        steps = await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
+        return model.seen, [step.action for step in steps]
 
     assert await asked(1) == await asked(1)
     assert await asked(1) != await asked(2)
-    twice = await asked(1, 1)
-    assert twice[: len(await asked(1))] == await asked(1) and offered(twice[0]) != offered(twice[2])
+    (once, action), (twice, actions) = await asked(1), await asked(1, 1)
+    assert twice[: len(once)] == once and actions[:1] == action and offered(twice[0]) != offered(twice[2])
 
 
 async def test_only_the_best_take_part() -> None:
