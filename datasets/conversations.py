@@ -22,9 +22,11 @@ import msgspec
 from prill.datasets.formats.mind2web import records
 from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
 from prill.files.outputs import failures, make_folder, writing
+from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.protocols import LanguageModel, Message
 from prill.store import BadLine
+from prill.types import Usage
 
 _T = TypeVar("_T")
 ACTIONS_A_TURN = 4  # MT-Mind2Web: the number of steps grows with the actions, about n/4 rounded up
@@ -82,7 +84,8 @@ class Tally:
     """What became of the tasks. `kept` conversations were planned before.
 
     `by_rule` tasks were divided by the rule though a model was asked; `not_rewritten` conversations have the rule's words.
-    `unanswered` conversations have no plan, since a call failed: nothing is written then.
+    `unanswered` conversations have no plan, since a call failed: nothing is written then. `usage` is what the calls of this
+    run took, answered or not.
     """
 
     tasks: int = 0
@@ -95,6 +98,7 @@ class Tally:
     not_rewritten: int = 0
     stopped: bool = False
     problems: list[str] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +259,15 @@ async def _planned(
                 if stop is not None and stop.is_set():
                     tally.stopped = True
                     return
-                try:
-                    plan = await _plan(group, model, tally)
-                except _NO_ANSWER as error:
-                    tally.unanswered += 1
-                    tally.problems.append(f"{group[0].id}: {error}")
-                    return
+                with metered() as meter:
+                    try:
+                        plan = await _plan(group, model, tally)
+                    except _NO_ANSWER as error:
+                        tally.unanswered += 1
+                        tally.problems.append(f"{group[0].id}: {error}")
+                        return
+                    finally:
+                        tally.usage += meter.usage
             plans[plan.id] = plan
             with failures(path):
                 file.write(msgspec.json.encode(plan) + b"\n")

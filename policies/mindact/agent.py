@@ -21,10 +21,11 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
-from prill.errors import Truncated, Unparsable, UsageError
+from prill.errors import Unparsable, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt
 from prill.pages.state import PageState
 from prill.pages.tree import Brackets, Choice, Ids, Page, View
+from prill.policies.answers import said_by
 from prill.policies.embedders import make_embedder
 from prill.policies.mindact.forms import (
     PACKAGE,
@@ -166,7 +167,8 @@ class MindAct:
         self._memory = memory_of(task)
 
     async def act(self, observation: Observation) -> Step:
-        """The next step. Raises NoEvidence for what is no state of a recorded page, InputError for a broken one."""
+        """The next step. Raises NoEvidence for what is no state of a recorded page, InputError for a broken one, and what the
+        model raises: where it gave no answer, it has not chosen none of them."""
         state = state_of(observation.text)
         page, place = self._page(state.page), self._step
         self._step += 1
@@ -183,8 +185,9 @@ class MindAct:
             view = self._cut(page, group)
             if not view.choices:
                 continue
-            answer = await self._ask(self._messages(history, self._passage(view.text, task.goal, state, view.choices)))
-            notes.append(f"{' '.join(choice.id for choice in view.choices)}: {' '.join(clean(answer).split()) or '(nothing)'}")
+            messages = self._messages(history, self._passage(view.text, task.goal, state, view.choices))
+            answer = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=self._prompt)
+            notes.append(f"{' '.join(choice.id for choice in view.choices)}: {' '.join(clean(answer).split())}")
             if (found := self._wording.read(answer, view.choices)) is not None:
                 picked = found
                 pool.append(found.id)
@@ -270,17 +273,6 @@ class MindAct:
         spec = self.spec
         part = spec.part_tokens or (None if spec.prompted else _PART_TOKENS)
         return Window(tokens_for(spec.tokenizer, self.model), part, spec.total_tokens, spec.truncate)
-
-    async def _ask(self, messages: Sequence[Message]) -> str:
-        """What the model answers, as far as it goes; nothing at all chooses nothing."""
-        try:
-            return (await self.model.complete(messages, max_tokens=self.spec.max_tokens, prompt=self._prompt)).text
-        except Truncated as cut:
-            if not cut.text.strip():
-                raise
-            return cut.text
-        except Unparsable:
-            return ""
 
     def _words_of(self, state: PageState) -> str:
         """A page in the words that count when steps are matched by their pages, too."""

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
+from prill.errors import NoEvidence, Unparsable, UsageError
 from prill.models.prompts import clean, content_hash, load_prompt, quoted
+from prill.policies.answers import said_by
 from prill.policies.mindact.forms import PACKAGE, Wording, operation_lines, operation_of
 from prill.policies.mindact.memory import Snippet
 from prill.protocols import LanguageModel, Message
@@ -129,12 +130,7 @@ async def rewritten(task: Task, model: LanguageModel | None, kept: Sentences, pr
 async def _said(model: LanguageModel, name: str, values: dict[str, str], prompt: str) -> str:
     turns = load_prompt(PACKAGE, name).fill(values)
     messages: Sequence[Message] = (Message("system", (turns["system"],)), Message("user", (turns["user"],)))
-    try:
-        said = (await model.complete(messages, max_tokens=_MOST_TOKENS, prompt=prompt)).text
-    except Truncated as cut:
-        if "<think>" in cut.text and "</think>" not in cut.text:  # only thoughts: to keep them would be to show them for good
-            raise
-        said = cut.text
+    said = await said_by(model, messages, max_tokens=_MOST_TOKENS, prompt=prompt)
     if not (sentence := " ".join(clean(said.rpartition("</think>")[2]).split())):
         raise Unparsable(f"{model.name} wrote no {'sentence' if name == 'rationale' else 'instruction'}")
     return sentence

@@ -18,6 +18,7 @@ from msgspec import Meta
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLong, NoEvidence
 from prill.models.prompts import content_hash
+from prill.policies.answers import said_by
 from prill.policies.embedders import make_embedder
 from prill.policies.page_text import PageText, is_html
 from prill.policies.synapse.abstraction import abstract
@@ -29,7 +30,6 @@ from prill.policies.synapse.prompting import (
     PromptType,
     messages_of,
     prompt_type,
-    said_by,
     shown,
     system_prompt,
     task_table,

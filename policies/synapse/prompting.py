@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from prill.errors import ContextTooLong, Truncated
+from prill.errors import ContextTooLong
 from prill.models.prompts import Prompt, clean, estimate_tokens, load_prompt, quoted
 from prill.policies.synapse.memory import Entry, Exemplar, Turn
-from prill.protocols import LanguageModel, Message
+from prill.protocols import Message
 
 OBSERVED = "Observation:\n"  # begins what is seen, in prompts and, in few words, on record
 PromptType = Literal["obs_act", "state_act", "multi_obs_act", "multi_state_act"]
@@ -98,19 +98,6 @@ def tokens_of(messages: Sequence[Message]) -> int:
     """About how many tokens they have, with what the chat format adds."""
     texts = (part for message in messages for part in message.parts if isinstance(part, str))
     return sum(map(estimate_tokens, texts)) + _TOKENS_A_MESSAGE * len(messages) + _TOKENS_OF_REPLY
-
-
-async def said_by(model: LanguageModel, messages: Sequence[Message], *, max_tokens: int, prompt: str) -> str:
-    """What the model answers; where it was cut, as far as it goes: small models go on after a block that is whole.
-
-    Raises the model's errors, Truncated only where nothing was said.
-    """
-    try:
-        return (await model.complete(messages, max_tokens=max_tokens, prompt=prompt)).text
-    except Truncated as cut:
-        if not cut.text.strip():
-            raise
-        return cut.text
 
 
 def until(reply: str, *stops: str) -> str:

@@ -26,9 +26,10 @@ from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quote
 from prill.pages.state import PageState, read_state
 from prill.pages.steps import Marking, asked_of, read_said, said
 from prill.pages.tree import Page
+from prill.policies.answers import said_by
 from prill.policies.embedders import Embedder, make_embedder
 from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
-from prill.policies.synapse.prompting import said_by, tokens_of, until
+from prill.policies.synapse.prompting import tokens_of, until
 from prill.protocols import Adaptive, LanguageModel, Message
 from prill.store import BadLine, read_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory

@@ -116,7 +116,8 @@ class Split:
 class RecordedBench:
     """All figures of an agent. `counting` is the way that fits the data: conversations of several turns, or single tasks.
 
-    `usage` is what its episodes asked of models, those that broke off included.
+    `missing` turns broke off, and `not_begun` turns could not begin. `usage` is what its episodes asked of models, those that
+    broke off included.
     """
 
     format: str = FORMAT
@@ -125,29 +126,42 @@ class RecordedBench:
     marking: Marking
     settings: Mapping[str, Any] = field(default_factory=dict)
     missing: int
+    not_begun: int = 0
     usage: Usage = field(default_factory=Usage)
     splits: tuple[Split, ...]
     sources: tuple[str, ...] = ()
 
 
-def recorded_turns(file: Path, split: str) -> Iterator[RecordedTurn]:
-    """The turns of a file, as they are read: pages are not kept. Raises InputError."""
+def recorded_turns(file: Path, split: str, broken: Callable[[str], object] | None = None) -> Iterator[RecordedTurn]:
+    """The turns of a file, as they are read: pages are not kept.
+
+    A turn that is broken raises InputError, or is passed over where `broken` is told of it.
+    """
     for item in read_trajectories(file):
-        if isinstance(item, BadLine):
-            raise InputError(item.message)
-        number = item.metadata.get("turn")
         try:
-            asked = tuple(map(asked_of, item.steps))
-        except ValueError as problem:
-            raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
-        yield RecordedTurn(
-            id=item.id,
-            conversation=conversation_of(item),
-            number=number if isinstance(number, int) else 0,
-            site=item.task.site or "none",
-            split=split,
-            asked=asked,
-        )
+            yield _recorded_turn(item, file, split)
+        except InputError as problem:
+            if broken is None:
+                raise
+            broken(str(problem))
+
+
+def _recorded_turn(item: Trajectory | BadLine, file: Path, split: str) -> RecordedTurn:
+    if isinstance(item, BadLine):
+        raise InputError(item.message)
+    number = item.metadata.get("turn")
+    try:
+        asked = tuple(map(asked_of, item.steps))
+    except ValueError as problem:
+        raise InputError(f"{file}: turn {item.id!r}: {problem}") from None
+    return RecordedTurn(
+        id=item.id,
+        conversation=conversation_of(item),
+        number=number if isinstance(number, int) else 0,
+        site=item.task.site or "none",
+        split=split,
+        asked=asked,
+    )
 
 
 def played_turn(turn: RecordedTurn, episode: Trajectory, marking: Marking = USUAL, *, seed: int = 0) -> PlayedTurn:
@@ -202,8 +216,12 @@ def recorded_bench(
     agent: str,
     marking: Marking = USUAL,
     settings: Mapping[str, Any] | None = None,
+    not_begun: int = 0,
 ) -> RecordedBench:
-    """The figures of what was played, split by split, beside those that the papers printed for a split of that name."""
+    """The figures of what was played, split by split, beside those that the papers printed for a split of that name.
+
+    `not_begun` turns are in none of them, since they could not even begin.
+    """
     several = any(one.turn.number for one in played)
     counting: Counting = "mt-mind2web" if several else "mind2web"
     splits = []
@@ -226,6 +244,7 @@ def recorded_bench(
         marking=marking,
         settings=dict(settings or {}),
         missing=sum(one.scores is None for one in played),
+        not_begun=not_begun,
         usage=sum((one.usage for one in played), start=Usage()),
         splits=tuple(splits),
         sources=tuple(

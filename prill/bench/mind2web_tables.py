@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from prill.bench.mind2web import METRICS, Counting, Figure, Figures, RecordedBench, Split
-from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text, usage_text
+from prill.bench.tables import FIGURES, PICTURE, TABLES, cell_text, table_text
 from prill.files.outputs import write_output
+from prill.models.ledger import usage_text
 from prill.report.lines import Line, Point, line_chart
 
 _COUNTED = {
@@ -67,6 +68,8 @@ def recorded_summary(bench: RecordedBench) -> str:
     words += f" {usage_text(bench.usage)}." if bench.usage.calls else ""
     if bench.missing:
         words += f" Broke off, and count neither as right nor as wrong: {bench.missing} turns."
+    if bench.not_begun:
+        words += f" Could not begin, and are in no figure: {bench.not_begun} turns."
     return "\n\n".join([words, *(f"{cell_text(split.name)}:\n\n{_table(split, bench)}" for split in bench.splits)])
 
 

@@ -10,8 +10,8 @@ import msgspec
 from prill.bench.figures import Bench, Row, Section, Share
 from prill.bench.papers import Column, Theirs
 from prill.files.outputs import write_output
+from prill.models.ledger import usage_text
 from prill.report.lines import Line, Point, row_chart
-from prill.types import Usage
 
 TABLES, FIGURES, PICTURE = "results.md", "results.json", "results.svg"
 _SUCCESS = {
@@ -79,12 +79,6 @@ def played_text(bench: Bench) -> str:
             f" Without an outcome: {sum(bench.missing.values())} ({reasons}); these count neither as success nor as failure."
         )
     return words
-
-
-def usage_text(usage: Usage) -> str:
-    """Calls, tokens and what they cost."""
-    cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
-    return f"{_count(usage.calls, 'call')}, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
 
 
 def summary_text(bench: Bench) -> str:

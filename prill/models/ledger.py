@@ -123,6 +123,12 @@ class Ledger:
         return usage
 
 
+def usage_text(usage: Usage) -> str:
+    """Calls, tokens and what they cost, in words."""
+    cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    return f"{usage.calls} call{'s' * (usage.calls != 1)}, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
+
+
 class Meter:
     """Collects the usage of one piece of work, and the seconds in which it stood still because all its calls were queued."""
 

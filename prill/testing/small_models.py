@@ -64,9 +64,7 @@ def small_encoder(
     seed: int = 0,
 ) -> Path:
     """The folder, with a DeBERTa-v2 in it that ranks by lot."""
-    tokenizer = small_tokenizer(lines, size=vocabulary, pairs=True)
-    torch, transformers = _libraries()
-    torch.manual_seed(seed)
+    tokenizer, transformers = _begun(lines, vocabulary, seed, pairs=True)
     config = transformers.DebertaV2Config(
         vocab_size=len(tokenizer),
         hidden_size=width,
@@ -104,9 +102,7 @@ def small_t5(
     seed: int = 0,
 ) -> Path:
     """The folder, with a T5 in it that answers nonsense."""
-    tokenizer = small_tokenizer(lines, size=vocabulary)
-    torch, transformers = _libraries()
-    torch.manual_seed(seed)
+    tokenizer, transformers = _begun(lines, vocabulary, seed)
     config = transformers.T5Config(
         vocab_size=len(tokenizer),
         d_model=width,
@@ -124,7 +120,9 @@ def small_t5(
     return _saved(transformers.T5ForConditionalGeneration(config), tokenizer, folder)
 
 
-def _libraries() -> tuple[Any, Any]:
+def _begun(lines: Iterable[str], vocabulary: int, seed: int, *, pairs: bool = False) -> tuple[Any, Any]:
+    """The tokenizer, and transformers, whose next model has the weights of the seed."""
+    tokenizer = small_tokenizer(lines, size=vocabulary, pairs=pairs)
     try:
         import torch
 
@@ -134,7 +132,8 @@ def _libraries() -> tuple[Any, Any]:
         import transformers
     except ImportError as error:
         raise MissingExtra(error.name or "transformers", "local") from None
-    return torch, transformers
+    torch.manual_seed(seed)
+    return tokenizer, transformers
 
 
 def _saved(model: Any, tokenizer: Any, folder: str | os.PathLike[str]) -> Path:

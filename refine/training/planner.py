@@ -97,6 +97,7 @@ def make_planner_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: W
             **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers
         ),
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model=model, label_pad_token_id=-100),
+        compute_loss_func=_loss,
         train_dataset=PlannerRows(plan.gold, draws_of(spec, plan), teacher, tokenizer, limit),
         eval_dataset=PlannerRows(plan.gold, apart, teacher, tokenizer, limit) if plan.held_out else None,
         processing_class=plan.base.reader,
@@ -108,6 +109,13 @@ def make_planner_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: W
 
     watched(trainer, output, watch, said if shown else None)
     return trainer
+
+
+def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+    """The mean over the tokens of a batch's answers, however it is divided: T5's own would be added up over the parts."""
+    entropy = import_module("torch").nn.functional.cross_entropy
+    logits = outputs.logits.flatten(0, 1).float()
+    return entropy(logits, labels.flatten(), ignore_index=-100, reduction="sum") / num_items_in_batch
 
 
 class PlannerRows:

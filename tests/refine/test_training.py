@@ -8,8 +8,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +22,8 @@ from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Watch, last_checkpoint, make_trainer
 
-ROOT = Path(__file__).resolve().parents[2]
+from .launching import command, train_on_two_processes
+
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
@@ -297,12 +296,6 @@ def test_a_full_disk_keeps_the_last_checkpoint(resumable: Resumable, tmp_path: P
     assert_equal(resumable.on(folder), resumable.whole)
 
 
-def command(*words: object, **more: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", **more}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-m", *map(str, words)], env=environment, stdout=pipe, stderr=pipe)
-
-
 def test_a_killed_training_goes_on(resumable: Resumable, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in resumable.settings.items()]
@@ -325,13 +318,8 @@ def test_computing_again_learns_the_same(
 
 
 def test_two_processes_make_one_adapter(tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path) -> None:
-    """Started as on several GPUs. Nearly all that it costs is three times the imports."""
-    launch = ("accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
-    settled = ("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", 0)
-    words = ("train", "policy", rows["pictures"], "-o", tmp_path / "out", "--preset", "paper", "--steps", 2, "--samples", 0)
-    run = command(*launch, *settled, "-m", "prill", *words, "--model", tiny_model("qwen2_5_vl"), "--checkpoint-every", 2)
-    output = run.communicate()
-    assert run.returncode == 0, output
+    words = ("policy", rows["pictures"], "-o", tmp_path / "out", "--preset", "paper", "--steps", 2, "--samples", 0)
+    train_on_two_processes(*words, "--model", tiny_model("qwen2_5_vl"), "--checkpoint-every", 2)
     record = json.loads((tmp_path / "out/training.json").read_bytes())
     assert (record["processes"], record["figures"]["steps"]) == (2, 2)
     assert len(list((tmp_path / "out/checkpoints/checkpoint-2").glob("rng_state_*.pth"))) == 2

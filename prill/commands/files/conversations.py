@@ -10,6 +10,7 @@ from prill.commands.options import add_model_options, make_model, positive
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.datasets.conversations import MOST_TASKS, Tally, make_conversations
 from prill.files.outputs import expect_place
+from prill.models.ledger import usage_text
 
 _EXIT_ALL, _EXIT_SOME, _EXIT_INTERRUPTED = 0, 3, 130
 
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"prill conversations: {problem}", file=sys.stderr)
     if len(tally.problems) > 20:
         print(f"prill conversations: … and {len(tally.problems) - 20} more", file=sys.stderr)
+    if args.model:
+        print(f"prill conversations: {usage_text(tally.usage)}", file=sys.stderr)
     if tally.stopped:
         print("prill conversations: stopped; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
@@ -68,6 +71,8 @@ async def _make(args: argparse.Namespace) -> Tally:
 
         def show(tally: Tally) -> None:
             bar.total = tally.conversations
+            if model is not None:
+                bar.set_postfix_str(usage_text(tally.usage), refresh=False)
             bar.update()
 
         return await make_conversations(

@@ -63,6 +63,8 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(msgspec.to_builtins(bench, str_keys=True)) if args.json else recorded_summary(bench))
     places = ", ".join(str(folder / name) for name in (TABLES, FIGURES, PICTURE))
     print(f"-> {places}; the episodes are in {args.output}", file=sys.stderr)
+    if counts.last_problem is not None:
+        print(f"the last that broke off or could not begin: {counts.last_problem}", file=sys.stderr)
     if bench.missing or counts.lost:
         print("--retry-broken plays again what broke off; what could not begin is tried again anyway", file=sys.stderr)
     return 3 if bench.missing or counts.lost else 0
@@ -88,7 +90,7 @@ class _Run:
         played: list[PlayedTurn] = [
             played_turn(turn, episode, marking, seed=row.seed)
             for file, split in self.files.items()
-            for turn in recorded_turns(file, split)
+            for turn in recorded_turns(file, split, broken=lambda problem: None)  # they could not begin
             for row, episode in by_turn.get(turn.id, ())
         ]
         settings = {
@@ -96,9 +98,10 @@ class _Run:
             "run": fingerprint(list(made.run)),
             "seeds": self.args.seeds,
             "lost": made.setting.environments[0].spec.lost,
-            "could_not_begin": counts.lost,
         }
-        self.bench = recorded_bench(played, self.papers, agent=made.plan.agent, marking=marking, settings=settings)
+        self.bench = recorded_bench(
+            played, self.papers, agent=made.plan.agent, marking=marking, settings=settings, not_begun=counts.lost
+        )
 
 
 def _episodes(folder: Path) -> Sequence[Trajectory]:

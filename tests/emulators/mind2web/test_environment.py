@@ -229,6 +229,19 @@ def test_bench_counts_refusals_apart(gold: Path, tmp_path: Path, capsys: pytest.
     assert "<svg" in (out / "results.svg").read_text()
 
 
+def test_bench_counts_what_could_not_begin(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two broken turns of the recording cost none of the others their figures."""
+    good, out = gold.read_bytes(), tmp_path / "out"
+    write_trajectories(gold, [light(recorded("c3", 0, "Go", "5"))])
+    gold.write_bytes(good + gold.read_bytes() + b'{"id": "c4-0", "steps": 3}\n')
+    words = ["bench", "mind2web", "--data", str(gold), "--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(out)]
+    assert main(words) == 3
+    assert "3 turns, 5 steps. Could not begin, and are in no figure: 2 turns.\n" in (out / "results.md").read_text()
+    results = json.loads((out / "results.json").read_text())
+    assert (results["not_begun"], results["missing"], results["splits"][0]["all"]["turns"]) == (2, 0, 3)
+    assert "could not begin: " in capsys.readouterr().err
+
+
 def test_a_file_belongs_to_one_split(gold: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--agent", f"{tmp_path / 'actor.py'}:Actor", "-o", str(tmp_path / "out")]
     assert main(["bench", "mind2web", "--data", f"a={gold},b={gold}", *words]) == 2

@@ -57,6 +57,12 @@ async def played(policy: MindAct, *states: Observation, task: Task = TASK) -> li
     return [await policy.act(state) for state in states]
 
 
+def one_step() -> ReplayEnvironment:
+    """A recording of one step, with seven elements."""
+    steps = (Step(seen(*SEVEN), Action("click")),)
+    return ReplayEnvironment(Trajectory(id="r", task=TASK, steps=steps, final=Observation()))
+
+
 def choosing(word: str, operation: str = "CLICK") -> Callable[[Sequence[Message]], str]:
     """Answers with the letter of the element that says this word, else with A."""
 
@@ -86,10 +92,22 @@ async def test_winners_meet_the_rest() -> None:
     assert step.action.target == str(11 + SEVEN.index(second[0]))
 
 
-@pytest.mark.parametrize("answers", [["A.", "A."], ["G.", "Z."], ["", "no idea"], [Unparsable("empty"), "A."]])
-async def test_none_of_them_is_no_error(answers: list[str | Exception]) -> None:
+@pytest.mark.parametrize("answers", [["A.", "A."], ["G.", "Z."], ["so", "no idea"]])
+async def test_none_of_them_is_no_error(answers: list[str]) -> None:
     (step,) = await played(MindAct(ScriptedModel(answers)), seen(*SEVEN))
     assert step.action == Action("none", "")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [Unparsable("the reply is empty"), "", "<think>B.</think>\n", "<think>B. or C.", Truncated("cut", "<think>Answer: B.")],
+)
+async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
+    """Neither a choice nor none of them: the turn is counted apart, whatever was chosen before."""
+    model = ScriptedModel(["B.\nAction: CLICK", line])
+    episode = await rollout(MindAct(model), one_step(), TASK, id="a")
+    assert episode.error is not None and episode.error.startswith("the agent's model gave no action")
+    assert (len(episode.steps), len(model.seen)) == (0, 2)
 
 
 async def test_a_letter_beyond_passes_its_group() -> None:
@@ -115,16 +133,16 @@ async def test_a_left_over_alone_never_wins() -> None:
 
 
 async def test_same_seed_same_groups() -> None:
-    async def asked(seed: int, place: int = 0) -> list[tuple[Message, ...]]:
-        model = ScriptedModel(choosing("Three"))
+    async def asked(seed: int, place: int = 0) -> tuple[list[tuple[Message, ...]], list[Action]]:
+        model = ScriptedModel(lambda messages: "B.\nAction: CLICK")  # so that the groups say what is chosen
         spec = SelfMAPSpec(form="choice", seed=seed)
-        await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
-        return model.seen
+        steps = await played(SelfMAP(model, spec), *[seen(*SEVEN)] * (place + 1), task=LATER)
+        return model.seen, [step.action for step in steps]
 
     assert await asked(1) == await asked(1)
     assert await asked(1) != await asked(2)
-    twice = await asked(1, 1)
-    assert twice[: len(await asked(1))] == await asked(1) and offered(twice[0]) != offered(twice[2])
+    (once, action), (twice, actions) = await asked(1), await asked(1, 1)
+    assert twice[: len(once)] == once and actions[:1] == action and offered(twice[0]) != offered(twice[2])
 
 
 async def test_only_the_best_take_part() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import NoEvidence, Unparsable, UsageError
+from prill.errors import NoEvidence, Truncated, Unparsable, UsageError
 from prill.pages.state import PageState
 from prill.pages.steps import Marking, asked_of
 from prill.policies.embedders import TfidfEmbedder
@@ -97,6 +97,16 @@ async def test_only_as_many_exemplars_as_fit() -> None:
 async def test_too_long_is_wrong_without_a_call() -> None:
     (step,) = await play(RecordedSynapse(ScriptedModel([]), RecordedSpec(context=150), opened=known()), PageState(PAGE, RANKED))
     assert (step.action.kind, step.thought) == ("none", "The page and the earlier steps are too long for the model.")
+
+
+@pytest.mark.parametrize("line", [Unparsable("the reply is empty"), "", Truncated("cut", "<think>`CLICK [3]`")])
+async def test_no_answer_breaks_the_turn_off(line: str | Exception) -> None:
+    """As with MindAct. A reply that says something, and no action, is a wrong step."""
+    policy = RecordedSynapse(ScriptedModel(["I cannot tell.", line]), RecordedSpec(exemplars=0))
+    (step,) = await play(policy, PageState(PAGE, RANKED))
+    assert step.action.kind == "none"
+    with pytest.raises((Unparsable, Truncated)):
+        await play(policy, PageState(PAGE, RANKED))
 
 
 async def test_lost_step_stays_in_the_history() -> None:
