@@ -238,9 +238,11 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
-        raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({error.__cause__ or error})") from None
+        why = endpoint.without_key(str(error.__cause__ or error))
+        raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
     except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
-        raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({error or type(error).__name__})") from None
+        why = endpoint.without_key(str(error) or type(error).__name__)
+        raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
 
 
 def _hash_of(path: Path) -> str:

@@ -35,6 +35,7 @@ _MOST_SECONDS = 86_400.0
 # Bytes of an answer, unpacked: a thousand times what a long reply has with its log-probabilities.
 MOST_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
+_TELLING = 4  # characters of a key's beginning that are not shown
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, timeout, patience: who shares a connection
 
@@ -263,19 +264,29 @@ class Endpoint:
         try:
             async with asyncio.timeout(seconds):
                 response, data = await self._exchange(connection, "POST", path, body)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise self._no_trust(error.certificate_error) from None
         except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
-            raise _Again(f"connection failed: {_words(error)}", refused=True) from None
+            raise _Again(f"connection failed: {self._words(error)}", refused=True) from None
         except TimeoutError:
             raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
         except (aiohttp.ClientPayloadError, aiohttp.ClientHttpProxyError, OSError) as error:
-            raise _Again(f"connection failed: {_words(error)}") from None
+            raise _Again(f"connection failed: {self._words(error)}") from None
         except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
-            raise _Again(f"the endpoint's answer cannot be read: {_words(error)}") from None
+            raise _Again(f"the endpoint's answer cannot be read: {self._words(error)}") from None
         if response.status // 100 != 2:
             self.reached = True
             raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
         return read(data, connection)
+
+    def _no_trust(self, error: Exception) -> EndpointError:
+        """The end of a run whose endpoint, or the proxy before it, has a certificate that is not accepted."""
+        reason = getattr(error, "verify_message", None) or self._words(error)
+        return EndpointError(
+            f"the certificate of {self.place}, or of the proxy before it, was not accepted ({reason}); if you trust it, set "
+            "$SSL_CERT_FILE to a file (PEM) with the certificate of the authority that signed it"
+        )
 
     def _completion(self, data: bytes, connection: _Connection | None) -> Completion:
         completion = decode_completion(data)
@@ -382,9 +393,18 @@ class Endpoint:
         return key or "none"
 
     def without_key(self, message: str) -> str:
-        """The message with stars in the place of the key."""
-        key = os.environ.get(self.api_key_env)
-        return message.replace(key, "***") if key else message
+        """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut."""
+        if not (key := os.environ.get(self.api_key_env)):
+            return message
+        message = message.replace(key, "***")
+        cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
+        return f"{message[:-cut]}***" if cut else message
+
+    def _words(self, error: Exception) -> str:
+        """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
+        message = getattr(error, "message", None)
+        message = message if isinstance(message, str) and message else str(error) or type(error).__name__
+        return self.without_key(" ".join(message.split())[:200])
 
 
 def http_library() -> Any:
@@ -406,13 +426,6 @@ def _check_url(url: str) -> None:
         raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
     if "@" in parts.netloc:
         raise UsageError("the base URL holds a user name or a password; put the key into the environment instead")
-
-
-def _words(error: Exception) -> str:
-    """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
-    message = getattr(error, "message", None)
-    message = message if isinstance(message, str) and message else str(error) or type(error).__name__
-    return " ".join(message.split())[:200]
 
 
 def _proxy(url: SplitResult) -> str | None:

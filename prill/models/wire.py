@@ -29,6 +29,7 @@ _TOO_MANY_IMAGES = (
     r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
 )
 TOO_LARGE = 413
+_MOST_WORDS = 3_000  # characters of an error that are looked at
 _OPENING = 40  # characters in which thoughts begin, if there are any
 _REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"
 _NO_VISION = (
@@ -318,7 +319,8 @@ def error_message(body: object, fallback: str) -> str:
     if isinstance(record, dict):
         record = " ".join(str(record[k]) for k in ("message", "code", "detail") if record.get(k))
     words = str(record) if record else fallback
-    return " ".join(words.split())[:300]
+    # Cut before it is divided into words: those of a body of 64 MB would take gigabytes.
+    return " ".join(words.strip()[:_MOST_WORDS].split())[:300]
 
 
 def error_of(data: bytes, fallback: str = "no reason given") -> str:

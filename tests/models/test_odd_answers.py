@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageErro
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import choice_probability
+from prill.models.wire import error_of
 from prill.protocols import Message, Reply
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed
@@ -34,7 +38,7 @@ async def reply(url: str, **settings: Any) -> Reply:
 
 
 @asynccontextmanager
-async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
+async def bytes_served(*answers: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
     """The address of a server that sends these bytes, one entry a connection, the last one for ever."""
     waiting = list(answers)
 
@@ -46,9 +50,9 @@ async def bytes_served(*answers: bytes) -> AsyncIterator[str]:
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=tls)
     async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
 GOOD_BYTES = HEAD + b"Connection: close\r\n\r\n" + json.dumps({"choices": [{"message": {"content": ANSWER}}]}).encode()
@@ -89,11 +93,15 @@ async def test_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch)
         assert (await reply("http://nowhere.invalid/v1")).fields["status"] == "success"
 
 
-async def test_huge_packed_answer_is_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Oops"])
+@pytest.mark.parametrize(("coding", "pack"), [(b"gzip", gzip.compress), (b"deflate", zlib.compress)])
+async def test_huge_packed_answer_is_one_failure(
+    coding: bytes, pack: Callable[[bytes], bytes], status: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "MOST_ANSWER", 3 << 20)
-    body = gzip.compress(b" " * (50 << 20))
-    head = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-    async with bytes_served(head + body, GOOD_BYTES) as url:
+    body = pack(b" " * (50 << 20))
+    head = HEAD.replace(b"200 OK", status) + b"Content-Encoding: %b\r\nContent-Length: %d\r\n" % (coding, len(body))
+    async with bytes_served(head + b"Connection: close\r\n\r\n" + body, GOOD_BYTES) as url:
         with pytest.raises(TransportFailure, match="has more than 3 MB"):
             await reply(url, retries=1)
         assert (await reply(url)).fields["status"] == "success"
@@ -110,6 +118,7 @@ async def test_huge_packed_answer_is_one_failure(monkeypatch: pytest.MonkeyPatch
         HEAD + b"Content-Length: 500\r\n\r\n{}",
         HEAD + b"".join(b"X-%d: %s\r\n" % (i, b"y" * 900) for i in range(200)) + b"\r\n{}",
         HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        HEAD + b"Content-Encoding: br\r\nContent-Length: 3\r\n\r\nabc",
         HEAD + b"Connection: close\r\n\r\n" + b"[" * 100_000,
         HEAD + b"Connection: close\r\n\r\n" + b'{"choices": [{"message": {"content": ' + b"[" * 100_000,
     ],
@@ -290,3 +299,42 @@ async def test_unread_certificates_are_named(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
     with pytest.raises(UsageError, match="SSL_CERT_FILE"):
         await reply("https://127.0.0.1:9/v1")
+
+
+async def test_certificate_is_held_against_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path(__file__).with_name("loopback.pem")  # for 127.0.0.1, with its key, signed by nobody else
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    async with bytes_served(GOOD_BYTES, tls=context) as url:
+        with pytest.raises(EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE") as caught:
+            await reply(url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(own))
+        reply_again = await asyncio.to_thread(lambda: asyncio.run(reply(url)))
+    assert reply_again.fields["status"] == "success"
+    assert "is the server running" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"Bearer sk-hidden-123456 is no status\r\n\r\n",
+        b"HTTP/1.1 400 No\r\nConnection: close\r\n\r\n" + b"x" * 290 + b" sk-hidden-123456 is the key",
+    ],
+)
+async def test_key_that_is_sent_back_is_not_shown(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden-123456")
+    async with bytes_served(answer) as url:
+        with pytest.raises(TransportFailure) as caught:
+            await reply(url, retries=0)
+    assert "sk-h" not in str(caught.value)
+
+
+def test_long_error_takes_little_memory() -> None:
+    body = b"a " * (2 << 20)
+    tracemalloc.start()
+    try:
+        assert error_of(body) == "a " * 150
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(body)
+    finally:
+        tracemalloc.stop()
