@@ -102,8 +102,11 @@ class Study:
 class World(Protocol):
     """Where the policy plays, and what it would have been asked."""
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
-        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there."""
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
+        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there.
+
+        So many `earlier` rounds have played the same ones to learn from: what is drawn is drawn anew.
+        """
         ...
 
     def teacher(self) -> Teacher:
@@ -185,12 +188,12 @@ def run_study(
             _Line(study, world, out, seed, arm, audience, learn).run()
 
 
-def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None) -> None:
+def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0) -> None:
     """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
     if (out / PLAYED).exists():
         return
     for kind in kinds:
-        world.play(out, {**episodes, **kind}, adapter)
+        world.play(out, {**episodes, **kind}, adapter, earlier)
     write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
@@ -222,7 +225,7 @@ class _Line:
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _play(self.world, attempts, self.study.episodes, self.study.attempts, before)
+            _play(self.world, attempts, self.study.episodes, self.study.attempts, before, earlier=number - 1)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]

@@ -17,7 +17,7 @@ from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
-from prill.refine.results import outcomes_of, results_of, results_text
+from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -45,7 +45,7 @@ class Small:
     stop_after: int = -1  # episodes or trainings, until it is stopped
     done: list[str] = field(default_factory=list)
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         level = self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
         with RunFolder(out) as folder:
             for seed in episodes["seeds"]:
@@ -116,12 +116,26 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
     assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
 
 
+def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
+    whole = Small()
+    run(whole, tmp_path / "whole", rounds=2, arms=[FILTERED])
+    # 4 attempts and 6 episodes untrained; each round trains and plays 6, the second one 4 attempts before.
+    assert [what for what in whole.done if what.startswith("train")] == ["train filtered"] * 2 and len(whole.done) == 28
+    for stop_after in range(17, 28):
+        stopped, rest = Small(stop_after=stop_after), Small()
+        with pytest.raises(Stopped):
+            run(stopped, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
+        run(rest, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
+        assert stopped.done + rest.done == whole.done
+        assert results_of(tmp_path / str(stop_after)) == results_of(tmp_path / "whole")
+
+
 class Flaky(Small):
     """An episode breaks off the first time, and ends well when its folder is played again."""
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         more = [1000] if (out / TRAJECTORIES).exists() else []
-        super().play(out, {**episodes, "seeds": [*episodes["seeds"], *more]}, adapter)
+        super().play(out, {**episodes, "seeds": [*episodes["seeds"], *more]}, adapter, earlier)
 
 
 def test_rows_of_a_begun_training_stay(tmp_path: Path) -> None:
@@ -148,6 +162,10 @@ def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
     assert len((second / "rows.jsonl").read_text().splitlines()) == 6
     manifest = json.loads((second / "manifest.json").read_bytes())
     assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (2, 6, 6)
+    results = write_results(tmp_path / "s")
+    assert [(score.round, score.successes) for score in results.scores] == [(0, 2), (1, 4), (2, 6)]
+    picture = (tmp_path / "s" / "success-by-round.svg").read_text()
+    assert all(f"{successes} of 6" in picture for successes in (2, 4, 6))
 
 
 def test_several_kinds_of_attempts_are_played(tmp_path: Path) -> None:
