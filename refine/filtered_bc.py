@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -175,17 +176,26 @@ def run_study(
 ) -> None:
     """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
 
-    Processes with other seeds may work in the same folder: what does not hang on the seed is played by the first of them.
+    Several processes may do the same at the same time: each takes what no other is at work on.
     `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
     """
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
-    with _alone(out / "base", audience):
-        _play(world, out / "base" / "attempts", study.episodes, study.attempts, None)
-        _play(world, out / "base" / "evaluation", study.episodes, (study.evaluation,), None)
-    for seed in seeds:
-        for arm in study.arms:
-            _Line(study, world, out, seed, arm, audience, learn).run()
+
+    def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
+        with _alone(out / "base" / name, audience, wait=wait) as mine:
+            if mine:
+                _play(world, out / "base" / name, study.episodes, kinds, None)
+        return mine
+
+    _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.evaluation,))])
+    _share([_Line(study, world, out, seed, arm, audience, learn).run for seed in seeds for arm in study.arms])
+
+
+def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
+    """Does all jobs, last those that another process is at work on. Each is told whether to wait, and says if it is done."""
+    for job in [job for job in jobs if not job(False)]:
+        job(True)
 
 
 def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0) -> None:
@@ -210,15 +220,20 @@ class _Line:
     learn: Learn
     lessons: list[Filtered] = field(default_factory=list)
 
-    def run(self) -> None:
+    def run(self, wait: bool) -> bool:
+        """Goes through all rounds. False where another process is at work on one of them, and this is not to `wait` for it."""
         adapter: Path | None = None
+        self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
             folder = round_folder(self.out, self.seed, self.arm.name, number)
-            self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
-            with _alone(folder, self.audience):
+            with _alone(folder, self.audience, wait=wait) as mine:
+                if not mine:
+                    return False
+                self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
                 adapter = self._round(folder, number, adapter)
             if adapter is None:
-                return
+                break
+        return True
 
     def _round(self, folder: Path, number: int, before: Path | None) -> Path | None:
         """The adapter that the round made; None where nothing was left to learn from."""
@@ -321,8 +336,8 @@ def _claim(study: Study, out: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, audience: Audience) -> Iterator[None]:
-    """One process at a time within this; the others wait. One that dies lets go of it."""
+def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
+    """One process at a time within this; the others wait, or are told False. One that dies lets go of it."""
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -330,9 +345,12 @@ def _alone(folder: Path, audience: Audience) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                yield False
+                return
             audience.say(f"another process is at work in {folder}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield True
     finally:
         os.close(lock)
 

@@ -6,6 +6,7 @@ The whole chain, with a real model and a real browser, is in tests/commands/test
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -182,6 +183,34 @@ def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
     results = results_of(tmp_path / "s")
     both = next(d for d in results.differences if d.seed is None)
     assert (both.pairs, both.gained, both.lost) == (6, 2, 0)  # episodes, not episodes times seeds
+
+
+def test_two_processes_share_the_work(tmp_path: Path) -> None:
+    """While the first trains one arm, the second trains the other; nothing is done twice, and both end with all of it."""
+    whole, other_arm = Small(), threading.Event()
+    run(whole, tmp_path / "whole")
+
+    class First(Small):
+        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+            if not helper.is_alive():
+                helper.start()
+                assert other_arm.wait(60)
+            return super().learn(spec, rows, output, **told)
+
+    class Second(Small):
+        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+            folder = super().learn(spec, rows, output, **told)
+            other_arm.set()
+            return folder
+
+    first, second = First(), Second()
+    helper = threading.Thread(target=run, args=(second, tmp_path / "s"))
+    run(first, tmp_path / "s")
+    helper.join(60)
+    assert not helper.is_alive()
+    assert "train self-training" in first.done and "train filtered" in second.done
+    assert sorted(first.done + second.done) == sorted(whole.done)
+    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
 
 
 def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
