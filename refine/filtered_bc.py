@@ -258,20 +258,24 @@ class _Line:
             "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **figures(filtered)},
             "versions": dict(_versions()),
         }
+        spec, rows = self.study.training_of(self.seed), folder / ROWS
+        lines, left_out = self._rows(rows)
         try:
             require_steps(filtered)
+            if not lines:
+                why = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
+                raise UsageError(f"none of the {len(filtered.steps)} steps kept gives a row: {why}")
         except UsageError as nothing:
             self.audience.say(f"{self.arm.name}: {nothing}")
             _write(folder / MANIFEST, {**manifest, "ended": str(nothing)})
             return None
-        spec, rows = self.study.training_of(self.seed), folder / ROWS
-        count, left_out = self._rows(rows)
+        write_output(rows, b"".join(lines))
         adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
         _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
         manifest |= {
-            "rows": {"count": count, "sha256": _hash(rows), "left_out": left_out},
+            "rows": {"count": len(lines), "sha256": _hash(rows), "left_out": left_out},
             "training": spec.settings(),
             "adapter": {file.name: _hash(file) for file in sorted(adapter.glob("adapter_*"))},
             "evaluation": _played(evaluation),
@@ -290,11 +294,11 @@ class _Line:
         latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 
-    def _rows(self, file: Path) -> tuple[int, dict[str, int]]:
-        """Writes the rows of all rounds so far: how many, and how many kept steps gave none, by reason."""
+    def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
+        """The rows of all rounds so far, as lines of that file, and how many kept steps gave none, by reason."""
         left_out: Counter[str] = Counter()
-        rows = [
-            msgspec.json.encode(row)
+        lines = [
+            msgspec.json.encode(row) + b"\n"
             for filtered in self.lessons
             for row in sft_rows(
                 filtered,
@@ -303,10 +307,7 @@ class _Line:
                 note=lambda step, why, message: left_out.update([why]),
             )
         ]
-        if not rows:
-            raise UsageError(f"{file}: no kept step can be said in the policy's language ({dict(left_out)})")
-        write_output(file, b"".join(row + b"\n" for row in rows))
-        return len(rows), dict(left_out)
+        return lines, dict(left_out)
 
 
 def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:

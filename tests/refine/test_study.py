@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from prill.errors import UsageError
+from prill.errors import Unparsable, UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
@@ -120,9 +120,9 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
 def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
     whole = Small()
     run(whole, tmp_path / "whole", rounds=2, arms=[FILTERED])
-    # 4 attempts and 6 episodes untrained; each round trains and plays 6, the second one 4 attempts before.
+    # 4 attempts and 6 episodes untrained; the first round trains and plays 6 more; the second plays 4, trains, and plays 6.
     assert [what for what in whole.done if what.startswith("train")] == ["train filtered"] * 2 and len(whole.done) == 28
-    for stop_after in range(17, 28):
+    for stop_after in (17, 19, 21, 22, 25):
         stopped, rest = Small(stop_after=stop_after), Small()
         with pytest.raises(Stopped):
             run(stopped, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
@@ -218,6 +218,19 @@ def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
     results = results_of(tmp_path / "s")
     assert {score.arm for score in results.scores} == {"base", "self-training"}
     assert "filtered, seed 0, ended in round 1: no step is left of 4" in results_text(results)
+
+
+def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
+    class Wordless(Small):
+        def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+            if trajectory.id.startswith(("0-", "1-")):  # those that succeed
+                raise Unparsable("no such action")
+            return super().demonstrate(trajectory, index)
+
+    run(Wordless(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING])
+    results = results_of(tmp_path / "s")
+    assert {(score.arm, score.successes) for score in results.scores} == {("base", 2), ("self-training", 4)}
+    assert "ended in round 1: none of the 2 steps kept gives a row: no words for it" in results_text(results)
 
 
 def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
