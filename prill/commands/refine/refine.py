@@ -22,6 +22,7 @@ from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
 from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
 from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
+from prill.refine.training.weights import open_base
 from prill.registry import options_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.tables_only:
         try:
             with _shown() as audience:
-                run_study(study, Rollouts(study), out, seeds, audience)
+                world = Rollouts(study)
+                open_base(study.training_of(0))  # a model that cannot be trained is told of before hours of play
+                run_study(study, world, out, seeds, audience)
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
