@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -102,8 +103,11 @@ class Study:
 class World(Protocol):
     """Where the policy plays, and what it would have been asked."""
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
-        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there."""
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
+        """Records these episodes into a folder (see `prill.run_folder`), played with the adapter; takes up what is there.
+
+        So many `earlier` rounds have played the same ones to learn from: what is drawn is drawn anew.
+        """
         ...
 
     def teacher(self) -> Teacher:
@@ -172,25 +176,34 @@ def run_study(
 ) -> None:
     """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
 
-    Processes with other seeds may work in the same folder: what does not hang on the seed is played by the first of them.
+    Several processes may do the same at the same time: each takes what no other is at work on.
     `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
     """
     _claim(study, out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
-    with _alone(out / "base", audience):
-        _play(world, out / "base" / "attempts", study.episodes, study.attempts, None)
-        _play(world, out / "base" / "evaluation", study.episodes, (study.evaluation,), None)
-    for seed in seeds:
-        for arm in study.arms:
-            _Line(study, world, out, seed, arm, audience, learn).run()
+
+    def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
+        with _alone(out / "base" / name, audience, wait=wait) as mine:
+            if mine:
+                _play(world, out / "base" / name, study.episodes, kinds, None)
+        return mine
+
+    _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.evaluation,))])
+    _share([_Line(study, world, out, seed, arm, audience, learn).run for seed in seeds for arm in study.arms])
 
 
-def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None) -> None:
+def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
+    """Does all jobs, last those that another process is at work on. Each is told whether to wait, and says if it is done."""
+    for job in [job for job in jobs if not job(False)]:
+        job(True)
+
+
+def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0) -> None:
     """Plays all kinds of episodes, once: another try at one that broke off would change what was learnt from already."""
     if (out / PLAYED).exists():
         return
     for kind in kinds:
-        world.play(out, {**episodes, **kind}, adapter)
+        world.play(out, {**episodes, **kind}, adapter, earlier)
     write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
@@ -207,22 +220,27 @@ class _Line:
     learn: Learn
     lessons: list[Filtered] = field(default_factory=list)
 
-    def run(self) -> None:
+    def run(self, wait: bool) -> bool:
+        """Goes through all rounds. False where another process is at work on one of them, and this is not to `wait` for it."""
         adapter: Path | None = None
+        self.lessons.clear()
         for number in range(1, self.study.rounds + 1):
             folder = round_folder(self.out, self.seed, self.arm.name, number)
-            self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
-            with _alone(folder, self.audience):
+            with _alone(folder, self.audience, wait=wait) as mine:
+                if not mine:
+                    return False
+                self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
                 adapter = self._round(folder, number, adapter)
             if adapter is None:
-                return
+                break
+        return True
 
     def _round(self, folder: Path, number: int, before: Path | None) -> Path | None:
         """The adapter that the round made; None where nothing was left to learn from."""
         attempts = self.out / "base" / "attempts"
         if number > 1:
             attempts = folder / "attempts"
-            _play(self.world, attempts, self.study.episodes, self.study.attempts, before)
+            _play(self.world, attempts, self.study.episodes, self.study.attempts, before, earlier=number - 1)
         judge, verdicts = self._judge(attempts)
         # An episode that broke off shows the environment, not the agent.
         whole = [one for one in _trajectories(attempts) if one.error is None]
@@ -240,20 +258,24 @@ class _Line:
             "filter": {**msgspec.to_builtins(self.study.filter_of(self.arm)), **figures(filtered)},
             "versions": dict(_versions()),
         }
+        spec, rows = self.study.training_of(self.seed), folder / ROWS
+        lines, left_out = self._rows(rows)
         try:
             require_steps(filtered)
+            if not lines:
+                why = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
+                raise UsageError(f"none of the {len(filtered.steps)} steps kept gives a row: {why}")
         except UsageError as nothing:
             self.audience.say(f"{self.arm.name}: {nothing}")
             _write(folder / MANIFEST, {**manifest, "ended": str(nothing)})
             return None
-        spec, rows = self.study.training_of(self.seed), folder / ROWS
-        count, left_out = self._rows(rows)
+        write_output(rows, b"".join(lines))
         adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
         _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
         manifest |= {
-            "rows": {"count": count, "sha256": _hash(rows), "left_out": left_out},
+            "rows": {"count": len(lines), "sha256": _hash(rows), "left_out": left_out},
             "training": spec.settings(),
             "adapter": {file.name: _hash(file) for file in sorted(adapter.glob("adapter_*"))},
             "evaluation": _played(evaluation),
@@ -272,11 +294,11 @@ class _Line:
         latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 
-    def _rows(self, file: Path) -> tuple[int, dict[str, int]]:
-        """Writes the rows of all rounds so far: how many, and how many kept steps gave none, by reason."""
+    def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
+        """The rows of all rounds so far, as lines of that file, and how many kept steps gave none, by reason."""
         left_out: Counter[str] = Counter()
-        rows = [
-            msgspec.json.encode(row)
+        lines = [
+            msgspec.json.encode(row) + b"\n"
             for filtered in self.lessons
             for row in sft_rows(
                 filtered,
@@ -285,10 +307,7 @@ class _Line:
                 note=lambda step, why, message: left_out.update([why]),
             )
         ]
-        if not rows:
-            raise UsageError(f"{file}: no kept step can be said in the policy's language ({dict(left_out)})")
-        write_output(file, b"".join(row + b"\n" for row in rows))
-        return len(rows), dict(left_out)
+        return lines, dict(left_out)
 
 
 def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
@@ -318,8 +337,8 @@ def _claim(study: Study, out: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path, audience: Audience) -> Iterator[None]:
-    """One process at a time within this; the others wait. One that dies lets go of it."""
+def _alone(folder: Path, audience: Audience, *, wait: bool = True) -> Iterator[bool]:
+    """One process at a time within this; the others wait, or are told False. One that dies lets go of it."""
     with failures(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder.with_name(f".{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o644)
@@ -327,9 +346,12 @@ def _alone(folder: Path, audience: Audience) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                yield False
+                return
             audience.say(f"another process is at work in {folder}; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield True
     finally:
         os.close(lock)
 

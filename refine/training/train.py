@@ -26,7 +26,15 @@ from prill.refine.training.planner import make_planner_trainer, plan_planner
 from prill.refine.training.preflight import Plan, Preflight, Say, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import Progress, Watch, drop_torn, last_checkpoint, make_trainer, stopping_on_ctrl_c
+from prill.refine.training.trainer import (
+    Progress,
+    Watch,
+    drop_torn,
+    expect_room,
+    last_checkpoint,
+    make_trainer,
+    stopping_on_ctrl_c,
+)
 
 # Settings, data and figures of a training. Where it says so, the training is done.
 RECORD = "training.json"
@@ -131,7 +139,7 @@ def _fit(
         if trainer.state.global_step < trainer.state.max_steps:
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
-        with failures(folder):
+        with expect_room(folder, folder):
             trainer.save_model(str(folder))
         figures = _figures(trainer, time.monotonic() - started)
         if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():

@@ -257,9 +257,9 @@ def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int],
         def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
             # A model in pieces cannot answer in one process alone.
             if said and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-                model = trainer.accelerator.unwrap_model(trainer.model)
-                with (output / SAMPLES).open("ab") as file:
-                    file.write(b"".join(said(model, state.global_step)))
+                lines = said(trainer.accelerator.unwrap_model(trainer.model), state.global_step)
+                with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
+                    file.write(b"".join(lines))
 
         def _is_to_stop(self) -> bool:
             """Whether any process was told to: all end after the same step."""
@@ -308,15 +308,25 @@ def _sample_line(step: int, sample: Sample, said: str) -> bytes:
 @contextmanager
 def _whole(folder: Path) -> Iterator[None]:
     """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises UsageError then."""
+    try:
+        with expect_room(folder, folder.parents[1]):
+            yield
+    except UsageError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def expect_room(place: Path, output: Path) -> Iterator[None]:
+    """Raises UsageError where `place` cannot be written: it says from where the training in `output` will go on."""
     # What Python, torch and safetensors raise over a full disk.
     errors = (OSError, RuntimeError, import_module("safetensors").SafetensorError)
     try:
         yield
     except errors as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        last = last_checkpoint(folder.parents[1])
+        last = last_checkpoint(output)
         goes_on = f"the same call goes on from {last.name}" if last else "the same call begins anew"
-        raise UsageError(f"{folder}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}") from error
+        raise UsageError(f"{place}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}") from error
 
 
 def _is_whole(folder: Path) -> bool:

@@ -76,6 +76,15 @@ def test_wrong_studies_are_refused_at_once(
     assert message in refused(SMALL.replace(there, instead), tmp_path, capsys)
 
 
+def test_untrainable_models_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    (tmp_path / "cogagent").mkdir()
+    (tmp_path / "cogagent/config.json").write_text('{"architectures": ["CogAgentForCausalLM"], "model_type": "cogagent"}')
+    config = SMALL.replace("steps = 2", f"steps = 2\nmodel = '{tmp_path / 'cogagent'}'")
+    assert "is CogAgent, whose code needs transformers below 4.42" in refused(config, tmp_path, capsys)
+
+
 def test_example_is_a_study_of_three_arms() -> None:
     study = read_study(EXAMPLE)
     Rollouts(study)

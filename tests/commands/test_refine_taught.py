@@ -14,6 +14,7 @@ import pytest
 
 from prill.cli import main
 from prill.commands.refine.refine import Rollouts
+from prill.commands.rollout.cases import cases
 from prill.errors import UsageError
 from prill.policies.react import React, ReactSpec
 from prill.refine.filtered_bc import study_of
@@ -126,3 +127,89 @@ def test_only_attempts_may_be_anothers() -> None:
     study = study_of({**table(name="small-text"), "evaluation": {"seeds": "1", "policy": "scripted"}})
     with pytest.raises(UsageError, match=r"evaluation.policy: only attempts may be another policy's"):
         Rollouts(study)
+
+
+def test_later_rounds_need_own_attempts() -> None:
+    attempts = [{"seeds": "1", "policy": "scripted"}]
+    Rollouts(study_of({**table(name="small-text"), "attempts": attempts}))
+    with pytest.raises(UsageError, match="rounds: all attempts are another policy's"):
+        Rollouts(study_of({**table(name="small-text"), "attempts": attempts, "rounds": 2}))
+
+
+def test_attempts_are_counted_on_over_rounds(tmp_path: Path) -> None:
+    study = study_of(table(name="small-text"))
+    args = Rollouts(study)._arguments(tmp_path, {**study.episodes, "seeds": "0", "attempts": 2}, None, earlier=3)
+    assert (args.plays, args.first_play) == (2, 6)
+    assert cases(["t"], [0], range(args.first_play, args.first_play + args.plays), [None])[0].attempt == 6
+
+
+ROUNDS = """
+rounds = 2
+
+[policy]
+name = "small-text"
+model = "{model}"
+
+[episodes]
+environment = "miniwob"
+tasks = ["click-test-2"]
+max_steps = 1
+workers = 2
+
+[[attempts]]
+seeds = "0-5"
+set = ["policy.explore=1"]
+
+[[attempts]]
+policy = "scripted"
+seeds = "20"
+
+[evaluation]
+seeds = "1000-1001"
+
+[training]
+preset = "small-text"
+targets = "language"
+steps = 2
+batch = 2
+samples = 0
+dtype = "float32"
+
+[[arms]]
+name = "self-training"
+"""
+
+
+def runs_in(folder: Path) -> list[Trajectory]:
+    return [run for run in read_trajectories(folder / "trajectories.jsonl") if isinstance(run, Trajectory)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("chromium")
+def test_second_round_plays_and_learns_anew(random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "study.toml").write_text(ROUNDS.format(model=random_model))
+    out = tmp_path / "out"
+    command = ["refine", "filtered-bc", str(tmp_path / "study.toml"), "-o", str(out)]
+    assert main(command) == 0
+    first, second = (out / f"seed-0/self-training/round-{number}" for number in (1, 2))
+    before, after = runs_in(out / "base/attempts"), runs_in(second / "attempts")
+    assert [run.agent for run in before].count("scripted") == 1 and len(before) == 7
+    # What drew any action draws others on the same pages; what the script does is known, and is not played again.
+    assert [run.agent for run in after] == ["small-text"] * 6
+    done = [
+        {run.task.id: run.steps[0].action.text for run in runs if run.agent == "small-text" and run.steps}
+        for runs in (before, after)
+    ]
+    assert done[0].keys() == done[1].keys() and done[0] != done[1]
+    rows = [(folder / "rows.jsonl").read_text().splitlines() for folder in (first, second)]
+    assert rows[1][: len(rows[0])] == rows[0] and len(rows[1]) > len(rows[0])
+    # Where the evaluation of the second round is missing, it is played, and nothing else is done again.
+    results, trained = (out / "results.json").read_bytes(), (second / "adapter/training.json").stat().st_mtime_ns
+    assert [score["round"] for score in json.loads(results)["scores"]] == [0, 1, 2]
+    (second / "manifest.json").unlink()
+    (second / "evaluation").rename(tmp_path / "evaluation")
+    assert main(command) == 0
+    assert (out / "results.json").read_bytes() == results
+    assert (second / "adapter/training.json").stat().st_mtime_ns == trained

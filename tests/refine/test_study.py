@@ -6,6 +6,7 @@ The whole chain, with a real model and a real browser, is in tests/commands/test
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from prill.errors import UsageError
+from prill.errors import Unparsable, UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
-from prill.refine.results import outcomes_of, results_of, results_text
+from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -45,7 +46,7 @@ class Small:
     stop_after: int = -1  # episodes or trainings, until it is stopped
     done: list[str] = field(default_factory=list)
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         level = self.first_level if adapter is None else int((adapter / "adapter_model").read_text())
         with RunFolder(out) as folder:
             for seed in episodes["seeds"]:
@@ -116,12 +117,26 @@ def test_stopped_study_plays_nothing_twice(tmp_path: Path, stop_after: int) -> N
     assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
 
 
+def test_second_round_is_taken_up_in_each_stage(tmp_path: Path) -> None:
+    whole = Small()
+    run(whole, tmp_path / "whole", rounds=2, arms=[FILTERED])
+    # 4 attempts and 6 episodes untrained; the first round trains and plays 6 more; the second plays 4, trains, and plays 6.
+    assert [what for what in whole.done if what.startswith("train")] == ["train filtered"] * 2 and len(whole.done) == 28
+    for stop_after in (17, 19, 21, 22, 25):
+        stopped, rest = Small(stop_after=stop_after), Small()
+        with pytest.raises(Stopped):
+            run(stopped, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
+        run(rest, tmp_path / str(stop_after), rounds=2, arms=[FILTERED])
+        assert stopped.done + rest.done == whole.done
+        assert results_of(tmp_path / str(stop_after)) == results_of(tmp_path / "whole")
+
+
 class Flaky(Small):
     """An episode breaks off the first time, and ends well when its folder is played again."""
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         more = [1000] if (out / TRAJECTORIES).exists() else []
-        super().play(out, {**episodes, "seeds": [*episodes["seeds"], *more]}, adapter)
+        super().play(out, {**episodes, "seeds": [*episodes["seeds"], *more]}, adapter, earlier)
 
 
 def test_rows_of_a_begun_training_stay(tmp_path: Path) -> None:
@@ -148,6 +163,10 @@ def test_later_rounds_play_what_was_trained(tmp_path: Path) -> None:
     assert len((second / "rows.jsonl").read_text().splitlines()) == 6
     manifest = json.loads((second / "manifest.json").read_bytes())
     assert (manifest["round"], manifest["rows"]["count"], manifest["evaluation"]["successes"]) == (2, 6, 6)
+    results = write_results(tmp_path / "s")
+    assert [(score.round, score.successes) for score in results.scores] == [(0, 2), (1, 4), (2, 6)]
+    picture = (tmp_path / "s" / "success-by-round.svg").read_text()
+    assert all(f"{successes} of 6" in picture for successes in (2, 4, 6))
 
 
 def test_several_kinds_of_attempts_are_played(tmp_path: Path) -> None:
@@ -166,11 +185,52 @@ def test_seeds_share_attempts_and_base(tmp_path: Path) -> None:
     assert (both.pairs, both.gained, both.lost) == (6, 2, 0)  # episodes, not episodes times seeds
 
 
+def test_two_processes_share_the_work(tmp_path: Path) -> None:
+    """While the first trains one arm, the second trains the other; nothing is done twice, and both end with all of it."""
+    whole, other_arm = Small(), threading.Event()
+    run(whole, tmp_path / "whole")
+
+    class First(Small):
+        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+            if not helper.is_alive():
+                helper.start()
+                assert other_arm.wait(60)
+            return super().learn(spec, rows, output, **told)
+
+    class Second(Small):
+        def learn(self, spec: TrainSpec, rows: Path, output: Path, **told: Callable[..., object]) -> Path:
+            folder = super().learn(spec, rows, output, **told)
+            other_arm.set()
+            return folder
+
+    first, second = First(), Second()
+    helper = threading.Thread(target=run, args=(second, tmp_path / "s"))
+    run(first, tmp_path / "s")
+    helper.join(60)
+    assert not helper.is_alive()
+    assert "train self-training" in first.done and "train filtered" in second.done
+    assert sorted(first.done + second.done) == sorted(whole.done)
+    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+
+
 def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
     run(Small(first_level=0), tmp_path / "s")
     results = results_of(tmp_path / "s")
     assert {score.arm for score in results.scores} == {"base", "self-training"}
     assert "filtered, seed 0, ended in round 1: no step is left of 4" in results_text(results)
+
+
+def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
+    class Wordless(Small):
+        def demonstrate(self, trajectory: Trajectory, index: int) -> tuple[Sequence[Message], str]:
+            if trajectory.id.startswith(("0-", "1-")):  # those that succeed
+                raise Unparsable("no such action")
+            return super().demonstrate(trajectory, index)
+
+    run(Wordless(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING])
+    results = results_of(tmp_path / "s")
+    assert {(score.arm, score.successes) for score in results.scores} == {("base", 2), ("self-training", 4)}
+    assert "ended in round 1: none of the 2 steps kept gives a row: no words for it" in results_text(results)
 
 
 def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:

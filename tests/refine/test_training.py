@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import resource
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -294,6 +295,23 @@ def test_a_full_disk_keeps_the_last_checkpoint(resumable: Resumable, tmp_path: P
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["checkpoint-4"]
     assert_equal(resumable.on(folder), resumable.whole)
+
+
+def test_room_for_the_adapter_is_asked_for(resumable: Resumable, tmp_path: Path) -> None:
+    """All steps are done, and the adapter, the last thing of all, cannot be written: a folder is in its place."""
+    folder = tmp_path / "full"
+    shutil.copytree(resumable.whole, folder)
+    record = json.loads((folder / "training.json").read_bytes())
+    del record["done"], record["figures"]
+    (folder / "training.json").write_text(json.dumps(record))
+    (folder / "adapter_model.safetensors").unlink()
+    (folder / "adapter_model.safetensors").mkdir()
+    with pytest.raises(UsageError, match=r"full: cannot be written: .*goes on from checkpoint-12"):
+        resumable.on(folder)
+    (folder / "adapter_model.safetensors").rmdir()
+    steps: list[int] = []
+    assert_equal(resumable.on(folder, lambda now: steps.append(now.step)), resumable.whole)
+    assert steps == []
 
 
 def test_a_killed_training_goes_on(resumable: Resumable, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
 from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
 from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
+from prill.refine.training.weights import open_base
 from prill.registry import options_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.tables_only:
         try:
             with _shown() as audience:
-                run_study(study, Rollouts(study), out, seeds, audience)
+                world = Rollouts(study)
+                open_base(study.training_of(0))  # a model that cannot be trained is told of before hours of play
+                run_study(study, world, out, seeds, audience)
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
@@ -69,7 +72,8 @@ class Rollouts:
     """Plays as `prill rollout` does: the tables of episodes hold its options, and any environment and policy will do.
 
     The policy has to be one that can be taught, and to have an option `adapter`, or to ask a model that has one (`local:DIR`,
-    `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those. Raises UsageError.
+    `vllm:MODEL`). Attempts may be another policy's (`policy = "scripted"`): then it learns from those, and no later round plays
+    them again. Raises UsageError.
     """
 
     def __init__(self, study: Study) -> None:
@@ -94,6 +98,11 @@ class Rollouts:
         self._teacher = policy
         if "policy" in study.evaluation or "policy" in study.episodes:
             raise UsageError("evaluation.policy: only attempts may be another policy's")
+        if study.rounds > 1 and all("policy" in kind for kind in study.attempts):
+            raise UsageError(
+                "rounds: all attempts are another policy's, so a later round has nothing new to learn from; set it to 1, "
+                "or add attempts of the policy itself"
+            )
         for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
             try:
                 self._arguments(Path(name), {**study.episodes, **table}, None)
@@ -104,14 +113,16 @@ class Rollouts:
         """The policy without an adapter: what it asks does not hang on it."""
         return self._teacher
 
-    def play(self, out: Path, episodes: Table, adapter: Path | None) -> None:
+    def play(self, out: Path, episodes: Table, adapter: Path | None, earlier: int) -> None:
         """Records the episodes; those that broke off are played once more."""
-        recorded = play(self._arguments(out, episodes, adapter))
+        if earlier and "policy" in episodes:
+            return  # it has learnt nothing since, and would do the same again
+        recorded = play(self._arguments(out, episodes, adapter, earlier))
         if recorded.broken or recorded.lost:
-            play(self._arguments(out, episodes, adapter))
+            play(self._arguments(out, episodes, adapter, earlier))
 
-    def _arguments(self, out: Path, episodes: Table, adapter: Path | None) -> argparse.Namespace:
-        """Those of `prill rollout`."""
+    def _arguments(self, out: Path, episodes: Table, adapter: Path | None, earlier: int = 0) -> argparse.Namespace:
+        """Those of `prill rollout`. Attempts are counted on from those of earlier rounds: each draws otherwise."""
         episodes = dict(episodes)
         environment, player = episodes.pop("environment", None), episodes.pop("policy", None)
         if not isinstance(environment, str):
@@ -127,7 +138,9 @@ class Rollouts:
             words += ["--set", f"{whose}.{key}={value if isinstance(value, str) else json.dumps(value)}"]
         for key, value in episodes.items():
             words += list(_flag(key, value))
-        return arguments(words)
+        args = arguments(words)
+        args.first_play = earlier * args.plays
+        return args
 
 
 def _flag(key: str, value: Any) -> Iterator[str]:

@@ -107,7 +107,7 @@ def add_episode_options(
 
     `tasks` and `seeds` are what the help says of these.
     """
-    parser.set_defaults(plays=1, plan=None, behaviour=None, replay=None)
+    parser.set_defaults(plays=1, first_play=0, plan=None, behaviour=None, replay=None)
     what = parser.add_argument_group("episodes")
     what.add_argument("--tasks", metavar="A,B", help=tasks)
     what.add_argument("--seeds", default="0", metavar="0-4,7", help=f"seeds of each task, where it has any ({seeds})")
@@ -345,4 +345,5 @@ def _cases_of_options(args: argparse.Namespace, plan: PolicyPlan, tasks: Sequenc
     if len(able) < len(tasks) and args.tasks != "all":
         missing = ", ".join(task for task in tasks if task not in able)
         raise UsageError(f"the {args.policy} policy cannot play {missing}; it plays {', '.join(sorted(plan.plays or ()))}")
-    return cases(able, numbers(args.seeds, "--seeds"), args.plays, behaviours)
+    plays = range(args.first_play, args.first_play + args.plays)
+    return cases(able, numbers(args.seeds, "--seeds"), plays, behaviours)

@@ -72,10 +72,10 @@ def read_plan(path: Path) -> tuple[Case, ...]:
 
 
 def cases(
-    tasks: Sequence[str], seeds: Sequence[int], attempts: int, behaviours: Sequence[Behaviour | None]
+    tasks: Sequence[str], seeds: Sequence[int], attempts: Sequence[int], behaviours: Sequence[Behaviour | None]
 ) -> tuple[Case, ...]:
     """Every combination once, task by task."""
-    every = (Case(t, s, a, b) for t in tasks for s in seeds for a in range(attempts) for b in behaviours)
+    every = (Case(t, s, a, b) for t in tasks for s in seeds for a in attempts for b in behaviours)
     return tuple(dict.fromkeys(every))
 
 
