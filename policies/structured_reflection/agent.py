@@ -246,7 +246,10 @@ class StructuredReflection:
     def _lesson(self, screen: Screen, step: int) -> str | None:
         """The lesson for this step, with the id that its element has on this screen; None as in `_advised`."""
         line = self._advised(screen, step)
-        return None if line is None else self._memory.lessons[step].replace(self._memory.actions[step], line)
+        if line is None:
+            return None
+        said = re.escape(self._memory.actions[step])
+        return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
 
     async def _plan(self, screen: Screen, step: int) -> list[str]:
         """The actions of a call, in order; none: the planner has nothing more to do."""
@@ -302,11 +305,8 @@ class StructuredReflection:
             order = replace(order, ref=found.most_common(1)[0][0] if found else None)
         if order.kind == "click" and order.ref is None:
             return None
-        if order.ref is not None and order.ref not in screen.refs - (
-            self._unseen("plan", screen) if order.kind == "click" else set()
-        ):
-            return None
-        return order
+        ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
+        return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
 
     def _unseen(self, where: Literal["plan", "reflection"], screen: Screen, step: int | None = None) -> frozenset[str]:
         """The elements whose ids are hidden at a step, by default the next one."""

@@ -223,11 +223,15 @@ async def test_lessons_hold_where_ids_change() -> None:
 
 
 async def test_lessons_are_told_with_the_ids_of_now() -> None:
-    site, model = three_ways(), Answers(["click id=101", "click id=101"], ["For action index=2, you should click id=102"])
+    said = "Not click id=1020. For action index=2, you should click id=102"
+    site, model = three_ways(), Answers(["click id=101", "click id=101"], [said])
     note = await lesson(model, await attempt(site, model))
     model.plans = lambda prompt: "click id=202"
     await attempt(site, model, [note], memory=False)
-    assert "For action index=2, you should click id=202" in model.prompts("plan")[-1] and site.done[-1] == "click id=2"
+    assert (
+        "Not click id=1020. For action index=2, you should click id=202" in model.prompts("plan")[-1]
+        and site.done[-1] == "click id=2"
+    )
 
 
 async def test_a_lesson_on_what_is_gone_is_not_told() -> None:
