@@ -26,6 +26,7 @@ from prill.policies.structured_reflection.agent import (
     planning_calls,
 )
 from prill.policies.structured_reflection.memory import Rules, memory_of
+from prill.policies.structured_reflection.screen import read_screen
 from prill.protocols import Learner
 from prill.refine.outcomes import Results
 from prill.refine.reflexion import Challenge, Play, Stage, play_again
@@ -76,7 +77,8 @@ def repeats(attempt: Trajectory) -> int:
     memory = memory_of(attempt.metadata.get("lessons", ()), Rules(target=clicked))
     steps = [step for step in attempt.steps if not step.action.is_final]
     return sum(
-        step.action.kind == "click" and clicked(line_of(step.action)) in memory.hidden(place)
+        step.action.kind == "click"
+        and clicked(line_of(step.action)) in read_screen(step.observation.text).numbers(memory.hidden(place))
         for place, step in enumerate(steps)
     )
 

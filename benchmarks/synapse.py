@@ -21,10 +21,11 @@ from random import Random
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 from tqdm import tqdm
 
 from prill.emulators.miniwob.environment import MiniWoB
-from prill.evaluators.metrics import wilson
+from prill.evaluators.metrics import intervals, wilson
 from prill.loop import rollout
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.agent import Synapse, SynapseSpec
@@ -188,11 +189,21 @@ def table(episodes: Sequence[Episode]) -> list[Point]:
 
 def point(level: float, episodes: Sequence[Episode]) -> Point:
     """How many episodes went well, as a point of the picture; a dot for each task."""
-    total, count = sum(one.success for one in episodes), len(episodes)
-    low, high = wilson(total / count, count)
-    words = f"{total} of {count} ({total / count:.2f}) | {low:.2f} to {high:.2f}"
     of_task = [[one.success for one in episodes if one.task == task] for task in dict.fromkeys(one.task for one in episodes)]
+    total, count = sum(map(sum, of_task)), len(episodes)
+    low, high = interval(of_task)
+    words = f"{total} of {count} ({total / count:.2f}) | {low:.2f} to {high:.2f}"
     return Point(level, total / count, low, high, words, [(level, sum(good) / len(good)) for good in of_task])
+
+
+def interval(of_task: Sequence[Sequence[bool]]) -> tuple[float, float]:
+    """The 95 % interval of the share that went well, when tasks are drawn anew with all their episodes."""
+    rows = np.array([(sum(good), len(good)) for good in of_task])
+    low, high = intervals(rows, lambda sums: sums[:, :1] / sums[:, 1:], (0.0,))
+    if low[0] < high[0]:
+        return float(low[0]), float(high[0])
+    # Tasks that are all alike leave nothing to vary: each counts as one trial.
+    return wilson(rows[:, 0].sum() / rows[:, 1].sum(), len(rows))
 
 
 def main() -> None:

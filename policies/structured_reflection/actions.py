@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from prill.actions.keys import key_names
@@ -133,10 +133,19 @@ def ref_of(action: Action) -> str | None:
     return found[1] if found else None
 
 
-def clicked(line: str) -> str | None:
-    """The number that a line clicks; None for every other line."""
+def number_in(line: str) -> str | None:
+    """The number of the element that a line is about; None where it names none."""
     try:
-        order = read_order(line)
+        return read_order(line).ref
     except UnreadableAction:
         return None
-    return order.ref if order.kind == "click" else None
+
+
+def renumbered(line: str, number: str) -> str:
+    """The line about the element with another number."""
+    return line if number_in(line) == number else line_of(action_of(replace(read_order(line), ref=number)))
+
+
+def clicked(line: str) -> str | None:
+    """The number that a line clicks; None for every other line."""
+    return number_in(line) if kind_of(line) == "click" else None

@@ -28,8 +28,10 @@ from prill.policies.structured_reflection.actions import (
     clicked,
     kind_of,
     line_of,
+    number_in,
     planned_lines,
     read_order,
+    renumbered,
     whole_lines,
 )
 from prill.policies.structured_reflection.memory import Disabling, Memory, Note, Rules, memory_of, write_note
@@ -187,10 +189,20 @@ class StructuredReflection:
                 advice = f"That cannot be used: {error}. Answer in the form: For action index=A, you should B"
                 messages = (*messages, Message("assistant", (reply,)), Message("user", (advice,)))
                 continue
-            taken = lines[place]
-            return write_note(
-                Note(state=state, step=place, answer=reply, replacement=replacement, taken=taken, before=lines[:place])
+            screens = [read_screen(step.observation.text) for step in steps[: place + 1]]
+            keys = tuple(map(_key_of, lines, screens))
+            note = Note(
+                state=state,
+                step=place,
+                answer=reply,
+                replacement=replacement,
+                taken=lines[place],
+                before=lines[:place],
+                replacement_key=_key_of(replacement, screens[place]),
+                taken_key=keys[place],
+                before_keys=keys[:place],
             )
+            return write_note(note)
         raise problem
 
     def _came_of(self, now: str) -> State | None:
@@ -213,20 +225,35 @@ class StructuredReflection:
         self._queue, self._stage = [], step
         prefix = self._memory.prefix
         if self._replaying and step < len(prefix):
-            if await self._read(prefix[step], screen, ground=False) is not None:
-                self._queue, self._origin = [prefix[step]], REPLAYED
+            line = _on_screen(prefix[step], self._memory.prefix_keys[step], screen)
+            if line is not None and await self._read(line, screen, ground=False) is not None:
+                self._queue, self._origin = [line], REPLAYED
                 return None
             self._replaying = False  # the page is not what it was: what comes now is planned
-        if step in self._memory.forced:
-            self._queue, self._origin = [self._memory.actions[step]], FORCED
+        line = self._advised(screen, step)
+        if line is not None and step in self._memory.forced:
+            self._queue, self._origin = [line], FORCED
         else:
             self._queue = await self._plan(screen, step)
         self._planned = len(self._queue)
         return None if self._queue else "INCOMPLETE"
 
+    def _advised(self, screen: Screen, step: int) -> str | None:
+        """The action that a lesson asks for at this step; None: there is no lesson, or its element is not on this screen."""
+        line = self._memory.actions.get(step)
+        return None if line is None else _on_screen(line, self._memory.keys[step], screen)
+
+    def _lesson(self, screen: Screen, step: int) -> str | None:
+        """The lesson for this step, with the id that its element has on this screen; None as in `_advised`."""
+        line = self._advised(screen, step)
+        if line is None:
+            return None
+        said = re.escape(self._memory.actions[step])
+        return re.sub(rf"{said}(?!\d)", lambda _: line, self._memory.lessons[step])
+
     async def _plan(self, screen: Screen, step: int) -> list[str]:
         """The actions of a call, in order; none: the planner has nothing more to do."""
-        lesson = self._memory.lessons.get(step)
+        lesson = self._lesson(screen, step)
         planning, self._origin = self.spec.planning, _PLANNED
         if planning == "adaptive" and not self._outline:
             self._outline = await self._ask("plan", await self._plan_messages(screen, step, "outline"))
@@ -236,14 +263,14 @@ class StructuredReflection:
         return lines if demand == "staged" else lines[:1]
 
     async def _plan_messages(self, screen: Screen, step: int, demand: str) -> Sequence[Message]:
-        lesson = self._memory.lessons.get(step)
+        lesson = self._lesson(screen, step)
         known = list(self._memory.raw) if self.spec.reflection == "vanilla" else [lesson] if lesson is not None else []
         if self.spec.hints and (hint := _wording()["hints"].get(self._name)):
             known.insert(0, hint)
         return _filled(
             "plan",
             task=clean(self._name),
-            screen=quoted("screen", screen.text(self._unseen("plan", step))),
+            screen=quoted("screen", screen.text(self._unseen("plan", screen, step))),
             goal=clean(self._task.goal),
             done=await self._told(),
             lessons=_bullets(known),
@@ -273,28 +300,28 @@ class StructuredReflection:
         except UnreadableAction:
             return None
         if order.kind == "click" and order.ref is None and ground:
-            values = {"screen": quoted("screen", screen.text(self._unseen("plan"))), "action": quoted("action", line)}
+            values = {"screen": quoted("screen", screen.text(self._unseen("plan", screen))), "action": quoted("action", line)}
             found = Counter(re.findall(r"\d+", await self._ask("grounding", _filled("grounding", **values))))
             order = replace(order, ref=found.most_common(1)[0][0] if found else None)
         if order.kind == "click" and order.ref is None:
             return None
-        if order.ref is not None and order.ref not in screen.refs - (self._unseen("plan") if order.kind == "click" else set()):
-            return None
-        return order
+        ruled_out = self._unseen("plan", screen) if order.kind == "click" else frozenset[str]()
+        return None if order.ref is not None and order.ref not in screen.refs - ruled_out else order
 
-    def _unseen(self, where: Literal["plan", "reflection"], step: int | None = None) -> frozenset[str]:
+    def _unseen(self, where: Literal["plan", "reflection"], screen: Screen, step: int | None = None) -> frozenset[str]:
         """The elements whose ids are hidden at a step, by default the next one."""
         if self.spec.hide not in ("both", where):
             return frozenset()
-        return self._memory.hidden(len(self._done) if step is None else step)
+        return screen.numbers(self._memory.hidden(len(self._done) if step is None else step))
 
     def _reflection(self, steps: Sequence[Step], lines: Sequence[str], state: State, said: str) -> Sequence[Message]:
         self._memory = self.memory
         blocks = []
         for place, (step, line) in enumerate(zip(steps, lines, strict=True)):
             if place == 0 or not self.spec.static_screen:
-                screen = read_screen(step.observation.text).text(self._unseen("reflection", place))
-                blocks.append(f"screen before action index={place + 1}:\n{screen}")
+                screen = read_screen(step.observation.text)
+                seen = screen.text(self._unseen("reflection", screen, place))
+                blocks.append(f"screen before action index={place + 1}:\n{seen}")
             blocks.append(f"action index={place + 1}: {line}")
         status = _wording()["status"][state]
         if said not in ("", "FAILED"):
@@ -358,6 +385,20 @@ def read_answer(reply: str, steps: int) -> tuple[int, str]:
     except UnreadableAction as error:
         raise Unparsable(str(error)) from None
     return place, line
+
+
+def _key_of(line: str, screen: Screen) -> str:
+    """The key of the element that a line is about; empty where it names none."""
+    number = number_in(line)
+    return "" if number is None else screen.key(number)
+
+
+def _on_screen(line: str, key: str, screen: Screen) -> str | None:
+    """The line with the id that its element has on this screen; None: it is not there. A line without a key stays as it is."""
+    if not key or number_in(line) is None:
+        return line
+    number = screen.number(key)
+    return None if number is None else renumbered(line, number)
 
 
 def _bullets(known: Sequence[str]) -> str:

@@ -2,6 +2,9 @@
 
 It knows nothing of the agent. A lesson is a `Note`, written as one line of JSON, and a memory follows from the lessons alone:
 `memory_of`. So whatever keeps lessons (`prill reflexion`) keeps the memory, too.
+
+Ids may be others in each attempt. So beside a line such as `click id=7` stands the key of its element, by which the screen of
+another attempt knows it (`Screen.key`); what is ruled out are keys. Where a note has no key, the id stands in its place.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ Disabling = Literal["both", "paper", "reference"]
 class Note:
     """One lesson: at `step` (from 0), `replacement` instead of `taken`. `before` are the actions before it, for the replay.
 
-    `answer` is what the model said; `step` is None where it named no step (the baseline without structure).
+    `answer` is what the model said; `step` is None where it named no step (the baseline without structure). The keys are those
+    of the elements that the lines are about, empty where there is none.
     """
 
     format: Literal["structured reflection 1"] = "structured reflection 1"
@@ -31,11 +35,14 @@ class Note:
     replacement: str = ""
     taken: str = ""
     before: tuple[str, ...] = ()
+    replacement_key: str = ""
+    taken_key: str = ""
+    before_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How notes are taken up. `target` is what a line clicks, None for any other line; only clicks can be ruled out."""
+    """How notes are taken up. `target` is the id that a line clicks, None for any other line; only clicks can be ruled out."""
 
     target: Callable[[str], str | None]
     disabling: Disabling = "both"
@@ -45,22 +52,27 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is known of each step. `unread` counts lessons that are no notes; `prefix` are the actions before the newest one."""
+    """What is known of each step. `unread` counts lessons that are no notes; `prefix` are the actions before the newest one.
+
+    `keys` and `prefix_keys` are those of the elements that `actions` and `prefix` are about; `disabled` has keys, too.
+    """
 
     lessons: Mapping[int, str] = field(default_factory=dict)
     actions: Mapping[int, str] = field(default_factory=dict)
+    keys: Mapping[int, str] = field(default_factory=dict)
     forced: frozenset[int] = frozenset()
     disabled: Mapping[int, frozenset[str]] = field(default_factory=dict)
     raw: tuple[str, ...] = ()
     unread: int = 0
     prefix: tuple[str, ...] = ()
+    prefix_keys: tuple[str, ...] = ()
 
     def has(self, step: int) -> bool:
         """Whether there is a lesson for this step."""
         return step in self.lessons
 
     def hidden(self, step: int) -> frozenset[str]:
-        """The elements that were clicked in vain at this step."""
+        """The keys of the elements that were clicked in vain at this step."""
         return self.disabled.get(step, frozenset())
 
 
@@ -79,9 +91,9 @@ def after(memory: Memory, note: Note, rules: Rules) -> Memory:
     if step is None or step != len(note.before) or not note.replacement:
         return replace(memory, raw=raw)
     ruled_out = set(memory.hidden(step))
-    new, taken = rules.target(note.replacement), rules.target(note.taken)
+    new, taken = _clicked(note.replacement, note.replacement_key, rules), _clicked(note.taken, note.taken_key, rules)
     if step in memory.lessons and rules.disabling != "reference":
-        ruled_out.add(rules.target(memory.actions[step]) or "")
+        ruled_out.add(_clicked(memory.actions[step], memory.keys[step], rules) or "")
     if rules.disabling != "paper" and new is not None and taken is not None and new != taken:
         ruled_out.add(taken)
     ruled_out.discard("")
@@ -97,12 +109,20 @@ def after(memory: Memory, note: Note, rules: Rules) -> Memory:
     return Memory(
         lessons={**{one: text for one, text in memory.lessons.items() if kept(one)}, step: note.answer},
         actions={**{one: line for one, line in memory.actions.items() if kept(one)}, step: note.replacement},
+        keys={**{one: key for one, key in memory.keys.items() if kept(one)}, step: note.replacement_key},
         forced=frozenset(forced),
         disabled={**disabled, step: frozenset(ruled_out)} if ruled_out else disabled,
         raw=raw,
         unread=memory.unread,
         prefix=note.before,
+        prefix_keys=note.before_keys if len(note.before_keys) == step else ("",) * step,
     )
+
+
+def _clicked(line: str, key: str, rules: Rules) -> str | None:
+    """The key of the element that a line clicks, or its id where there is none; None for every other line."""
+    number = rules.target(line)
+    return None if number is None else key or number
 
 
 def write_note(note: Note) -> str:

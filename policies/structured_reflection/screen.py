@@ -9,12 +9,14 @@ yellow instruction is left out but for its icons, for its words are the goal.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from html.parser import HTMLParser
 
 from prill.errors import NoEvidence
+from prill.models.prompts import clean
 
 WIDTH, HEIGHT = 160, 210
 _REF, _BOX = "data-wob_ref", "data-wob_box"
@@ -44,6 +46,11 @@ class Leaf:
         rest = "".join(f' {name}="{value}"' for name, value in self.shown)
         return f"<{self.tag}{number}{rest}>{self.text}</{self.tag}>"
 
+    def lasting(self) -> str:
+        """What of the line is the same in another attempt: not the number, what the field holds, or the part of the screen."""
+        lasting = tuple((name, value) for name, value in self.shown if name not in ("value", "pos"))
+        return clean(Leaf(None, self.tag, self.text, lasting).line())
+
 
 @dataclass(frozen=True, slots=True)
 class Screen:
@@ -59,6 +66,31 @@ class Screen:
     def leaf(self, ref: str) -> Leaf | None:
         """The first leaf with this number."""
         return next((leaf for leaf in self.leaves if leaf.ref == ref), None)
+
+    def key(self, ref: str) -> str:
+        """What an element is known by in other attempts, where numbers may be others: role, name, and which of those alike.
+
+        An element that has no line is known by its number.
+        """
+        return next((key for key, number in self._numbers().items() if number == ref), ref)
+
+    def number(self, key: str) -> str | None:
+        """The number that the element with this key has on this screen; None where there is no such element."""
+        return key if key.isdecimal() else self._numbers().get(key)
+
+    def numbers(self, keys: Iterable[str]) -> frozenset[str]:
+        """The numbers of those elements with these keys that are on this screen."""
+        return frozenset(number for key in keys if (number := self.number(key)) is not None)
+
+    def _numbers(self) -> dict[str, str]:
+        """The numbers by key; of lines with one number, the first one counts."""
+        found, alike = dict[str, str](), Counter[str]()
+        first = {leaf.ref: leaf for leaf in reversed(self.leaves)}
+        for leaf in self.leaves:
+            if leaf.ref is not None and leaf is first[leaf.ref]:
+                alike[lasting := leaf.lasting()] += 1
+                found[f"{lasting} {alike[lasting]}"] = leaf.ref
+        return found
 
 
 @lru_cache(256)

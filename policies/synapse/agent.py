@@ -215,7 +215,11 @@ class Synapse:
         acting = self._entry.abstraction.acting
         messages = messages_of(self._kind, self._shown, acting, self._task.goal, self._trajectory, page)
         if window is not None and (tokens := tokens_of(messages)) > window:
-            raise ContextTooLong(f"the exemplars and the page have about {tokens} tokens; the model takes {window}")
+            count = len(self._shown)
+            advice = "; the option `exemplars` shows fewer" if count > 1 else ""
+            raise ContextTooLong(
+                f"the request has about {tokens} tokens (exemplars: {count}); the model takes {window}{advice}"
+            )
         reply = await said_by(self.model, messages, max_tokens=self.spec.max_tokens, prompt=prompt)
         block = first_block(until(reply, OBSERVED.strip()))
         self._trajectory.append(Turn(block, observation=page))

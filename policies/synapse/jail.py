@@ -5,8 +5,8 @@ writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not eve
 standard library. Layers, from the outside in:
 
 * limits of the kernel on processor time, memory, files and processes (setrlimit);
-* a filter of system calls (seccomp on Linux; the sandbox `pure-computation` on macOS), after which the process can compute,
-  take memory, write to its standard output, and end. Where the kernel has no such filter, nothing is run;
+* a filter of system calls (seccomp of Linux), after which the process can compute, take memory, write to its standard
+  output, and end;
 * an audit hook, which cannot be taken off again, that refuses whatever Python reports: files, sockets, processes, frames;
 * of Python, few builtins and a few modules; names with two underscores are refused before the code is run, and so are texts
   that would read them when they are formatted.
@@ -81,7 +81,7 @@ def main() -> None:
         library = ctypes.CDLL(None, use_errno=True)
         limit(request["cpu_seconds"], request["memory_bytes"])
         confine(library)
-    except (OSError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError) as error:
         return end({"error": f"this machine cannot lock code in ({error}), so none is run"})
     os.write(1, b"ready\n")
     program = read(request["code"])  # what this raises, or the code, goes to the hook above
@@ -143,30 +143,24 @@ def refuse(event: str, values: object, harmless: frozenset[str] = frozenset({"ex
 
 
 def limit(cpu_seconds: int, memory_bytes: int) -> None:
-    """The kernel's limits on this process; what it has used so far does not count."""
+    """The kernel's limits on this process; what it has used so far does not count.
+
+    Raises OSError, ValueError or AttributeError where one cannot be set.
+    """
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds
     limits = {"CPU": seconds, "AS": memory_bytes, "FSIZE": 0, "NPROC": 0, "CORE": 0, "NOFILE": 3, "MEMLOCK": 0}
     for name, most in limits.items():
-        kind = getattr(resource, f"RLIMIT_{name}", None)
-        if kind is None:
-            continue
+        kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
         most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        try:
-            resource.setrlimit(kind, (most, most))
-        except (ValueError, OSError):
-            continue  # macOS takes no limit on memory; what counts is that `confine` succeeds
+        resource.setrlimit(kind, (most, most))
 
 
 def confine(library: Any) -> None:
     """From here on the kernel refuses nearly everything. Raises OSError where it cannot be made to."""
     import ctypes
 
-    if sys.platform == "darwin":
-        if library.sandbox_init(b"pure-computation", ctypes.c_uint64(1), ctypes.byref(ctypes.c_char_p())):
-            raise OSError("no sandbox")
-        return
     machine = _LINUX.get(os.uname().machine)
     if sys.platform != "linux" or machine is None:
         raise OSError(f"no filter of system calls is known for {sys.platform} on {os.uname().machine}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from prill.loop import rollout
 from prill.policies.structured_reflection.actions import line_of
@@ -51,6 +53,25 @@ class Site:
 
     async def close(self) -> None:
         pass
+
+
+class Renumbered(Site):
+    """A site whose ids are others in each attempt: higher by 100 than in the one before. `done` has those of the pages."""
+
+    higher = 0
+
+    async def reset(self, task: Task) -> Observation:
+        self.higher += 100
+        return self._shown(await super().reset(task))
+
+    async def step(self, action: Action) -> tuple[Observation, bool]:
+        target = re.sub(r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) - self.higher), action.target or "")
+        observation, done = await super().step(replace(action, target=target))
+        return self._shown(observation), done
+
+    def _shown(self, observation: Observation) -> Observation:
+        text = re.sub(r'(?<=ref=")\d+', lambda ref: str(int(ref[0]) + self.higher), observation.text or "")
+        return replace(observation, text=text)
 
 
 class Answers(ScriptedModel):

@@ -16,9 +16,10 @@ from prill.policies.structured_reflection.agent import (
     state_of,
 )
 from prill.policies.structured_reflection.memory import read_note
+from prill.policies.structured_reflection.screen import read_screen
 from prill.types import Trajectory
 
-from .pages import FAILED, TASK, Answers, Site, attempt, buttons, chain, lesson, page, state
+from .pages import FAILED, TASK, Answers, Renumbered, Site, attempt, buttons, chain, lesson, page, state
 
 
 def thoughts(played: Trajectory) -> list[str | None]:
@@ -181,7 +182,8 @@ async def test_ids_tried_in_vain_are_hidden() -> None:
     notes = [await lesson(model, await attempt(site, model))]
     notes.append(await lesson(model, await attempt(site, model, notes), notes))
     agent = StructuredReflection(model, lessons=notes)
-    assert agent.memory.hidden(0) == {"1", "12"} and agent.memory.forced == {0}
+    ruled_out = read_screen(pages["start"]).numbers(agent.memory.hidden(0))
+    assert ruled_out == {"1", "12"} and agent.memory.forced == {0}
     third = await attempt(site, model, notes)
     model.reflections = iter(["For action index=1, you should click id=1"])
     notes.append(await lesson(model, third, notes))
@@ -192,6 +194,53 @@ async def test_ids_tried_in_vain_are_hidden() -> None:
     assert " id=1 " not in prompt and " id=2 " not in prompt and " id=12 " not in prompt and " id=11 " in prompt
     assert "For action index=1, you should click id=1" in prompt and "Follow the lessons" in prompt
     assert state(fourth) == "EXCEPTION" and site.done == ["click id=1"] and fourth.steps[0].action.kind == "other"
+
+
+def three_ways() -> Renumbered:
+    """A button that goes on, and then three of which the last one wins; ids are others in each attempt."""
+    moves = {"start": {"click id=1": "fork"}, "fork": {"click id=1": "lost", "click id=2": "lost", "click id=3": "won"}}
+    return Renumbered({"start": buttons("go"), "fork": buttons("a", "b", "c")}, moves)
+
+
+async def test_lessons_hold_where_ids_change() -> None:
+    site, notes, done = three_ways(), list[str](), []
+    model = Answers(
+        ["click id=101", "click id=101"],
+        ["For action index=2, you should click id=102", "For action index=2, you should click id=203"],
+    )
+    for _ in range(3):
+        played = await attempt(site, model, notes)
+        done.append(list(site.done))
+        if site.at != "won":
+            notes.append(await lesson(model, played, notes))
+    assert done == [["click id=1", f"click id={last}"] for last in (1, 2, 3)]
+    assert thoughts(played) == [REPLAYED, FORCED] and len(model.prompts("plan")) == 2
+    # What was tried in vain in the first two attempts is hidden under the ids of the third one.
+    with_ids = read_screen(played.steps[1].observation.text)
+    hidden = StructuredReflection(model, lessons=notes).memory.hidden(1)
+    assert with_ids.numbers(hidden) == {"301", "302"}
+    assert "<button>a</button>" not in model.prompts("reflection")[1]
+
+
+async def test_lessons_are_told_with_the_ids_of_now() -> None:
+    said = "Not click id=1020. For action index=2, you should click id=102"
+    site, model = three_ways(), Answers(["click id=101", "click id=101"], [said])
+    note = await lesson(model, await attempt(site, model))
+    model.plans = lambda prompt: "click id=202"
+    await attempt(site, model, [note], memory=False)
+    assert (
+        "Not click id=1020. For action index=2, you should click id=202" in model.prompts("plan")[-1]
+        and site.done[-1] == "click id=2"
+    )
+
+
+async def test_a_lesson_on_what_is_gone_is_not_told() -> None:
+    site, model = three_ways(), Answers(["click id=101", "click id=101"], ["For action index=2, you should click id=102"])
+    note = await lesson(model, await attempt(site, model))
+    site.pages = {**site.pages, "fork": buttons("c", "d", "e")}
+    model.plans = lambda prompt: "click id=203"
+    played = await attempt(site, model, [note])
+    assert thoughts(played) == [REPLAYED, "planned (1 of 1)"] and "LESSONS" not in model.prompts("plan")[-1]
 
 
 @pytest.mark.parametrize(("hide", "where"), [("plan", "plan"), ("reflection", "reflection"), ("none", None)])

@@ -7,6 +7,8 @@ import pytest
 from prill.errors import NoEvidence
 from prill.policies.structured_reflection.screen import cell, read_screen
 
+from .pages import page
+
 
 def box(x: float, y: float) -> str:
     return f'data-wob_box="{x} {y} 2 2"'
@@ -80,3 +82,17 @@ def test_hiding_one_id_spares_longer_ones() -> None:
 def test_text_without_numbers_is_refused() -> None:
     with pytest.raises(NoEvidence, match="text = 'html'"):
         read_screen('button "Go"')
+
+
+def test_keys_find_elements_under_other_numbers() -> None:
+    lines = ("<b class='like'></b>", "<b class='like'></b>", "<input type='text' value='x'>", "<i>it</i>")
+    one, other = (read_screen(page(*lines).replace('ref="', f'ref="{first}')) for first in (1, 2))
+    keys = [one.key(leaf.ref or "") for leaf in one.leaves]
+    assert [other.number(key) for key in keys] == ["21", "22", "23", "24"]
+    assert other.number(one.key("1100")) == "1100", "what has no line is known by its number"
+    assert read_screen(page("<b class='like'></b>")).numbers(keys) == {"1"}
+
+
+def test_keys_outlast_what_was_typed() -> None:
+    empty, filled = (read_screen(page(f"<input type='text' value='{value}'>")) for value in ("", "x"))
+    assert empty.key("1") == filled.key("1")

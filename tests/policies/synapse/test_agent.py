@@ -178,8 +178,11 @@ async def test_turns_are_the_papers_for_the_task() -> None:
 
 async def test_too_long_a_request_is_never_sent() -> None:
     model = ScriptedModel(["unused"])
-    with pytest.raises(ContextTooLong, match="the model takes 100"):
+    with pytest.raises(ContextTooLong, match="the model takes 100$"):
         await steps(model, context=100)
+    two = memory(entry("click-checkboxes", RAW, count=2))
+    with pytest.raises(ContextTooLong, match="exemplars: 2.*the model takes 100; the option `exemplars` shows fewer"):
+        await steps(model, two, context=100)
     assert not model.seen
     run = Trajectory(id="t", task=TASK, final=Observation(text=PAGE))
     policy = Synapse(model, SynapseSpec(context=100), opened=memory(entry("click-checkboxes", RAW)))

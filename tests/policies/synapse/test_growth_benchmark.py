@@ -1,4 +1,4 @@
-"""The log of benchmarks/synapse.py: a run that was killed goes on in it, and nothing is played twice."""
+"""benchmarks/synapse.py: a run that was killed goes on in its log, nothing is played twice, and tasks are what varies."""
 
 from __future__ import annotations
 
@@ -37,3 +37,13 @@ def test_memories_of_other_tasks_are_not_mixed(
     monkeypatch.setattr("sys.argv", ["synapse.py", str(log), "--tasks", "click-tab", "--rounds", "1"])
     benchmark.main()
     assert "| 1.0 | 5.0, 0.0 | 1 of 1 (1.00)" in capsys.readouterr().out
+
+
+def test_episodes_of_one_task_are_no_evidence_apart() -> None:
+    """Six episodes of a task that all go alike say as much of other tasks as one of them does."""
+    apart, alike = [[True]] * 5 + [[False]] * 5, [[True] * 6] * 5 + [[False] * 6] * 5
+    assert benchmark.interval(alike) == pytest.approx(benchmark.interval(apart))
+    mixed = [[True, True, True, False, False, False]] * 9 + [[True, True, True, True, False, False]]
+    low, high = benchmark.interval(mixed)
+    assert 0.45 < low < 0.52 < high < 0.6, "tasks that go alike leave little to vary"
+    assert benchmark.interval([[True] * 6] * 10) == pytest.approx((0.722, 1.0), abs=0.001)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -298,6 +299,30 @@ async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPa
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
     assert "cannot lock code in" in await failure("obs = state")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("import sys\n", 'import sys\n\nsys.platform = "darwin"\n'),
+        ("import resource\n", "import resource\n\ndel resource.RLIMIT_AS\n"),
+    ],
+)
+async def test_a_missing_lock_runs_none(old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The process fails closed by itself, too: without the filter, or without one of the limits."""
+    text = Path(jail.__file__).read_text()
+    assert text.count(old) == 1
+    (tmp_path / "jail.py").write_text(text.replace(old, new))
+    monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
+    assert "cannot lock code in" in await failure("obs = state")
+
+
+async def test_other_systems_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prill.policies.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
+    monkeypatch.setattr("prill.policies.synapse.sandbox.subprocess", None)
+    assert await failure("obs = state") == (
+        "generated code is run on Linux only, where the kernel locks it in; this machine is darwin"
+    )
 
 
 async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
