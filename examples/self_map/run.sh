@@ -42,7 +42,7 @@ train_planner() {
   local models=$out/seed$1
   [ -f "$models/rows.jsonl" ] ||
     "$python" "$here/rows.py" "$out/train/ranked.jsonl" "$models/rows.jsonl" --rows $((batch * steps)) --seed "$1" "${asks[@]}"
-  "$prill" train policy "$models/rows.jsonl" -o "$models/planner" --preset small-text --seed "$1" --batch "$batch" --micro-batch 1 \
+  "$prill" train policy "$models/rows.jsonl" -o "$models/planner" --preset small-text --seed "$1" --batch "$batch" \
     --targets "$upper" --learning-rate 1e-3 --steps "$steps"
   touch "$models/planner.done"
 }

@@ -94,7 +94,7 @@ def saving_whole(trainer: Any) -> Any:
 
 
 def _scoring_answers(trainer: Any) -> Any:
-    """TRL's class and loss, but the model says nothing about the words of prompts, which are not learnt.
+    """TRL's class and loss, but the model says nothing of places where every row has words of its prompt, which are not learnt.
 
     On a CPU, TRL has every token scored: a third of the work where a small model learns short answers.
     """
@@ -108,11 +108,11 @@ def _scoring_answers(trainer: Any) -> Any:
             if return_outputs or self.aux_loss_enabled or "logits_to_keep" not in signature(type(bare).forward).parameters:
                 return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
             asked = dict(inputs)
-            labels = asked.pop("labels")
-            learnt = labels != _IGNORED
-            first = max(1, int(learnt.any(dim=0).int().argmax()))  # where the first answer begins; the token before it tells it
-            logits = model(**asked, use_cache=False, logits_to_keep=labels.shape[1] - first + 1).logits[:, :-1]
-            wanted = labels[:, first:].flatten()
+            wanted = asked.pop("labels")[:, 1:]  # of the token before each
+            learnt = wanted != _IGNORED
+            places = learnt.any(dim=0).nonzero().flatten()  # where any row has an answer
+            logits = model(**asked, use_cache=False, logits_to_keep=places).logits
+            wanted = wanted[:, places].flatten()
             loss = cross_entropy(logits.flatten(0, 1).float(), wanted, ignore_index=_IGNORED, reduction="sum")
             if num_items_in_batch is None:
                 return loss / learnt.sum()
