@@ -142,7 +142,7 @@ class MindAct:
         self._refines = spec.refinement is not False and (rationale_model is not None or spec.rationales is not None)
         self._rewrites = rewrite_model is not None or spec.rewrites is not None
         self._rationales, self._rewritten = sentences_in(spec.rationales), sentences_in(spec.rewrites)
-        self._wording = Wording(spec.form, spec.prompted)
+        self._wording = Wording(spec.form, spec.prompted, spec.numbers)
         self._brackets: Brackets = "angle" if spec.prompted else "round"
         self._ids: Ids = "short" if spec.numbers else "none"
         self._recall = Recall(

@@ -32,7 +32,7 @@ _ANSWER = re.compile(r"\bAnswer:\s*([A-Z])(?![A-Za-z])")
 _ELEMENT = re.compile(r"Element: *(.*?) *(?=Action: |\n|$)")
 _ACTION = re.compile(r"Action: *(CLICK|SELECT|TYPE)")
 _VALUE = re.compile(r"Value: *([^\n]*)")
-_ID = re.compile(r"\bid=(\d+)")
+_ID = re.compile(r"\s?\bid=(\d+)")
 _MARK, _FENCE = "###", "'''"  # what divides the parts of the trained form
 
 
@@ -77,10 +77,12 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How steps are put: by letter or written, for a model that was prompted or one that was trained."""
+    """How steps are put: by letter or written, for a model that was prompted or one that was trained; elements with numbers or
+    without."""
 
     form: Form
     prompted: bool
+    numbers: bool = True
 
     def passage(
         self, page: str, task: str, past: Sequence[str] | None, choices: Sequence[Choice], answer: str | None = None
@@ -133,7 +135,7 @@ class Wording:
         text = answer.rpartition("</think>")[2].strip()
         if self.prompted:
             text = re.split(r"\n\s*\n", text)[0]  # such models go on with an example of their own
-        choice = _written(text, choices) if self.form == "generation" else _lettered(text, choices)
+        choice = _written(text, choices, self.numbers) if self.form == "generation" else _lettered(text, choices)
         if choice is None:
             return None
         operation, value = _ACTION.search(text), _VALUE.search(text)
@@ -141,10 +143,11 @@ class Wording:
 
     def example(self, example: Example) -> Passage:
         """The worked step in this form."""
-        choices = [Choice(str(i), text) for i, text in enumerate(example.choices)]
+        page, *texts = (text if self.numbers else _ID.sub("", text) for text in (example.page, *example.choices))
+        choices = [Choice(str(i), text) for i, text in enumerate(texts)]
         chosen = None if example.chosen is None else str(example.chosen)
         answer = self.answer(choices, chosen, example.operation, example.value)
-        return self.passage(example.page, example.task, example.past, choices, answer)
+        return self.passage(page, example.task, example.past, choices, answer)
 
 
 def operation_of(action: Action) -> tuple[str, str]:
@@ -164,12 +167,12 @@ def _lettered(text: str, choices: Sequence[Choice]) -> Choice | None:
     return choices[place] if 0 <= place < len(choices) else None
 
 
-def _written(text: str, choices: Sequence[Choice]) -> Choice | None:
-    """By its number, else the choice whose text is most alike; of several the first."""
+def _written(text: str, choices: Sequence[Choice], numbers: bool) -> Choice | None:
+    """By its number where elements have some, else the choice whose text is most alike; of several the first."""
     found = _ELEMENT.search(text)
     if text.startswith(_NONE) or found is None or not found[1] or not choices:
         return None
-    number = _ID.search(found[1])
+    number = _ID.search(found[1]) if numbers else None
     if number and int(number[1]) < len(choices):
         return choices[int(number[1])]
     return max(choices, key=lambda choice: SequenceMatcher(None, found[1], choice.text, autojunk=False).ratio())

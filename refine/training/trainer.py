@@ -79,9 +79,14 @@ def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_
 
 
 def saving_whole(trainer: Any) -> Any:
-    """The class of a trainer whose checkpoints are whole or not there, and which writes no card."""
+    """The class of a trainer whose checkpoints are whole or not there, which writes no card and has one GPU a process."""
 
     class Trainer(trainer):  # type: ignore[misc]
+        def __init__(self, *, args: Any, **rest: Any) -> None:
+            # Without a launcher, transformers gives a batch of this size to each GPU that it sees: another training.
+            args._n_gpu = min(args.n_gpu, 1)
+            super().__init__(args=args, **rest)
+
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
             """Ours is written once, at the end."""
 

@@ -137,6 +137,25 @@ def test_labels_are_the_answer_and_its_end(
     assert plan.facts.longest <= max(lengths) <= plan.facts.longest + 1
 
 
+def test_a_process_has_one_gpu(
+    tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine with four, without a launcher, the batch is the one that was asked for."""
+    spec = spec_of(tiny_model("qwen2"))
+    plan = plan_training(spec, rows["text"], tmp_path)
+    import transformers
+
+    begun = transformers.TrainingArguments.__post_init__
+
+    def seeing_four(arguments: Any) -> None:
+        begun(arguments)
+        arguments._n_gpu = 4
+
+    monkeypatch.setattr(transformers.TrainingArguments, "__post_init__", seeing_four)
+    trainer = make_trainer(spec, plan, tmp_path, Watch(), on_gpu=False)
+    assert (trainer.args.n_gpu, trainer.args.train_batch_size) == (1, plan.facts.micro_batch)
+
+
 @pytest.mark.parametrize(("kind", "read"), [("qwen2_5_vl", "mixed"), ("qwen2", "text")])
 def test_prompts_are_not_scored_on_a_cpu(
     kind: str, read: str, tiny_model: Callable[[str], Path], rows: dict[str, Path], tmp_path: Path

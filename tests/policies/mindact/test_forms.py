@@ -49,6 +49,17 @@ def test_written_elements_are_found(answer: str, picked: Picked | None) -> None:
     assert WRITTEN.read(answer, CHOICES) == picked
 
 
+def test_without_numbers_texts_decide() -> None:
+    """A page may say what looks like a number, and the worked examples have none either."""
+    choices = [Choice("70", "(a Order id=1 )"), Choice("71", "(a Help )")]
+    answer = "Element: (a Order id=1 )\nAction: CLICK"
+    assert Wording("generation", True, numbers=False).read(answer, choices) == Picked("70", "CLICK", "")
+    for form in ("choice", "generation"):
+        for example in examples():
+            assert "id=" in str(Wording(form, True).example(example))
+            assert "id=" not in str(Wording(form, True, numbers=False).example(example))
+
+
 def test_a_chat_model_may_think_or_go_on() -> None:
     asked = Wording("choice", True)
     assert asked.read("<think>Answer: B.</think>It is C. Answer: D.\nAction: CLICK", CHOICES) == Picked("72", "CLICK", "")
