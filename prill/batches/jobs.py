@@ -71,10 +71,11 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
             if not looked.files:
                 # Nothing was carried out: it is submitted anew.
                 folder.update(replace(entry, batch=None, upload=None, status=looked.status))
-                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {looked.problem or 'no answers'}"
+                reason = _endpoint(entry).without_key(looked.problem) or "no answers"
+                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {reason}"
                 raise EndpointError(f"{problem}; submit it again")
             for id in looked.files:
-                part = part_of(folder.path / id)
+                part = part_of(folder.path / entry.name)  # the id is a server's, and no name of a file
                 try:
                     with failures(part):
                         await desk.download(id, part)
