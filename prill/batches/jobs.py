@@ -244,6 +244,8 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
+    except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
+        raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
 
 
 def _hash_of(path: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from PIL import Image as Picture
 
 import prill
@@ -314,6 +315,24 @@ async def test_broken_download_is_told(folder: Path, server: MockServer, monkeyp
         while await fetch(batch):
             pass
         assert batch.manifest.files[0].fetched
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+async def test_page_of_a_proxy_is_one_clear_error(folder: Path, kind: str) -> None:
+    async def sign_in(request: web.Request) -> web.Response:
+        return web.Response(text="<html>Sign in", content_type=kind)
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_route("*", "/{path:.*}", sign_in)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    with BatchFolder(folder) as batch:
+        entry = replace(batch.manifest.files[0], base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+        for moment, change in (("submitted", None), ("fetched", "batch_1")):
+            batch.update(replace(entry, batch=change))
+            with pytest.raises(EndpointError, match=rf"cannot be {moment}: http.* does not answer as a batch API does"):
+                await (fetch(batch) if change else submit(batch))
+    await runner.cleanup()
 
 
 async def test_id_at_a_server_names_no_place(folder: Path, server: MockServer, monkeypatch: pytest.MonkeyPatch) -> None:
