@@ -24,11 +24,23 @@ are about the run, not about a trajectory: they end it, and what was already jud
 
 from __future__ import annotations
 
+from typing import Any
+
 from prill.types import UnscoredReason
 
 
 class PrillError(Exception):
     """Base of all errors raised on purpose; the message is written for the user."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For another process: with the same words. The class may want something else than these to be made.
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[PrillError], words: tuple[Any, ...], state: dict[str, Any]) -> PrillError:
+    error = kind.__new__(kind, *words)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(PrillError):

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import pickle
+import socket
 import sys
 import tempfile
 import threading
@@ -21,9 +22,10 @@ from PIL import Image
 
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.files import read_captions
-from prill.errors import EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
+from prill.errors import ContextTooLong, EndpointGone, MissingExtra, NoEvidence, PrillError, UsageError
 from prill.evaluators.registry import make_judge
 from prill.protocols import Engine, Evaluator, Work
+from prill.registry import OptionError
 from prill.scoring import score_files
 from prill.types import EvaluatorInfo, Observation, Trajectory, Verdict
 from prill.verdict_log import VerdictLog
@@ -43,6 +45,7 @@ class Judge:
     def __init__(self, folder: Path, fatal: int = 404) -> None:
         self.info = EvaluatorInfo("parity", "1")
         self.folder, self.fatal = folder, fatal
+        self.error: PrillError = EndpointGone("nobody answers")
 
     def screenshots(self, trajectory: Trajectory) -> list[str]:
         return [o.screenshot for o in trajectory.observations if o.screenshot]
@@ -51,7 +54,7 @@ class Judge:
         await asyncio.sleep(0)
         number = int(trajectory.task.goal)
         if number == self.fatal:
-            raise EndpointGone("nobody answers")
+            raise self.error
         with (self.folder / "calls").open("a") as file:
             file.write(f"{trajectory.id}\n")
         if number < 0:
@@ -299,6 +302,16 @@ async def test_engine_captions_each_picture_once(tmp_path: Path) -> None:
     assert not shards.folder.exists()
 
 
+@pytest.mark.parametrize(
+    "error", [MissingExtra("torch", "local"), OptionError("k is unknown", "k"), ContextTooLong("too long", tokens=7)]
+)
+async def test_error_of_a_worker_keeps_its_words(tmp_path: Path, judge: Judge, error: PrillError) -> None:
+    judge.error = error
+    with pytest.raises(type(error)) as told:
+        await score_files([write(tmp_path / "t.jsonl", [404])], judge, tmp_path / "v.jsonl", engine=Loop())
+    assert str(told.value) == str(error) and vars(told.value) == vars(error)
+
+
 def test_engines_are_made_by_name(tmp_path: Path) -> None:
     file = tmp_path / "e.toml"
     file.write_text('name = "tests.test_engines:Loop"\nbroken_after = 3\n')
@@ -330,6 +343,20 @@ def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address:
     with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
         ray_driver.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
+
+
+def test_ray_ends_with_a_killed_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[object] = []
+    ray = types.ModuleType("ray")
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append("ray"), raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    run, driver = socket.socketpair()
+    with driver:
+        driver.sendall(b"what came of a part, which the run has not read yet")
+        run.close()
+        ray_driver._end_with(driver)
+    assert ended == ["ray", 0]
 
 
 RAY_IS_LOST = '''

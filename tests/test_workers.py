@@ -37,6 +37,10 @@ from pathlib import Path
 from prill.errors import EndpointGone
 from prill.types import EvaluatorInfo, Verdict
 
+class Unmade(Exception):
+    def __reduce__(self):
+        return {}.__getitem__, ("a key that nobody has",)
+
 class Judge:
     """An even number is a success. 666 is the end of the process, 13 the first time; 404 of the run; 1000 lasts long."""
 
@@ -57,6 +61,10 @@ class Judge:
             os.kill(os.getpid(), 9)
         if number == 404:
             raise EndpointGone("nobody answers")
+        if number == 405:
+            raise asyncio.CancelledError
+        if number == 406:
+            raise Unmade("out of the ordinary")
         if number == 1000:
             (self.folder / f"pid{os.getpid()}").touch()
             await asyncio.sleep(600)
@@ -128,6 +136,13 @@ async def test_error_there_ends_the_run_here(tmp_path: Path, judge: Evaluator) -
         await score_files([path], judge, out, processes=2, concurrency=2)
     assert len(verdicts(out)) < 100
     assert (await score_files([path], judge, out, processes=1, limit=1)).skipped == 1
+
+
+@pytest.mark.parametrize(("number", "said"), [(405, "the judge was cancelled"), (406, "Unmade: out of the ordinary")])
+async def test_odd_error_there_hangs_nobody(tmp_path: Path, judge: Evaluator, number: int, said: str) -> None:
+    path = write(tmp_path / "t.jsonl", [2, number])
+    with pytest.raises(RuntimeError, match=said):
+        await asyncio.wait_for(score_files([path], judge, tmp_path / "v.jsonl", processes=2, concurrency=2), 120)
 
 
 async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> None:

@@ -22,7 +22,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
-from prill.files.outputs import LockedFolder, failures, make_folder, part_of, write_output
+from prill.files.outputs import LockedFolder, failures, make_folder, part_of, write_output, writing
 from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
@@ -149,15 +149,11 @@ class BatchFolder(LockedFolder):
                 file.seek(0)
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 target = self.path / _ANSWERS / f"{digest[:32]}.jsonl"
-                if target.exists():
-                    return problems
-                make_folder(target)
-                file.seek(0)
-                part = part_of(target)
-                with failures(target), part.open("xb") as copy:
-                    while block := file.read(1 << 20):
-                        copy.write(block)
-                part.replace(target)
+                if not target.exists():
+                    file.seek(0)
+                    with writing(target) as copy:
+                        while block := file.read(1 << 20):
+                            copy.write(block)
                 return problems
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None

@@ -71,10 +71,11 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
             if not looked.files:
                 # Nothing was carried out: it is submitted anew.
                 folder.update(replace(entry, batch=None, upload=None, status=looked.status))
-                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {looked.problem or 'no answers'}"
+                reason = _endpoint(entry).without_key(looked.problem) or "no answers"
+                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {reason}"
                 raise EndpointError(f"{problem}; submit it again")
             for id in looked.files:
-                part = part_of(folder.path / id)
+                part = part_of(folder.path / entry.name)  # the id is a server's, and no name of a file
                 try:
                     with failures(part):
                         await desk.download(id, part)
@@ -243,6 +244,8 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
     except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
+    except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
+        raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
 
 
 def _hash_of(path: Path) -> str:

@@ -196,13 +196,16 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
         make_folder(path)
         file = part.open("xb")
     try:
-        with file:
+        try:
             yield _Checked(file, path)
             with failures(path):
                 file.flush()
                 os.fsync(file.fileno())
                 if target.exists():
                     os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
+        finally:
+            with suppress(OSError):  # where a disk is full, closing tries once more what could not be written
+                file.close()
         with failures(path):
             part.replace(target)
     finally:

@@ -30,7 +30,7 @@ from prill.types import Trajectory, Verdict
 
 BUFFER = 1 << 20
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
-UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ValueError)
+UNPICKLABLE = (pickle.PickleError, TypeError, AttributeError, ValueError, LookupError, RecursionError)
 _LENGTH = 8
 _Judged = tuple[Verdict, tuple[Call, ...]]
 _read = msgspec.json.Decoder(Trajectory).decode
@@ -120,9 +120,9 @@ async def _work(end: socket.socket) -> None:
     def begin(job: Job) -> None:
         def finish(task: asyncio.Task[_Judged]) -> None:
             running.discard(task)
-            if task.cancelled():
-                return
-            if (error := task.exception()) is not None:
+            if task.cancelled():  # the judge did that itself; unanswered, the pool would wait for ever
+                done = Done(job.number, RuntimeError("the judge was cancelled while it was at a trajectory"), ())
+            elif (error := task.exception()) is not None:
                 done = Done(job.number, _portable(error), ())
             else:
                 done = Done(job.number, *task.result())

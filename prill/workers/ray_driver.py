@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import PrillError, UsageError
@@ -63,7 +64,8 @@ def _end_with(other: socket.socket) -> None:
     """Ends Ray, and this process, when the other end is closed."""
     import ray
 
-    other.recv(1)
+    with suppress(ConnectionError):  # it was killed before it had read everything
+        other.recv(1)
     ray.shutdown()
     os._exit(0)  # also where the run is in the middle of something
 

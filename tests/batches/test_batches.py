@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from PIL import Image as Picture
 
 import prill
-from prill.batches import BatchFolder, collect, fetch, submit, write
+from prill.batches import BatchFolder, collect, fetch, jobs, submit, write
 from prill.batches.folder import MANIFEST
 from prill.errors import EndpointError, UsageError
 from prill.protocols import Evaluator
@@ -313,6 +315,56 @@ async def test_broken_download_is_told(folder: Path, server: MockServer, monkeyp
         while await fetch(batch):
             pass
         assert batch.manifest.files[0].fetched
+
+
+@pytest.mark.parametrize("kind", ["text/html", "application/json"])
+async def test_page_of_a_proxy_is_one_clear_error(folder: Path, kind: str) -> None:
+    async def sign_in(request: web.Request) -> web.Response:
+        return web.Response(text="<html>Sign in", content_type=kind)
+
+    runner = web.AppRunner(app := web.Application())
+    app.router.add_route("*", "/{path:.*}", sign_in)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    with BatchFolder(folder) as batch:
+        entry = replace(batch.manifest.files[0], base_url=f"http://127.0.0.1:{runner.addresses[0][1]}/v1")
+        for moment, change in (("submitted", None), ("fetched", "batch_1")):
+            batch.update(replace(entry, batch=change))
+            with pytest.raises(EndpointError, match=rf"cannot be {moment}: http.* does not answer as a batch API does"):
+                await (fetch(batch) if change else submit(batch))
+    await runner.cleanup()
+
+
+async def test_id_at_a_server_names_no_place(folder: Path, server: MockServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[Path] = []
+
+    async def look(self: object, batch: BatchFolder, entry: object) -> jobs._Looked:
+        return jobs._Looked("completed", "", (str(folder.parent / "elsewhere"), "../elsewhere"))
+
+    async def download(self: object, id: str, target: Path) -> None:
+        places.append(target)
+        target.touch()
+
+    monkeypatch.setattr(jobs._OpenAI, "look", look)
+    monkeypatch.setattr(jobs._OpenAI, "download", download)
+    with BatchFolder(folder) as batch:
+        await submit(batch)
+        await fetch(batch)
+    assert [place.parent for place in places] == [folder, folder]
+
+
+async def test_full_disk_leaves_no_half_answers(folder: Path, tmp_path: Path) -> None:
+    out = written_lines(tmp_path / "o.jsonl", answers_to(folder / "requests-01-001.jsonl"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with BatchFolder(folder) as batch:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+        try:
+            with pytest.raises(UsageError, match=r"answers/.*cannot be written"):
+                batch.take(out)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert not list((folder / "answers").iterdir())
+        assert batch.take(out) == [] and len(batch.answer_files()) == 1
 
 
 async def test_another_judge_is_refused(folder: Path, server: MockServer, tmp_path: Path) -> None:
