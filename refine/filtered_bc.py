@@ -179,7 +179,7 @@ def run_study(
     Several processes may do the same at the same time: each takes what no other is at work on.
     `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
     """
-    _claim(study, out)
+    _claim(study, out, audience)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
     def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
@@ -193,9 +193,14 @@ def run_study(
 
 
 def _share(jobs: Sequence[Callable[[bool], bool]]) -> None:
-    """Does all jobs, last those that another process is at work on. Each is told whether to wait, and says if it is done."""
-    for job in [job for job in jobs if not job(False)]:
-        job(True)
+    """Does all jobs. Each is told whether to wait, and says if it is done.
+
+    One that another process is at work on is waited for only where nothing else is left: that process may have died, and
+    others, too, so the rest is looked at again after each wait.
+    """
+    while jobs := [job for job in jobs if not job(False)]:
+        jobs[0](True)
+        jobs = jobs[1:]
 
 
 def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adapter: Path | None, *, earlier: int = 0) -> None:
@@ -246,8 +251,9 @@ class _Line:
         whole = [one for one in _trajectories(attempts) if one.error is None]
         filtered = filter_steps(whole, verdicts, self.study.filter_of(self.arm))
         self.lessons.append(filtered)
-        if (folder / MANIFEST).exists():  # written last
-            return None if "ended" in json.loads((folder / MANIFEST).read_bytes()) else folder / "adapter"
+        # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
+        if (folder / MANIFEST).exists() and "ended" not in json.loads((folder / MANIFEST).read_bytes()):
+            return folder / "adapter"
         manifest = {
             "format": "prill round 1",
             "seed": self.seed,
@@ -289,9 +295,9 @@ class _Line:
         judge: Evaluator = make_judge(description, defaults={"labels": str(attempts / LABELS)})
         name = hashlib.sha256(msgspec.json.encode(description, order="deterministic")).hexdigest()[:8]
         file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
-        with _alone(attempts / name, self.audience):
+        with _alone(file, self.audience):
             asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
-        latest = {verdict.id: verdict for verdict in read_verdicts(file)}
+            latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 
     def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
@@ -315,25 +321,27 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
     return out / f"seed-{seed}" / arm / f"round-{number}"
 
 
-def _claim(study: Study, out: Path) -> None:
+def _claim(study: Study, out: Path, audience: Audience) -> None:
     """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
     settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
-    if not file.exists():
-        # A file with a dot is another process's, which claims the folder for the same study just now.
+    with failures(out):
+        # The study is the first that any process writes here, but for locks, whose names begin with a dot.
         if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()) and not file.exists():
             raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
-        _write(file, settings)
-        return
-    try:
-        there = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
-    other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
-    if other == ["arms"] and all(arm in settings["arms"] for arm in there["arms"]):
-        _write(file, settings)
-        return
-    if other:
-        raise UsageError(f"{out}: holds a study with other {', '.join(other)}; choose another folder", parameters=("output",))
+    with _alone(file, audience):
+        if not file.exists():
+            _write(file, settings)
+            return
+        try:
+            there = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
+        other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
+        if other == ["arms"] and all(arm in settings["arms"] for arm in there["arms"]):
+            _write(file, settings)
+        elif other:
+            words = f"{out}: holds a study with other {', '.join(other)}; choose another folder"
+            raise UsageError(words, parameters=("output",))
 
 
 @contextmanager

@@ -5,10 +5,15 @@ The whole chain, with a real model and a real browser, is in tests/commands/test
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,7 @@ import pytest
 from prill.errors import Unparsable, UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
-from prill.refine.filtered_bc import Study, Table, read_study, round_folder, run_study, study_of
+from prill.refine.filtered_bc import Audience, Study, Table, _share, read_study, round_folder, run_study, study_of
 from prill.refine.results import outcomes_of, results_of, results_text, write_results
 from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
@@ -78,9 +83,11 @@ class Small:
         self.done.append(what)
 
 
-def run(world: Small, out: Path, *, seeds: Sequence[int] = (0,), **more: Any) -> Study:
+def run(
+    world: Small, out: Path, *, seeds: Sequence[int] = (0,), say: Callable[[str], object] = lambda words: None, **more: Any
+) -> Study:
     study = study_of({**TABLE, **more})
-    run_study(study, world, out, seeds, learn=world.learn)
+    run_study(study, world, out, seeds, Audience(say=say), learn=world.learn)
     return study
 
 
@@ -211,6 +218,115 @@ def test_two_processes_share_the_work(tmp_path: Path) -> None:
     assert "train self-training" in first.done and "train filtered" in second.done
     assert sorted(first.done + second.done) == sorted(whole.done)
     assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+
+
+# A process that stops in the middle of its first training, and stays there until it is killed.
+STUCK = """
+import sys
+from pathlib import Path
+from test_study import FILTERED, Small, run
+
+class Stuck(Small):
+    def learn(self, *given, **told):
+        print("training", *self.done, sep="\\n", flush=True)
+        sys.stdin.read()
+
+run(Stuck(), Path(sys.argv[1]), arms=[FILTERED])
+"""
+
+
+def test_killed_process_is_taken_over(tmp_path: Path) -> None:
+    whole, other, waits = Small(), Small(), threading.Event()
+    run(whole, tmp_path / "whole", arms=[FILTERED])
+
+    def say(words: str) -> None:
+        if "waiting" in words:
+            waits.set()
+
+    here, pipe = Path(__file__).parent, subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": str(here.parents[1])}
+    command = [sys.executable, "-c", STUCK, str(tmp_path / "s")]
+    with subprocess.Popen(command, cwd=here, env=environment, stdin=pipe, stdout=pipe, text=True) as first:
+        try:
+            assert first.stdout is not None and first.stdout.readline() == "training\n"
+            more = {"say": say, "arms": [FILTERED]}
+            second = threading.Thread(target=run, args=(other, tmp_path / "s"), kwargs=more, daemon=True)
+            second.start()
+            assert waits.wait(60)
+        finally:
+            first.kill()
+        done = first.stdout.read().splitlines()
+    second.join(60)
+    assert done + other.done == whole.done
+    assert results_of(tmp_path / "s") == results_of(tmp_path / "whole")
+
+
+def test_what_is_free_goes_before_waiting() -> None:
+    """While one job was waited for, another one was let go: it is done before one that is still taken is waited for."""
+    taken, done = {"a", "b", "c"}, list[str]()
+
+    def job(name: str, wait: bool) -> bool:
+        if wait:
+            taken.discard(name)
+            taken.discard("c")
+        elif name in taken:
+            return False
+        done.append(name)
+        return True
+
+    _share([partial(job, name) for name in "abcd"])
+    assert done == ["d", "a", "c", "b"]
+
+
+def test_two_processes_cannot_both_add_arms(tmp_path: Path) -> None:
+    """Where both read the study before either writes it, one's arms would be lost, and its rounds stand in no table."""
+    run(Small(), tmp_path / "s", arms=[FILTERED])
+    waits, errors = threading.Event(), list[str]()
+
+    def second() -> None:
+        try:
+            run(Small(), tmp_path / "s", arms=[FILTERED, SELF_TRAINING], say=lambda words: waits.set())
+        except UsageError as error:
+            errors.append(str(error))
+
+    file, thread = tmp_path / "s" / "study.json", threading.Thread(target=second, daemon=True)
+    with (tmp_path / "s" / ".study.json.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        thread.start()
+        assert waits.wait(60)
+        study = json.loads(file.read_bytes())
+        file.write_text(json.dumps({**study, "arms": [*study["arms"], {"name": "c", "judge": None, "filter": {}}]}))
+    thread.join(60)
+    assert errors and "holds a study with other arms" in errors[0]
+
+
+LATE = """
+from pathlib import Path
+from prill.types import EvaluatorInfo, Verdict
+
+class Late:
+    info = EvaluatorInfo("late", "1")
+
+    def screenshots(self, trajectory):
+        return ()
+
+    async def __call__(self, trajectory):
+        if not Path(__file__).with_name("paid").exists():
+            return Verdict(id=trajectory.id, success=None, unscored="budget", reason="spent", evaluator=self.info)
+        return Verdict(id=trajectory.id, success=trajectory.id[0] in "01", evaluator=self.info)
+"""
+
+
+def test_arm_that_could_not_be_judged_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    arms = [{"name": "filtered", "judge": f"{tmp_path / 'late.py'}:Late"}]
+    run(Small(), tmp_path / "s", arms=arms)
+    assert "unscored: budget 4" in results_text(results_of(tmp_path / "s"))
+    (tmp_path / "paid").touch()
+    run(Small(), tmp_path / "s", arms=arms)
+    results = results_of(tmp_path / "s")
+    assert "ended in round" not in results_text(results)
+    assert [(score.arm, score.successes) for score in results.scores] == [("base", 2), ("filtered", 4)]
 
 
 def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:

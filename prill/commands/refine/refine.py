@@ -20,7 +20,7 @@ from prill.files.outputs import expect_place
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
-from prill.refine.filtered_bc import STUDY, Audience, Study, Table, read_study, run_study
+from prill.refine.filtered_bc import PLAYED, STUDY, Audience, Study, Table, read_study, run_study
 from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
 from prill.refine.training.weights import open_base
 from prill.registry import options_of
@@ -60,8 +60,10 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
             return 130
-    elif not ((out / STUDY).is_file() and (out / BASE / "evaluation").is_dir()):
+    elif not (out / STUDY).is_file():
         raise UsageError(f"{out}: holds no study yet")
+    elif not (out / BASE / "evaluation" / PLAYED).is_file():
+        raise UsageError(f"{out}: the untrained policy's evaluation is not finished, and there is no table without it")
     results = write_results(out)
     print(json.dumps(msgspec.to_builtins(results)) if args.json else results_text(results))
     print(f"-> {out / TABLES}, {out / RESULTS}, {out / BY_ROUND}", file=sys.stderr)
