@@ -3,7 +3,7 @@
 # earlier turns and without it, on sites, words and names that neither has seen. Three seeds, 23 minutes on two cores; what was
 # done is not done again.
 # Run: examples/self_map/run.sh DIR
-# Shorter: SEEDS=0 CONVERSATIONS=24 TEST=1 STEPS=1 BATCH=1 RANKER_STEPS=150 examples/self_map/run.sh DIR
+# Shorter: SEEDS=0 CONVERSATIONS=24 TEST=2 STEPS=1 BATCH=1 RANKER_STEPS=150 examples/self_map/run.sh DIR
 # SPLIT=dev asks on the sites of training instead: settings were chosen there.
 set -euo pipefail
 out=${1:?folder for data, models and results}
@@ -59,7 +59,7 @@ begin() {
   while [ "$(jobs -pr | wc -l)" -ge "${AT_ONCE:-2}" ]; do one_ends; done
   "$@" >"$out/seed$2/$1${3:+-$3}.log" 2>&1 &
 }
-one_ends() { wait -n || { tail -n 5 "$out"/seed*/*.log >&2; exit 1; }; }
+one_ends() { wait -n || { kill $(jobs -p); tail -n 5 "$out"/seed*/*.log >&2; exit 1; }; }
 
 for seed in $seeds; do begin train_planner "$seed"; done
 for seed in $seeds; do begin train_ranker "$seed"; done
