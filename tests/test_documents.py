@@ -258,7 +258,7 @@ def test_links_lead_to_files(document: Path) -> None:
 
 
 def test_readme_shows_the_example() -> None:
-    code = (ROOT / "examples/score_samples.py").read_text(encoding="utf-8").split('"""', 2)[2].strip()
+    code = (ROOT / "examples/score_offline.py").read_text(encoding="utf-8").split('"""', 2)[2].strip()
     wanted = [line for line in code.splitlines() if line.startswith(("judge =", "for verdict", "from ", "import prill"))]
     readme = README.read_text(encoding="utf-8")
     assert all(line in readme for line in wanted)

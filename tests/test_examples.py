@@ -60,7 +60,7 @@ def run(*command: object, **environment: str) -> str:
 
 @embedded
 def test_samples_get_a_verdict_each(python: Path) -> None:
-    lines = run(python, "examples/score_samples.py", 3).splitlines()
+    lines = run(python, "examples/score_offline.py", 3).splitlines()
     assert len(lines) == 3
     assert all(re.match(r"miniwob-\w+ (True|False) [01]\.\d+ ", line) for line in lines), lines
 

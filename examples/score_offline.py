@@ -1,4 +1,4 @@
-"""Judge a few recorded attempts with the embedded model. Run: .venv/bin/python examples/score_samples.py [COUNT]"""
+"""Judge a few recorded attempts with the embedded model. Run: .venv/bin/python examples/score_offline.py [COUNT]"""
 
 import sys
 from itertools import islice
