@@ -1,6 +1,6 @@
 """Rows in the words of each trainer: TRL's own, and those of LLaMA-Factory, ms-swift and axolotl made from them.
 
-Checked against TRL 1.16, LLaMA-Factory 0.9.5, ms-swift 4.6.0 and axolotl 0.19.0.
+Checked by the loaders of TRL 1.16, LLaMA-Factory 0.9.5, ms-swift 4.6.0 and axolotl 0.19.0 (`make test-frameworks`).
 """
 
 from __future__ import annotations
@@ -106,8 +106,12 @@ class LlamaFactory:
         stages = ", ".join(f"`stage: {kind}` with `dataset: prill_{kind}`" for kind in kinds)
         lines = [
             f"* `dataset_dir:` this folder (images are looked for there, too), {stages}.",
-            "* `mask_history: true`: only the last answer is to be learned, not those of worked examples in the prompt.",
         ]
+        if "sft" in kinds:
+            lines.append(
+                "* `mask_history: true` with `stage: sft`: only the last answer is to be learned, not those of worked examples "
+                "in the prompt. The other stages do so anyway, and refuse to start with it."
+            )
         return {"dataset_info.json": json.dumps(info, indent=1) + "\n", "README.md": _readme("LLaMA-Factory", lines)}
 
 
@@ -139,7 +143,7 @@ class Swift:
 class Axolotl:
     """`chat_template` messages. Images stand in them by path: of a column `images` axolotl takes only the first.
 
-    Its KTO and DPO readers know text alone.
+    Its KTO and DPO readers know text alone. The mark of what is to be learned is read in rows of text alone, too.
     """
 
     def row(self, kind: Kind, row: Row) -> Row:
@@ -167,10 +171,12 @@ class Axolotl:
         }
         lines = [f"* `datasets: [{{path: {kind}.jsonl, ds_type: json, …}}]` with {types[kind]}" for kind in kinds]
         if images:
-            lines.append(
+            lines += [
                 "* With images: `skip_prepare_dataset: true`, `remove_unused_columns: false`, `sample_packing: false`; their "
-                "paths are relative to this folder, so start there."
-            )
+                "paths are relative to this folder, so start there.",
+                "* With images axolotl does not read `training`: it learns every answer of a row, those of worked examples in "
+                "the prompt, too. Where the prompt has some, take another format.",
+            ]
         return {"README.md": _readme("axolotl", lines)}
 
 
