@@ -414,14 +414,18 @@ def http_library() -> Any:
     return importlib.import_module("httpx" if openai.__version__.startswith("2.") else "httpx2")
 
 
-def _check_url(url: str) -> None:
-    """Raises UsageError for a base URL that cannot be used; the message never repeats a password."""
+def _http_parts(url: str) -> SplitResult | None:
+    """The parts of a URL with a host that HTTP can reach; None for anything else."""
     try:
         parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        return parts if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 else None
     except ValueError:
-        usable = False
-    if not usable:
+        return None
+
+
+def _check_url(url: str) -> None:
+    """Raises UsageError for a base URL that cannot be used; the message never repeats a password."""
+    if (parts := _http_parts(url)) is None:
         where = repr(url) if "@" not in url and "?" not in url else "given"
         raise UsageError(f"the base URL {where} does not begin with http:// or https:// and a host")
     if "@" in parts.netloc:
@@ -435,12 +439,7 @@ def _proxy(url: SplitResult) -> str | None:
     if not (proxy := proxies.get(name)):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    try:
-        parts = urlsplit(proxy)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
+    if _http_parts(proxy) is None:
         raise UsageError(f"the proxy in ${name}_proxy is not of the form http://HOST:PORT; mend it, or set $no_proxy")
     return proxy
 
