@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
+_LETTER = 7.5  # how wide a letter of a title is, about
 # Colours that people with colour blindness tell apart, and a shape beside each.
 _COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
 _SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6 11h-12z", "M0 -6l6 6l-6 6l-6 -6z")
@@ -55,13 +56,7 @@ def line_chart(
     ticks = [float(i) for i in range(int(last) + 1)] if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
     up = _Upward.around(lines, level) if close else _Upward()
     height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 30} {height}" '
-        'font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="{_LEFT}" y="22" font-size="14">{escape(title)}</text>',
-    ]
+    parts = _head(title, _LEFT, _LEFT + _WIDTH + 30, height)
     for share in up.ticks:
         y = up(share)
         parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" stroke="#ddd"/>')
@@ -88,13 +83,7 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
     ]
     left, step = 20 + max((7 * len(name) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
     bottom = _TOP + step * len(names)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + _WIDTH + 30} {bottom + 40 + 18 * len(lines)}" '
-        'font-family="sans-serif" font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        '<rect width="100%" height="100%" fill="white"/>',
-        f'<text x="12" y="22" font-size="14">{escape(title)}</text>',
-    ]
+    parts = _head(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = left + _WIDTH * share
         parts.append(f'<line x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{bottom}" stroke="#ddd"/>')
@@ -110,6 +99,19 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
         parts.append(f'<path d="{_SHAPES[i % len(_SHAPES)]}" transform="translate(18 {y - 4})" {_row_look(i)}/>')
         parts.append(f'<text x="32" y="{y}">{escape(line.name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _head(title: str, left: int, width: int, height: int) -> list[str]:
+    """How a picture begins. A title that is too long for it is shown without its middle; the pointer tells it whole."""
+    room = int((width - left) / _LETTER)
+    shown = title if len(title) <= room else f"{title[: room // 2 - 1]}…{title[-room // 2 :]}"
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="12" role="img">',
+        f"<title>{escape(title)}</title>",
+        '<rect width="100%" height="100%" fill="white"/>',
+        f'<text x="{left}" y="22" font-size="14">{escape(shown)}</text>',
+    ]
 
 
 def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[str]:
