@@ -133,6 +133,8 @@ def _element(action: Action, page: str) -> str | None:
 
 def _says(text: str, part: str) -> bool:
     """True when the part stands in the text, as a word or words of its own, however the text writes quotes and line breaks."""
+    if not part:
+        return True
     text, part = (_UNQUOTED.sub("", _flat(_BREAKS.sub(" ", words))) for words in (text, part))
     if len(part) > _SHORT or not part:
         return part in text
@@ -215,7 +217,8 @@ def endings(trajectory: Trajectory) -> frozenset[int]:
     while place and trajectory.steps[place - 1].action.kind in _SPEECH:
         place -= 1
         places.add(place)
-    return frozenset(i for i in places if 0 <= i < len(trajectory.observations))
+    states = len(trajectory.observations)
+    return frozenset(i for i in places if 0 <= i < states)
 
 
 def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
@@ -230,8 +233,10 @@ def frames_of(trajectory: Trajectory, count: int | None) -> list[State]:
     frames = [i for i, (_, state) in enumerate(every) if state.screenshot]
     if count is not None:
         return [every[i] for i in frames[-count:]]
-    places = {frames[0], *frames[-2:]} | ({_submission(trajectory)} & set(frames))
-    return _distinct([every[i] for i in sorted(place for place in places if place is not None)])
+    places = {frames[0], *frames[-2:]}
+    if len(places) < len(frames) and (submission := _submission(trajectory)) in frames:
+        places.add(submission)
+    return _distinct([every[i] for i in sorted(places)])
 
 
 def fewer(frames: Sequence[_T], most: int | None) -> list[_T]:

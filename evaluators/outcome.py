@@ -8,7 +8,6 @@ nothing is warned of. The wording of our prompts is our own in both. docs/judges
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
@@ -225,7 +224,7 @@ class VLMJudge(OutcomeJudge):
         return planned(self._request(trajectory, frames, Room()), self._reply_tokens) if frames else Usage()
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
-        frames = await asyncio.to_thread(self._frames, trajectory)
+        frames = self._frames(trajectory)
         if not frames:
             raise NoEvidence(
                 "the last state has no screenshot, so the outcome cannot be seen; the modular judge reads captions or page text"

@@ -102,8 +102,9 @@ def _decoded(data: bytes, root: Path) -> tuple[Trajectory, dict[str, Any]]:
         raise InputError(line_fault(data, error, Trajectory)) from None
     if not trajectory.id:
         raise InputError("id is empty - at `$.id`")
-    metadata = {**extras, **trajectory.metadata} if extras else trajectory.metadata
-    return replace(with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), metadata=metadata), extras
+    if extras:
+        trajectory = replace(trajectory, metadata={**extras, **trajectory.metadata})
+    return with_screenshots(trajectory, lambda path, at: _inside(path, root, at)), extras
 
 
 def screenshots_of(trajectory: Trajectory) -> list[tuple[str, str]]:
@@ -180,8 +181,9 @@ def _id_of(data: bytes) -> str | None:
 def _move_extras(record: object, cls: type, at: str, extras: dict[str, Any]) -> None:
     if not isinstance(record, dict):
         return
-    for key in [k for k in record if k not in _FIELDS[cls]]:
-        extras[f"{at}{key}"] = record.pop(key)
+    if not record.keys() <= _FIELDS[cls]:
+        for key in [k for k in record if k not in _FIELDS[cls]]:
+            extras[f"{at}{key}"] = record.pop(key)
     if cls is Trajectory:
         _move_extras(record.get("task"), Task, f"{at}task.", extras)
         _move_extras(record.get("final"), Observation, f"{at}final.", extras)
@@ -206,13 +208,15 @@ def with_screenshots(trajectory: Trajectory, change: Callable[[str, str], str], 
         screenshot = change(observation.screenshot, f"{where}.screenshot")
         return Observation(screenshot, observation.text, observation.url, observation.caption)
 
+    task = trajectory.task
+    if not task.earlier and not any(state.screenshot for state in trajectory.observations):
+        return trajectory
     steps = tuple(
         step
         if not step.observation.screenshot
         else replace(step, observation=moved(step.observation, f"{at}.steps[{i}].observation"))
         for i, step in enumerate(trajectory.steps)
     )
-    task = trajectory.task
     if task.earlier:
         turns = (with_screenshots(turn, change, f"{at}.task.earlier[{i}]") for i, turn in enumerate(task.earlier))
         task = replace(task, earlier=tuple(turns))

@@ -17,7 +17,7 @@ from prill.models.images import image_size
 from prill.models.limits import guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
-from prill.protocols import Adaptive, Form, Image, LanguageModel, Limits, Message, Reply
+from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
 from prill.transcripts.calls import Call, image_files, is_transcribed, transcribed, turns_of
 from prill.types import Usage
 
@@ -171,7 +171,8 @@ async def ask(
 
 
 async def _limits(model: LanguageModel) -> Limits:
-    return await model.limits() if isinstance(model, Adaptive) else Limits()
+    limits = getattr(model, "limits", None)  # isinstance with the protocol takes as long as reading the reply
+    return await limits() if callable(limits) else Limits()
 
 
 def _fitted(

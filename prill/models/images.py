@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
 import stat
@@ -244,4 +243,6 @@ def _ends_well(data: bytes, format: str) -> bool:
 
 
 def _literal(mime: str, data: bytes) -> bytes:
-    return b'"data:%b;base64,%b"' % (mime.encode(), base64.b64encode(data))
+    from pybase64 import b64encode  # the standard library's takes twenty times as long, and lets no other thread run
+
+    return b'"data:%b;base64,%b"' % (mime.encode(), b64encode(data))

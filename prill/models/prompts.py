@@ -41,12 +41,12 @@ class Prompt:
     @property
     def hash(self) -> str:
         """`sha256:` and the hash of the file's text."""
-        return content_hash(self.text)
+        return _hash_of(self.text)
 
     @property
     def slots(self) -> frozenset[str]:
         """The names that must be filled."""
-        return frozenset(_SLOT.findall(self.text))
+        return _slots_of(self.text)
 
     def fill(self, values: Mapping[str, str]) -> dict[str, str]:
         """The turns (role -> text) with every place filled once: inserted text is never searched again, braces are safe.
@@ -57,14 +57,24 @@ class Prompt:
             raise UsageError(f"prompt {self.name}: no value for {', '.join(sorted(missing))}")
         if unknown := values.keys() - self.slots:
             raise UsageError(f"prompt {self.name}: unknown name {', '.join(sorted(unknown))}")
-        pieces = _TURN.split(self.text)
-        if len(pieces) == 1:
-            return {"user": self._filled(pieces[0], values)}
-        return {role: self._filled(text, values) for role, text in zip(pieces[1::2], pieces[2::2], strict=True)}
+        return {role: _SLOT.sub(lambda slot: values[slot[1]], text).strip() for role, text in _turns_of(self.text)}
 
-    @staticmethod
-    def _filled(text: str, values: Mapping[str, str]) -> str:
-        return _SLOT.sub(lambda slot: values[slot[1]], text).strip()
+
+# What is found in a prompt's text is kept: thousands of calls have the same one.
+@cache
+def _hash_of(text: str) -> str:
+    return content_hash(text)
+
+
+@cache
+def _slots_of(text: str) -> frozenset[str]:
+    return frozenset(_SLOT.findall(text))
+
+
+@cache
+def _turns_of(text: str) -> list[tuple[str, str]]:
+    pieces = _TURN.split(text)
+    return [("user", text)] if len(pieces) == 1 else list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
 @cache

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 from weakref import WeakKeyDictionary
@@ -107,6 +107,15 @@ def answered_by(answers: Answers) -> Iterator[None]:
         yield
     finally:
         _answers.reset(token)
+
+
+@lru_cache
+def _url(base: str, path: str) -> URL:
+    """The URL of a path at an endpoint, the base URL's query behind it."""
+    from yarl import URL
+
+    url = urlsplit(base)
+    return URL(url._replace(path=url.path.rstrip("/") + path).geturl(), encoded=True)
 
 
 class Endpoint:
@@ -242,7 +251,7 @@ class Endpoint:
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         """One request, and the answer with its body. Raises TransportFailure for a body of more than MOST_ANSWER."""
         pieces, size = list[bytes](), 0
-        url, headers = self._url(path), connection.headers
+        url, headers = _url(self.base_url, path), connection.headers
         async with connection.http.request(method, url, headers=headers, data=body, allow_redirects=False) as response:
             async for piece in response.content.iter_any():
                 size += len(piece)
@@ -250,12 +259,6 @@ class Endpoint:
                     raise TransportFailure(f"the endpoint's answer has more than {MOST_ANSWER >> 20} MB")
                 pieces.append(piece)
         return response, b"".join(pieces)
-
-    def _url(self, path: str) -> URL:
-        from yarl import URL
-
-        url = urlsplit(self.base_url)
-        return URL(url._replace(path=url.path.rstrip("/") + path).geturl(), encoded=True)
 
     async def _attempt(self, connection: _Connection, body: bytes, *, path: str, read: _Reader[_T]) -> _T:
         import aiohttp
@@ -348,15 +351,15 @@ class Endpoint:
 
     async def connection(self) -> _Connection:
         """The connection of this event loop. Endpoints with equal settings share it, and so the limit on calls."""
+        settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
+        connections = _connections.setdefault(asyncio.get_running_loop(), {})
+        if settings in connections:
+            return connections[settings]
         import aiohttp
         import openai
         from multidict import CIMultiDict
 
         httpx = http_library()
-        settings = (self.base_url, self._key(), self.concurrency, self.timeout, self.patience)
-        connections = _connections.setdefault(asyncio.get_running_loop(), {})
-        if settings in connections:
-            return connections[settings]
         url, connect = urlsplit(self.base_url), min(10.0, self.timeout)
         proxy, trust = _proxy(url), _trust(httpx) if url.scheme == "https" else True
         timeout = httpx.Timeout(self.timeout + 5, connect=connect)

@@ -132,7 +132,9 @@ class Completion:
         logprobs = self.choices[0].logprobs
         if logprobs is None or not logprobs.content:
             return None
-        return tuple(Token(t.token, t.logprob, tuple((c.token, c.logprob) for c in t.top_logprobs)) for t in logprobs.content)
+        return tuple(
+            [Token(t.token, t.logprob, tuple([(c.token, c.logprob) for c in t.top_logprobs])) for t in logprobs.content]
+        )
 
 
 _MOST_TOKENS = 10**9  # of one call

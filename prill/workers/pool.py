@@ -14,6 +14,8 @@ from itertools import count
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from prill.errors import PrillError, UsageError
 from prill.models.images import known_hashes
 from prill.protocols import Evaluator
@@ -24,6 +26,7 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Ready, Setup, framed, next_message
 from prill.workers.seats import Seat, Table, packing_for
 
+_read = msgspec.json.Decoder(Verdict).decode
 # A trajectory that so many processes were at when they died is not given to another one.
 _MOST_LOSSES = 3
 _TO_END = 10.0  # seconds for a process that has nothing left to do
@@ -161,7 +164,7 @@ class _Worker:
         outcome = answer.outcome
         if isinstance(outcome, BaseException):
             raise outcome
-        return outcome
+        return _read(outcome)
 
     async def end(self) -> End:
         """Lets it end, and what it has to say then."""

@@ -9,6 +9,7 @@ own, connected by a pair of sockets that nobody else has.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import pickle
 import signal
@@ -25,6 +26,7 @@ from prill.errors import PrillError
 from prill.models.images import KnownHash, learn_hashes
 from prill.protocols import Evaluator, lessons_of
 from prill.registry import load_file
+from prill.store import encode
 from prill.transcripts.calls import Call, transcribed
 from prill.types import Trajectory, Verdict
 
@@ -64,10 +66,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a job: a verdict, or the error that ends the run."""
+    """What came of a job: a verdict, as JSON too, or the error that ends the run."""
 
     number: int
-    outcome: Verdict | BaseException
+    outcome: bytes | BaseException
     calls: tuple[Call, ...]
 
 
@@ -120,13 +122,14 @@ async def _work(end: socket.socket) -> None:
     def begin(job: Job) -> None:
         def finish(task: asyncio.Task[_Judged]) -> None:
             running.discard(task)
-            if task.cancelled():  # the judge did that itself; unanswered, the pool would wait for ever
-                done = Done(job.number, RuntimeError("the judge was cancelled while it was at a trajectory"), ())
-            elif (error := task.exception()) is not None:
-                done = Done(job.number, _portable(error), ())
-            else:
-                done = Done(job.number, *task.result())
             try:
+                if task.cancelled():  # the judge did that itself; unanswered, the pool would wait for ever
+                    done = Done(job.number, RuntimeError("the judge was cancelled while it was at a trajectory"), ())
+                elif (error := task.exception()) is not None:
+                    done = Done(job.number, _portable(error), ())
+                else:
+                    verdict, calls = task.result()
+                    done = Done(job.number, encode(verdict), calls)
                 writer.write(framed(done))
             except UNPICKLABLE as problem:
                 writer.write(framed(Done(job.number, RuntimeError(f"the verdict cannot be handed over: {problem}"), ())))
@@ -173,4 +176,5 @@ def _portable(error: BaseException) -> BaseException:
 def main(words: Sequence[str]) -> None:
     """Works at the socket of that number."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the pool, which finishes what is under way
+    gc.set_threshold(10_000)  # each look for garbage goes through all calls under way
     asyncio.run(_work(socket.socket(fileno=int(words[0]))))

@@ -9,6 +9,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -290,13 +291,24 @@ def logprobs_of(text: str, word: str, user_text: str, alternatives: int) -> dict
     place = max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
     content = []
     for i, piece in enumerate(pieces):
-        top = {piece: 0.999}
-        if i == place and word in OPPOSITE:
-            space, p = piece[: -len(word)], certainty(user_text)
-            top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
-        entries = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()]
-        content.append({**entries[0], "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives]})
+        if i != place or word not in OPPOSITE:
+            content.append(_sure(piece, alternatives))
+            continue
+        space, p = piece[: -len(word)], certainty(user_text)
+        top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
+        content.append(_entry(top, alternatives))
     return {"content": content}
+
+
+@lru_cache(1024)
+def _sure(piece: str, alternatives: int) -> dict[str, Any]:
+    return _entry({piece: 0.999}, alternatives)
+
+
+def _entry(top: Mapping[str, float], alternatives: int) -> dict[str, Any]:
+    """A token, the first of `top`, with the likeliest at its place."""
+    entries: list[dict[str, Any]] = [{"token": t, "logprob": math.log(p), "bytes": list(t.encode())} for t, p in top.items()]
+    return {**entries[0], "top_logprobs": sorted(entries, key=lambda e: e["logprob"], reverse=True)[:alternatives]}
 
 
 def completion(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,12 +122,12 @@ def read_prompt(request: Request) -> Prompt:
 
 
 def _without_pictures(raw: bytes) -> bytes:
-    """The messages with a hash in the place of every picture: half a megabyte that is then looked at once, not ten times."""
+    """The messages with a checksum in place of every picture: half a megabyte that is then looked at once, not ten times."""
     pieces, end = list[bytes](), 0
     while (start := raw.find(_PICTURE, end)) >= 0:
         start += len(_PICTURE)
         stop = raw.index(b'"', start)
-        pieces += raw[end:start], hashlib.sha1(memoryview(raw)[start:stop], usedforsecurity=False).hexdigest().encode()
+        pieces += raw[end:start], b"%d %08x" % (stop - start, zlib.crc32(memoryview(raw)[start:stop]))
         end = stop
     return b"".join((*pieces, raw[end:])) if pieces else raw
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -79,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.add_argument(flag, type=kind, default=default, metavar=kind.__name__, help=f"{meaning} (default: {default})")
     options = vars(parser.parse_args(arguments))
     port, until_eof = options.pop("port"), options.pop("until_eof")
+    gc.set_threshold(10_000)  # each look for garbage goes through all requests under way
     try:
         asyncio.run(serve(Faults(**options), port, until_eof=until_eof))
     except (UsageError, OSError) as error:
