@@ -22,7 +22,7 @@ from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
 from prill.models.dialect import GREEDY, Sampling
 from prill.models.replies import ReplyFormat
-from prill.protocols import Form, Image, Message, Reply, SamplingLimits
+from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
 _CONTEXT = 4096
@@ -89,6 +89,11 @@ class EmbeddedModel:
         other._sampling, other._clients, other._load = Sampling(temperature, seed, limits), [], []
         return other
 
+    async def limits(self) -> Limits:
+        """How much one request may hold, as the server says itself: it is started for that. Raises EndpointError."""
+        await self._begin()
+        return await self._clients[0].limits()
+
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
@@ -97,14 +102,17 @@ class EmbeddedModel:
             raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
         if isinstance(form, ReplyFormat) and self._small:
             form = replace(form, max_chars=_THOUGHT_CHARS)
-        if not self._clients:
-            await asyncio.to_thread(self._start)
+        await self._begin()
         idlest = self._load.index(min(self._load))
         self._load[idlest] += 1
         try:
             return await self._clients[idlest].complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
         finally:
             self._load[idlest] -= 1
+
+    async def _begin(self) -> None:
+        if not self._clients:
+            await asyncio.to_thread(self._start)
 
     def _start(self) -> None:
         count, threads = self._shape
@@ -113,7 +121,10 @@ class EmbeddedModel:
                 return
             urls = [f"{_server(self.gguf, threads, number)}/v1" for number in range(count)]
             self._load = [0] * count
-            self._clients = [self._client(url) for url in urls]
+            clients = [self._client(url) for url in urls]
+            for client in clients:
+                client.dialect = clients[0].dialect  # one model: what one server says of its window holds for all
+            self._clients = clients
 
     def _client(self, url: str) -> OpenAIModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.

@@ -8,9 +8,12 @@ import pytest
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, UsageError
+from prill.models.calls import ask as ask_in_window
 from prill.models.embedded import EmbeddedModel
-from prill.models.replies import ReplyFormat, choice_probability
-from prill.protocols import Image, Message
+from prill.models.prompts import Prompt
+from prill.models.replies import ReplyFormat, WordFormat, choice_probability
+from prill.protocols import Image, Limits, Message
+from prill.transcripts.calls import transcribed
 from prill.types import Usage
 
 pytestmark = pytest.mark.skipif(
@@ -53,6 +56,22 @@ async def test_kept_replies_outlive_the_port(tmp_path: Path, monkeypatch: pytest
     first, second = replies
     assert first.usage.calls == 1 and second.usage == Usage()
     assert first.text == second.text
+
+
+async def test_evidence_fills_embedded_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_servers": {}, "_MOST_SERVERS": 1, "_CONTEXT": 512}.items():
+        monkeypatch.setattr(f"prill.models.embedded.{name}", value)
+    model, form = EmbeddedModel(), WordFormat("status", FORM.choices)
+    made: dict[str, tuple[int, int]] = {}
+    for page in ("the link of the shop is open. ", "7"):
+        with transcribed() as calls:
+            reply = await ask_in_window(model, lambda room: ask((page * 9_000)[: room.chars]), form, Prompt("p", "x"), 60)  # noqa: B023
+        made[page[0]] = len(calls), reply.usage.prompt_tokens
+    assert await model.limits() == Limits(512)
+    (words, tokens), (digits, counted) = made.values()
+    # Digits have three times the tokens that they were guessed to have: one call tells, the next is cut to what was counted.
+    assert (words, digits) == (1, 2)
+    assert tokens > 256 and 384 < counted < 512, "by steps of a sixth, 666 characters were left: 150 tokens of words"
 
 
 async def test_embedded_takes_no_images() -> None:
