@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
-from prill.commands.cautions import hard_scores
+from prill.commands.cautions import hard_scores, left_out
 from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.models.client import OpenAIModel
+from prill.models.dialect import THINKING
 from prill.scoring import Tally, score_stream
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
@@ -20,10 +22,35 @@ from prill.testing.endpoint.server import serving
 from .conftest import run
 
 RUNS = 100
-# Where log-probabilities come in the documented form; elsewhere scores are 0 or 1.
+# Where log-probabilities come in the documented form, or a number is asked for; elsewhere scores are 0 or 1.
 SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
 SOFT |= {"a proxy that cannot count", "vllm, reasoning parser", "vllm, thoughts in the content", "vllm, a window of 2,048"}
 SOFT |= {"vllm, 2 images", "llama.cpp, a window of 2,048", "a server that bounds nothing"}
+HARD = "scores are 0 or 1: the model gives no log-probabilities, or is never in doubt (vlm, modular: --probability stated)"
+# What each server refuses of what it is first asked for, or does in place of an answer: what its row is there for.
+_THINKS = {"no_temperature", "no_max_tokens", "no_logprobs"}
+QUIRKS = {
+    "openai o4-mini": _THINKS,
+    "openai gpt-5": _THINKS,
+    "gemini": {"no_logprobs"},
+    "openrouter": {"broken_off", "error_inside"},
+    "mistral": {"no_logprobs"},
+    "together": {"no_json_schema"},
+    "vllm, 5 log-probabilities": {"most_logprobs"},
+    "vllm, no system role": {"no_system"},
+    "vllm, 2 images": {"most_images"},
+    "llama.cpp, a window of 2,048": {"context"},
+    "a server that bounds nothing": {"no_bounds", "no_detail", "no_reasoning_effort"},
+}
+# How much longer than for an answer it is let think, after the first replies were cut.
+THOUGHT = {"openai o4-mini": 1, "openai gpt-5": 1, "vllm, reasoning parser": 2, "vllm, thoughts in the content": 1}
+# What the user asked for and is told that it was left out.
+LEFT_OUT = {
+    "a server that bounds nothing": [
+        "mock takes no reasoning effort of 'low': it was left out",
+        "mock takes no image detail of 'low': it was left out",
+    ]
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +72,27 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
     monkeypatch.setattr("prill.models.transport.FIRST_WAIT", 0.01)
     if provider == "azure":
         monkeypatch.setattr("prill.models.transport._AZURE", ("127.0.0.1",))
+    seeing, picky = "images" in provider, provider == "a server that bounds nothing"
     async with serving(PROVIDERS[provider]) as (endpoint, url):
-        model = OpenAIModel("mock", base_url=f"{url}?api-version=1" if provider == "azure" else url, concurrency=4)
-        seeing, long = "images" in provider, "window" in provider
-        judge: OutcomeJudge = VLMJudge(model, frames=4) if seeing else CaptionJudge(model, GivenCaption())
-        runs = [run(number, 20_000 if long else 0, frames if seeing else ()) for number in range(RUNS)]
+        settings: dict[str, Any] = {"reasoning_effort": "low", "image_detail": "low"} if picky else {}
+        base_url = f"{url}?api-version=1" if provider == "azure" else url
+        model = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
+        looks = VLMJudge(model, frames=4, probability="stated" if picky else "token")
+        judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(model, GivenCaption())
+        length = 20_000 if "window" in provider else 0
+        runs = [run(number, length, frames if seeing or picky else ()) for number in range(RUNS)]
         verdicts = sorted([verdict async for verdict in score_stream(runs, judge)], key=lambda verdict: int(verdict.id))
     assert [(v.id, v.success) for v in verdicts] == [(str(n), bool(n % 3)) for n in range(RUNS)]
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
+    assert set(endpoint.outcomes) - {"ok"} == QUIRKS.get(provider, set())
+    assert model.dialect.thinking == THINKING[THOUGHT.get(provider, 0)]
     assert all(v.usage.prompt_tokens > 0 and v.usage.completion_tokens > 0 for v in verdicts)
     tally = Tally()
     for verdict in verdicts:
         tally.add(verdict)
-    told = " ".join(hard_scores(judge, tally))
-    assert ("scores are 0 or 1: the model gives no log-probabilities" in told) == (provider not in SOFT)
+    assert hard_scores(judge, tally) == ([] if provider in SOFT else [HARD])
+    assert left_out(judge, tally) == LEFT_OUT.get(provider, [])
     assert all(("[2 of 4 frames were shown" in v.reason) == seeing for v in verdicts)
 
 
