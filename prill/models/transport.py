@@ -42,6 +42,8 @@ _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, ti
 
 # What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
 _NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
+_LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
+_PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
 class Rejected(Exception):
@@ -325,7 +327,7 @@ class Endpoint:
             return EndpointError(
                 f"{self.place} answers with a redirect (HTTP {status}), which is not followed: give its final URL"
             )
-        if status == 402 or (status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE)):
+        if _cannot_pay(status, message):
             return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {message})")
         if connection is not None and (status == 429 or (status in (503, 529) and wait is not None)):
             pause = None if wait is None else min(wait, self.total_timeout, connection.guard.left())
@@ -408,6 +410,13 @@ class Endpoint:
         message = getattr(error, "message", None)
         message = message if isinstance(message, str) and message else str(error) or type(error).__name__
         return self.without_key(" ".join(message.split())[:200])
+
+
+def _cannot_pay(status: int, message: str) -> bool:
+    """Whether a refusal is about the account, which no other request can change. Other words with a 400 may quote a page."""
+    if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
+        return re.search(_PASSES, message) is None
+    return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
 def http_library() -> Any:

@@ -118,13 +118,6 @@ async def test_unknown_model_ends_the_run(endpoint: ScriptedEndpoint) -> None:
         await status(model(endpoint))
 
 
-async def test_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint) -> None:
-    endpoint.script = [failed(429, "You exceeded your current quota", "insufficient_quota")]
-    with pytest.raises(EndpointError, match="quota"):
-        await status(model(endpoint))
-    assert len(endpoint.bodies) == 1
-
-
 async def test_unreachable_server_ends_the_run() -> None:
     with pytest.raises(EndpointError, match=r"cannot reach http://127\.0\.0\.1:9/v1"):
         await OpenAIModel("m", base_url="http://127.0.0.1:9/v1").complete(ASK, form=FORM)

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from PIL import Image as Picture
 
 from prill.errors import BudgetSpent, EndpointError, TransportFailure, UsageError
 from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import choice_probability
 from prill.models.wire import error_of
-from prill.protocols import Message, Reply
+from prill.protocols import Image, Message, Reply
 
 from .conftest import FORM, GOOD, ScriptedEndpoint, failed
 
@@ -214,10 +215,33 @@ async def test_redirects_are_never_followed(endpoint: ScriptedEndpoint, status: 
             await reply(endpoint.base_url)
 
 
-@pytest.mark.parametrize("message", ["You are not allowed to request logprobs from this model.", "temperature is fixed"])
-async def test_forbidden_field_is_a_lesson(endpoint: ScriptedEndpoint, message: str) -> None:
-    endpoint.script = [failed(403, message), GOOD]
-    assert (await reply(endpoint.base_url)).fields["status"] == "success"
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        ("You are not allowed to request logprobs from this model.", "logprobs"),
+        ("temperature is fixed", "temperature"),
+        ("Unknown parameter: 'messages[1].content[1].image_url.detail'.", "detail"),
+        ("response_format of type json_schema is for other plans", "json_schema"),
+    ],
+)
+async def test_forbidden_field_is_a_lesson(
+    endpoint: ScriptedEndpoint, tmp_path: Path, status: int, message: str, field: str
+) -> None:
+    Picture.new("RGB", (4, 3)).save(tmp_path / "a.png")
+    look = (*ASK, Message("user", ("Look.", Image(str(tmp_path / "a.png")))))
+    endpoint.script = [failed(status, message), GOOD]
+    model = OpenAIModel("m", base_url=endpoint.base_url, image_detail="low")
+    for _ in range(2):
+        assert (await model.complete(look, form=FORM)).fields["status"] == "success"
+    assert [f'"{field}":' in json.dumps(body) or f'"type": "{field}"' in json.dumps(body) for body in endpoint.bodies] == [
+        True,
+        False,
+        False,
+    ]
+
+
+async def test_other_refusal_is_about_the_key(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [failed(403, "country not supported")]
     with pytest.raises(EndpointError, match=r"refused the key .*country"):
         await reply(endpoint.base_url)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from PIL import Image as Picture
 
 from prill.captioner.recorded import GivenCaption
@@ -14,13 +15,16 @@ from prill.errors import EndpointError
 from prill.evaluators.outcome import CaptionJudge, OutcomeJudge, VLMJudge
 from prill.models.client import OpenAIModel
 from prill.models.dialect import THINKING
-from prill.scoring import Tally, score_stream
+from prill.protocols import Message
+from prill.scoring import Tally, score_files, score_stream
+from prill.store import encode, read_verdicts
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.providers import PROVIDERS
 from prill.testing.endpoint.server import serving
 
-from .conftest import run
+from .conftest import FORM, GOOD, ScriptedEndpoint, failed, model, run
 
+ASK = (Message("user", ("Did it work?",)),)
 RUNS = 100
 # Where log-probabilities come in the documented form, or a number is asked for; elsewhere scores are 0 or 1.
 SOFT = {"openai gpt-4o", "azure", "vllm", "vllm, 5 log-probabilities", "vllm, no system role", "llama.cpp"}
@@ -76,9 +80,9 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
     async with serving(PROVIDERS[provider]) as (endpoint, url):
         settings: dict[str, Any] = {"reasoning_effort": "low", "image_detail": "low"} if picky else {}
         base_url = f"{url}?api-version=1" if provider == "azure" else url
-        model = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
-        looks = VLMJudge(model, frames=4, probability="stated" if picky else "token")
-        judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(model, GivenCaption())
+        asked = OpenAIModel("mock", base_url=base_url, concurrency=4, **settings)
+        looks = VLMJudge(asked, frames=4, probability="stated" if picky else "token")
+        judge: OutcomeJudge = looks if seeing or picky else CaptionJudge(asked, GivenCaption())
         length = 20_000 if "window" in provider else 0
         runs = [run(number, length, frames if seeing or picky else ()) for number in range(RUNS)]
         verdicts = sorted([verdict async for verdict in score_stream(runs, judge)], key=lambda verdict: int(verdict.id))
@@ -86,7 +90,7 @@ async def test_provider_gives_right_verdicts(provider: str, frames: list[str], m
     assert {v.score in (0.0, 1.0) for v in verdicts} == {provider not in SOFT}
     assert endpoint.requests <= 1.2 * RUNS
     assert set(endpoint.outcomes) - {"ok"} == QUIRKS.get(provider, set())
-    assert model.dialect.thinking == THINKING[THOUGHT.get(provider, 0)]
+    assert asked.dialect.thinking == THINKING[THOUGHT.get(provider, 0)]
     assert all(v.usage.prompt_tokens > 0 and v.usage.completion_tokens > 0 for v in verdicts)
     tally = Tally()
     for verdict in verdicts:
@@ -109,3 +113,50 @@ async def test_hopeless_provider_ends_the_run(faults: Faults, words: str) -> Non
         with pytest.raises(EndpointError, match=words):
             await CaptionJudge(OpenAIModel("mock", base_url=url), GivenCaption())(run(1))
     assert endpoint.requests == 1
+
+
+GEMINI_LIMIT = (
+    "You exceeded your current quota, please check your plan and billing details. For more information on this error, head to: "
+    "https://ai.google.dev/gemini-api/docs/rate-limits. * Quota exceeded for metric: free_tier_requests, limit: 10"
+)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        failed(429, "You exceeded your current quota", "insufficient_quota"),
+        failed(402, "Payment required"),
+        failed(403, "Insufficient balance"),
+        failed(400, "Your credit balance is too low to access the Anthropic API."),
+        lambda body: web.json_response({"error": {"message": "Insufficient credits", "code": 402}}),
+    ],
+)
+async def test_used_up_quota_ends_the_run(endpoint: ScriptedEndpoint, answer: Any) -> None:
+    endpoint.script = [GOOD, answer]
+    asked = model(endpoint)
+    await asked.complete(ASK, form=FORM)
+    with pytest.raises(EndpointError, match="quota is used up"):
+        await asked.complete(ASK, form=FORM)
+    assert len(endpoint.bodies) == 2
+
+
+@pytest.mark.usefixtures("quick_retries")
+@pytest.mark.parametrize("answer", [failed(429, GEMINI_LIMIT), failed(400, "page: insufficient balance"), failed(429)])
+async def test_other_refusals_do_not_end_a_run(endpoint: ScriptedEndpoint, answer: Any) -> None:
+    endpoint.script = [answer, GOOD]
+    assert (await model(endpoint).complete(ASK, form=FORM)).fields["status"] == "success"
+
+
+async def test_run_without_credit_goes_on_later(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    trajectories = tmp_path / "t.jsonl"
+    trajectories.write_bytes(b"".join(encode(run(number)) for number in range(8)))
+    endpoint.script = [*[GOOD] * 5, failed(402, "Insufficient credits")]
+    judge = CaptionJudge(model(endpoint), GivenCaption())
+    with pytest.raises(EndpointError, match="Insufficient credits"):
+        await score_files([trajectories], judge, tmp_path / "v.jsonl", concurrency=1)
+    assert len(endpoint.bodies) <= 7, "the next call may have begun by then"
+    endpoint.bodies.clear()
+    endpoint.script = [GOOD]
+    await score_files([trajectories], judge, tmp_path / "v.jsonl", concurrency=1)
+    assert len(endpoint.bodies) == 3, "what was paid for is not asked again"
+    assert sorted(verdict.id for verdict in read_verdicts(tmp_path / "v.jsonl")) == [str(number) for number in range(8)]

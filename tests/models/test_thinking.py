@@ -177,6 +177,20 @@ async def test_calls_side_by_side_learn_one_lesson() -> None:
     assert (asked.dialect.structured, asked.dialect.bounds, asked.dialect.system) == ("json_schema", False, False)
 
 
+async def test_system_text_goes_before_the_users(endpoint: ScriptedEndpoint, tmp_path: Path) -> None:
+    path = tmp_path / "shot.png"
+    Picture.new("RGB", (4, 3), "red").save(path)
+    endpoint.script = [failed(400, "System role not supported"), GOOD]
+    asked = model(endpoint)
+    await asked.complete((ASK[0], Message("user", ("Look.", Image(str(path))))), form=FORM)
+    refused, taken = (body["messages"] for body in endpoint.bodies)
+    assert [message["role"] for message in refused] == ["system", "user"]
+    assert [message["role"] for message in taken] == ["user"]
+    text, image = taken[0]["content"]
+    assert text["text"] == f"{refused[0]['content']}\n\nLook."
+    assert image == refused[1]["content"][1]
+
+
 async def test_bounds_stand_in_the_schema(endpoint: ScriptedEndpoint) -> None:
     endpoint.script = [said('{"points": ["much longer than nine characters"]}')]
     reply = await model(endpoint).complete(ASK, form=RecordFormat(Points, '{"points": ["…"]}'))
