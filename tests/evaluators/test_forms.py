@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import log
 from typing import Any
 
@@ -9,10 +10,13 @@ import pytest
 
 from prill.captioner.recorded import GivenCaption
 from prill.errors import Unparsable, UsageError
+from prill.evaluators.judgement import ModelJudge
 from prill.evaluators.outcome import STATED_STATUS, WORD, CaptionJudge, VLMJudge
+from prill.evaluators.rubric import ASSESSMENT, RUBRIC, RubricJudge
+from prill.evaluators.webjudge import KEY_POINTS, WebJudge
 from prill.models.client import OpenAIModel
 from prill.models.replies import word_probability
-from prill.protocols import Reply, Token
+from prill.protocols import Form, Reply, Token
 from prill.testing import ScriptedModel
 from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.replies import MockEndpoint
@@ -148,3 +152,24 @@ def test_form_is_part_of_the_identity() -> None:
 def test_forms_that_exclude_each_other(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"probability|form"):
         VLMJudge(ScriptedModel([]), **options)
+
+
+def parts(schema: object) -> Iterator[dict[str, Any]]:
+    """Every schema inside a schema."""
+    if isinstance(schema, dict):
+        yield schema
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from parts(part)
+
+
+@pytest.mark.parametrize("judge", [RubricJudge, WebJudge])
+def test_lists_in_replies_have_an_end(judge: type[ModelJudge]) -> None:
+    """A small model lists points until it is cut, and one that may say nothing says nothing."""
+    lists = [part for form in judge.forms for part in parts(form.json_schema()) if part.get("type") == "array"]
+    assert lists and all(1 <= part["maxItems"] <= 100 for part in lists)
+    assert all(part["items"].get("maxLength", 0) for part in lists if part["items"].get("type") == "string")
+
+
+@pytest.mark.parametrize(("form", "field"), [(RUBRIC, "criteria"), (ASSESSMENT, "criteria"), (KEY_POINTS, "key_points")])
+def test_lists_that_decide_are_never_empty(form: Form, field: str) -> None:
+    assert form.json_schema()["properties"][field]["minItems"] == 1
