@@ -24,7 +24,7 @@ NO_IMAGES = (
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 # What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
-_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
+_CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
 
 @dataclass(frozen=True)
