@@ -135,6 +135,19 @@ def test_openenv_episodes_become_trajectories() -> None:
         episode_trajectory([("click [1]", Page(screenshot="/etc/hosts"))], goal="g")
 
 
+def test_inspect_is_served_on_trio_too() -> None:
+    trio = pytest.importorskip("trio", reason="trio is not installed: pip install trio")
+    from prill.refine.rewards.inspect_ai import _awaited
+
+    reward, item = Reward(Answer()), Trajectory(id="t", task=Task(goal="Buy tea"), answer="yes")
+
+    async def score() -> Any:
+        carrying = await _awaited(asyncio.to_thread, carried, {"t": pack(item)}, "t", [], place="sample 1")
+        return await _awaited(reward, carrying)
+
+    assert trio.run(score) == asyncio.run(score()) == 1.0
+
+
 def test_missing_frameworks_are_named() -> None:
     from prill.refine.rewards import verifiers
 
