@@ -147,6 +147,14 @@ async def test_a_judged_row_has_no_old_failure(visiting: Visiting) -> None:
     assert again["reward"] == 1.0 and not [key for key in again if key.startswith("_ng")]
 
 
+@pytest.mark.parametrize("junk", [b"1" * 5000, b"1e400", b'"\xff"', b'"\\ud800"', b"[" * 100_000])
+async def test_fields_nobody_reads_break_nothing(junk: bytes, visiting: Visiting) -> None:
+    row = b'{"responses_create_params": {"input": "g"}, "response": {"output": []}, "row": ' + junk + b"}"
+    async with visiting(Gate()) as (client, _):
+        answer = await client.post("/verify", content=row, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "input")
+
+
 async def test_places_off_the_screen_are_no_points(visiting: Visiting) -> None:
     far = b'{"type": "computer_call", "action": {"type": "click", "x": 1' + b"0" * 400 + b', "y": 1}}'
     shot = msgspec.json.encode({"type": "computer_call_output", "output": {"image_url": PIXEL}})

@@ -74,6 +74,7 @@ def test_several_calls_and_pictures_stay_apart() -> None:
         ([CALL], "no text of a user"),
         ([GOAL], "no turn of the agent"),
         ([GOAL, tool("https://shop.example/a.png"), CALL], "not fetched"),
+        ([GOAL, CALL, tool("half \ud83d")], "cannot be written down"),
     ],
 )
 def test_broken_conversations_are_unscored(messages: list[dict[str, Any]], said: str) -> None:
@@ -112,6 +113,11 @@ def test_verl_example_is_loaded_by_its_path() -> None:
 def test_verl_judges_the_completion_alone() -> None:
     compute_score = compute_score_of(Reward(Answer()), key=None)
     assert asyncio.run(compute_score("d", "yes", None, {"question": "Is tea sold?"}))["score"] == 1.0
+    valued = compute_score_of(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None)
+    for goal, answer in (("", "yes"), ("Is tea sold?", "half \ud83d")):
+        assert asyncio.run(valued("d", answer, None, {"question": goal}))["score"] == 0.25
+        with pytest.raises(InputError):
+            asyncio.run(compute_score("d", answer, None, {"question": goal}))
     with pytest.raises(UsageError, match="no column 'question'"):
         asyncio.run(compute_score("d", "yes", None, {}))
 
