@@ -78,6 +78,10 @@ async def test_a_number_can_stand_for_no_verdict(visiting: Visiting, record: Rec
         rlhf = (await client.post("/get_reward", json=openrlhf(record("timeout")))).json()
         assert (rlhf["rewards"], rlhf["scores"], rlhf["extra_logs"]["unscored"]) == ([-0.5], [0.0], [1.0])
         assert (await client.post("/rm", json=slime(record("timeout")))).json() == -0.5
+        row = (await client.post("/verify", json=nemo(record("timeout")))).json()
+        assert (row["reward"], row["reward_components"]["unscored"], "_ng_failure_class" in row) == (-0.5, 1.0, False)
+        [one] = (await client.post("/v1/score", json={"items": [{"trajectory": record("timeout")}]})).json()["results"]
+        assert (one["reward"], one["abstained"], one["unscored"]) == (-0.5, True, "timeout")
 
 
 async def test_openrlhf_gets_its_lists(visiting: Visiting, record: Record) -> None:
