@@ -5,7 +5,8 @@ Shows: verdicts a second, CPU a verdict of the client, of the processes it start
        only, and with a 1280x720 screenshot each; for prill, prill that keeps transcripts, a bare loop over aiohttp (the least
        that any client in Python can do), one over the SDK's asynchronous client, a plain loop, and a pool of 10 worker
        processes (how the original code did it). The server has one core and the client another. "1 process" and
-       "2 processes" are `prill score --processes`, with two cores for the client and the server together.
+       "2 processes" are `prill score --processes`, with two cores for the client and the server together; in "1 core" one
+       process and the server have one core together.
        `ideal` is concurrency / latency. `2 cores` is what two cores of nobody else's could do by the CPU measured, if no
        process had to wait for another one: it holds on a busy machine too, where the verdicts a second mean nothing.
        Starting, which is part of the verdicts a second, is left out of the CPU a verdict and shown as seconds of CPU.
@@ -33,8 +34,12 @@ from typing import Any
 
 LATENCY = 0.2
 MODEL = "mock"
-_OURS = ("prill", "transcripts", "1 process", "2 processes")
-_SHARED = {0, 1}
+_OURS = ("prill", "transcripts", "1 core", "1 process", "2 processes")
+
+
+def cores(way: str, apart: int) -> set[int]:
+    """The cores of a program in this row; `apart`: its own one, where client and server have one each."""
+    return {0} if way == "1 core" else {0, 1} if way.endswith(("process", "processes")) else {apart}
 
 
 def write_input(folder: Path, count: int, images: bool) -> Path:
@@ -182,7 +187,7 @@ def timed(run: Callable[[], None]) -> tuple[float, float, float]:
 
 def measure(args: argparse.Namespace) -> None:
     """One row, in this process; prints it as JSON."""
-    os.sched_setaffinity(0, _SHARED if args.way.endswith(("process", "processes")) else {0})
+    os.sched_setaffinity(0, cores(args.way, 0))
     import openai  # noqa: F401 (loaded outside the measured time, for all ways alike)
 
     gc.set_threshold(10_000)  # as the command does; for all ways alike
@@ -195,6 +200,7 @@ def measure(args: argparse.Namespace) -> None:
     ways: dict[str, Callable[[Path, list[dict[str, object]]], None]] = {
         "prill": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
         "transcripts": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images, transcripts=True),
+        "1 core": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
         "1 process": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images),
         "2 processes": lambda path, rows: with_prill(args.base_url, path, args.concurrency, args.images, processes=2),
         "bare aiohttp": lambda path, rows: with_bare_aiohttp(args.base_url, rows, args.concurrency),
@@ -221,7 +227,7 @@ def row(way: str, concurrency: int, images: bool, count: int, latency: float = L
     from prill.testing import MockServer
 
     with tempfile.TemporaryDirectory() as folder, MockServer(latency=latency) as server:
-        os.sched_setaffinity(server.pid, _SHARED if way.endswith(("process", "processes")) else {1})
+        os.sched_setaffinity(server.pid, cores(way, 1))
         path = write_input(Path(folder), count, images)
         command = [sys.executable, __file__, "--way", way, "--concurrency", str(concurrency), "--input", str(path)]
         command += ["--base-url", server.base_url] + (["--images"] if images else [])
@@ -288,8 +294,10 @@ def main() -> None:
             ("prill", 256),
             ("transcripts", 64),
             ("transcripts", 256),
+            ("1 core", 64),
             ("1 process", 64),
             ("2 processes", 64),
+            ("1 core", 256),
             ("1 process", 256),
             ("2 processes", 256),
         ]:

@@ -16,6 +16,7 @@ import types
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -32,7 +33,7 @@ from prill.verdict_log import VerdictLog
 from prill.workers import ray_driver
 from prill.workers.engines import make_engine
 from prill.workers.parts import Shards, shard_of
-from prill.workers.ray_data import RayEngine, RaySpec
+from prill.workers.ray_data import RayEngine, RaySpec, Run
 
 from .test_scoring import verdicts, write
 
@@ -343,6 +344,42 @@ def test_failed_ray_start_is_one_error(monkeypatch: pytest.MonkeyPatch, address:
     with pytest.raises(UsageError, match=f"{said}.*The current node timed out during startup") as refused:
         ray_driver.start(RaySpec(address=address))
     assert "more" not in str(refused.value).split()
+
+
+def test_workers_are_as_many_as_have_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = types.ModuleType("ray")
+    monkeypatch.setattr(ray, "init", lambda **settings: None, raising=False)
+    monkeypatch.setattr(ray, "cluster_resources", lambda: {"CPU": 8.0, "GPU": 2.0}, raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    found = [ray_driver.start(spec) for spec in (RaySpec(), RaySpec(cpus=3), RaySpec(gpus=0.5), RaySpec(gpus=1, workers=9))]
+    assert found == [8, 2, 4, 9]
+    with pytest.raises(UsageError, match="no place for a worker of 1 cores and 3 GPUs: Ray has 8 cores and 2 GPUs"):
+        ray_driver.start(RaySpec(gpus=3))
+
+
+def test_workers_ask_ray_for_their_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    class Rows:
+        def __init__(self, rows: object, **settings: object) -> None:
+            self.iter_batches = lambda **settings: iter(())
+
+        def map_batches(self, actor: object, **settings: object) -> Rows:
+            asked.update(settings)
+            return self
+
+    ray, data = types.ModuleType("ray"), types.ModuleType("ray.data")
+    context = types.SimpleNamespace(get_current=types.SimpleNamespace)
+    for name, stub in {"DataContext": context, "ActorPoolStrategy": dict, "from_items": Rows}.items():
+        monkeypatch.setattr(data, name, stub, raising=False)
+    monkeypatch.setattr(ray, "data", data, raising=False)
+    monkeypatch.setattr(ray, "exceptions", types.SimpleNamespace(RayError=OSError), raising=False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray.data", data)
+    assert list(ray_driver.run(RaySpec(cpus=2, gpus=0.5), 3, Run(b"work", (b"a", b"b", b"c", b"d")))) == []
+    assert (asked["num_cpus"], asked["num_gpus"], asked["compute"]["size"]) == (2, 0.5, 3)
+    assert list(ray_driver.run(RaySpec(), 3, Run(b"work", (b"a",)))) == []
+    assert (asked["num_gpus"], asked["compute"]["size"]) == (None, 1)
 
 
 def test_ray_ends_with_a_killed_run(monkeypatch: pytest.MonkeyPatch) -> None:

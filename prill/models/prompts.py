@@ -16,13 +16,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resource_files
 from pathlib import Path
+from string import ascii_lowercase
 
 from prill.errors import UsageError
 
 # Stands for a code in the text of a message; the client draws another code for every call, so that no page can know it.
 NONCE = "\ue000"
 _CODE_KEY = "PRILL_CODE_KEY"
-_CODE_BYTES = 4
+# As many codes as 32 bits have. Letters, of which models read two or three as one token, and digits one by one.
+_CODE_LETTERS = 7
+_CODES = len(ascii_lowercase) ** _CODE_LETTERS
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
 # Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
@@ -150,10 +153,18 @@ def call_code(texts: Iterable[str]) -> str:
     """
     key = _secret.get() or os.environ.get(_CODE_KEY)
     if not key:
-        return secrets.token_hex(_CODE_BYTES)
+        return _letters(secrets.randbelow(_CODES))
     keyed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
     data = "\0".join(texts).encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=_CODE_BYTES, key=keyed).hexdigest()
+    return _letters(int.from_bytes(hashlib.blake2b(data, digest_size=16, key=keyed).digest()) % _CODES)
+
+
+def _letters(number: int) -> str:
+    letters = []
+    for _ in range(_CODE_LETTERS):
+        number, letter = divmod(number, len(ascii_lowercase))
+        letters.append(ascii_lowercase[letter])
+    return "".join(letters)
 
 
 def content_hash(*texts: str) -> str:

@@ -168,7 +168,7 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     @app.post("/verify", **describe("verify", NemoGym, None))
     async def verify(request: Request) -> Response:
         def both(wanted: NemoGym) -> Any:
-            return wanted.made(intake), msgspec.json.decode(data)
+            return wanted.made(intake), decode(data, dict[str, Any])
 
         data, who = await request.body(), visit(request)
         trajectory, row = await read(request, NemoGym, both)

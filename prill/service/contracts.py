@@ -6,7 +6,6 @@ error status for a trajectory without a verdict: their clients try again, and th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,6 +16,7 @@ import msgspec
 from prill.errors import InputError
 from prill.models.images import open_image
 from prill.refine.rewards import RewardResult
+from prill.refine.rewards.travel import digest_of
 from prill.service.intake import Intake, decoded_image
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -146,7 +146,7 @@ class _Responses:
         if words is not None or not steps:
             steps.append(Step(seen, Action("answer", value=words or ""), "\n".join(thoughts) or None))
         platform: Platform = "web" if any(item.get("type") == "computer_call" for item in _objects(items)) else "other"
-        digest = _digest((goal, items))
+        digest = digest_of((goal, items))
         final = seen if words is None and steps else None
         task = Task(goal=goal, platform=platform)
         return Trajectory(id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words)
@@ -220,10 +220,3 @@ def _text(turn: dict[str, Any]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(text for part in _objects(content) if isinstance(text := part.get("text"), str) and text)
-
-
-def _digest(record: object) -> str:
-    try:
-        return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
-    except (UnicodeEncodeError, RecursionError) as error:
-        raise InputError(f"the response cannot be written down: {error}") from None

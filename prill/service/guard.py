@@ -109,7 +109,7 @@ class Guard:
         if by_name.get(b"content-encoding", "identity") != "identity":
             raise _Refused(415, "packed", "send the request unpacked: compressed ones are not read")
         length = by_name.get(b"content-length", "")
-        if length.isdigit() and int(length) > self.spec.max_body:
+        if length.isdecimal() and int(length[:20]) > self.spec.max_body:
             raise self._too_large()
         client = dict(query).get("client") or by_name.get(b"x-prill-client") or (scope.get("client") or ("unknown",))[0]
         loop = asyncio.get_running_loop()

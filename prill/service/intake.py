@@ -89,10 +89,7 @@ class Intake:
             raise InputError(f"more than {self.max_images} images, which is the limit here")
         for place, data in enumerate(images):
             self.check(data, f"images[{place}]")
-        try:
-            return single_step(prompt, response, images)
-        except UnicodeEncodeError as error:
-            raise InputError(f"the text holds half a character: {error}") from None
+        return single_step(prompt, response, images)
 
     def _below(self, path: str) -> tuple[Path, str]:
         """The media root, and the file that a path below it leads to; links are followed first."""

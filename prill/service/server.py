@@ -45,14 +45,18 @@ async def _serve(
     service = make_service(reward, spec, concurrency=concurrency)
     listening = _listen(spec)
     with listening:
-        server = server_of(service, spec, ending)
         host, port = listening.getsockname()[:2]
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        await server.serve(sockets=[listening])
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        await server_of(service, spec, ending, lambda: announce(address)).serve(sockets=[listening])
 
 
-def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = lambda: None) -> Any:
-    """The uvicorn server; its first signal drains. Raises MissingExtra."""
+def server_of(
+    service: Service,
+    spec: ServiceSpec,
+    ending: Callable[[], None] = lambda: None,
+    started: Callable[[], None] = lambda: None,
+) -> Any:
+    """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals. Raises MissingExtra."""
     try:
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -96,6 +100,10 @@ def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = 
 
         _drain: asyncio.Task[None] | None = None
 
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            started()  # not sooner: who reads the address may send a signal at once, and uvicorn listens to them only now
+
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
             if service.door.closed:
                 self.should_exit = self.force_exit = True
@@ -104,9 +112,9 @@ def server_of(service: Service, spec: ServiceSpec, ending: Callable[[], None] = 
                 asyncio.get_running_loop().call_soon_threadsafe(self._begin)  # it may be early: the server is still starting
 
         def _begin(self) -> None:
-            ending()
             self._drain = asyncio.create_task(service.drain())
             self._drain.add_done_callback(self._drained)
+            ending()  # last: its words may have nowhere to go, where a terminal was closed say
 
         def _drained(self, task: asyncio.Task[None]) -> None:
             self.should_exit = True

@@ -5,7 +5,6 @@ What the user and the tools said is what was seen; each call of a tool, or a tur
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError
-from prill.refine.rewards.travel import column_of, item_of, pictures_of, text_of
+from prill.refine.rewards.travel import column_of, digest_of, item_of, pictures_of, text_of
 from prill.store import BadLine, Item
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -25,7 +24,8 @@ def chat_trajectory(messages: Sequence[Mapping[str, Any]], *, goal: str | None =
 
     The goal is the first text of the user, unless it is given. A turn of the agent that calls no tool is its answer where
     it is the last one. What was shown after the last turn of the agent is the final state.
-    Raises InputError for a conversation without a goal or without a turn of the agent, and for an image by a URL.
+    Raises InputError for a conversation without a goal or without a turn of the agent, for an image by a URL, and for text
+    with half a character.
     """
     steps: list[Step] = []
     texts: list[str] = []
@@ -102,4 +102,4 @@ def _call(call: Mapping[str, Any]) -> str:
 
 def _digest(goal: str, steps: Sequence[Step], final: Observation | None) -> str:
     seen = [(step.observation.screenshot, step.observation.text, step.action) for step in steps]
-    return f"chat-{hashlib.sha256(msgspec.json.encode((goal, seen, final))).hexdigest()[:16]}"
+    return f"chat-{digest_of((goal, seen, final))}"

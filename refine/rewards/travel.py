@@ -88,7 +88,7 @@ def single_step(
 
     The images of the prompt are what the agent saw: the last one when it answered, each other one before. Messages are in the
     chat form: a content is a text, or parts of which `text` is read and, where `images` is empty, `image` and `image_url`.
-    Raises InputError when no user said anything.
+    Raises InputError when no user said anything, and for text with half a character.
     """
     turns = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     goal = next((text for turn in reversed(turns) if _role(turn) == "user" and (text := text_of(turn))), None)
@@ -102,8 +102,15 @@ def single_step(
     before = [Step(Observation(picture), Action("other", "look at what was shown next")) for picture in shown[:-1]]
     last = Step(Observation(shown[-1] if shown else None, text=goal), Action("answer", value=answer))
     states = (*(step.observation.screenshot for step in (*before, last)), goal, answer)
-    digest = hashlib.sha256(msgspec.json.encode(states)).hexdigest()[:16]
-    return Trajectory(id=f"completion-{digest}", task=Task(goal=goal), steps=(*before, last), answer=answer)
+    return Trajectory(id=f"completion-{digest_of(states)}", task=Task(goal=goal), steps=(*before, last), answer=answer)
+
+
+def digest_of(record: object) -> str:
+    """The beginning of a hash, for an id. Raises InputError for text with half a character, as broken emoji have it."""
+    try:
+        return hashlib.sha256(msgspec.json.encode(record)).hexdigest()[:16]
+    except (UnicodeEncodeError, RecursionError) as error:
+        raise InputError(f"this cannot be written down: {error}") from None
 
 
 class Recorded:
@@ -121,10 +128,13 @@ class Recorded:
 
     def __getitem__(self, id: str) -> Trajectory:
         """The trajectory. Raises InputError when there is none of that id, or it is broken; UsageError for an unusable file."""
-        line = self._line(id)
-        if line is None or _id(line) != id:  # it was appended since, or stands elsewhere now
-            self._index()
+        try:
             line = self._line(id)
+            if line is None or _id(line) != id:  # it was appended since, or stands elsewhere now
+                self._index()
+                line = self._line(id)
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror}") from None
         if line is None:
             near = nearest(id, self._places)
             raise InputError(f"{self.path}: no trajectory has the id {id!r}{near}; there are {len(self._places)}")
@@ -188,10 +198,7 @@ def _first(path: Path) -> list[Line]:
 
 
 def _version(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+    status = path.stat()
     return status.st_mtime_ns, status.st_size
 
 
@@ -202,7 +209,7 @@ def _recorded(path: Path) -> Recorded:
 
 def _read(value: object, root: Path | None) -> Trajectory:
     if isinstance(value, bytes | str):
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)  # numpy has a str of its own
         if text.lstrip().startswith("{"):
             return _record(_json(text), root)
         path, mark, id = text.partition("#")
@@ -240,7 +247,11 @@ def _record(record: Mapping[str, Any], root: Path | None) -> Trajectory:
 
     record, urls = _without_urls(record)
     folder = root or Path.cwd()
-    trajectory = decode_trajectory(msgspec.json.encode(record), folder)
+    try:
+        line = msgspec.json.encode(record)
+    except (TypeError, UnicodeEncodeError) as error:
+        raise InputError(f"the record cannot be written as JSON: {error}") from None
+    trajectory = decode_trajectory(line, folder)
     return with_screenshots(trajectory, lambda path, at: place(urls.get(os.path.relpath(path, folder), path), at))
 
 
@@ -265,7 +276,10 @@ def _without_urls(record: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
 
 
 def _referred(path: str, id: str, root: Path | None) -> Trajectory:
-    absolute = Path(os.path.realpath(os.path.join(root or Path.cwd(), path)))
+    try:
+        absolute = Path(os.path.realpath(os.path.join(root or Path.cwd(), path)))
+    except ValueError as error:
+        raise InputError(f"{path[:_SHOWN]!r} is no path: {error}") from None
     if root is not None and not absolute.is_relative_to(root):
         raise InputError(f"the recorded file {path!r} is not below the folder that is allowed")
     return _recorded(absolute)[id]

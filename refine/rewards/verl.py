@@ -15,9 +15,10 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from prill.errors import InputError
 from prill.refine.rewards.reward import Reward
 from prill.refine.rewards.travel import COLUMN, column_of, item_of, single_step
-from prill.store import Item
+from prill.store import BadLine, Item
 
 ComputeScore = Callable[..., Coroutine[Any, Any, dict[str, float]]]
 
@@ -52,8 +53,13 @@ def compute_score_of(
         return {"score": result.reward, **result.numbers}
 
     def item_in(solution: str, extra: Mapping[str, Any]) -> Item:
-        if key is None:
-            return single_step(str(column_of(extra, goal)), solution)
-        return item_of(column_of(extra, key), root=root, place=f"extra_info {extra.get('index', '')}".rstrip())
+        place = f"extra_info {extra.get('index', '')}".rstrip()
+        if key is not None:
+            return item_of(column_of(extra, key), root=root, place=place)
+        asked = str(column_of(extra, goal))
+        try:
+            return single_step(asked, solution)
+        except InputError as error:
+            return BadLine(place, place, str(error), b"")
 
     return compute_score

@@ -417,7 +417,7 @@ async def test_every_call_gets_its_own_code(endpoint: ScriptedEndpoint, tmp_path
     await plain.complete(ask, form=FORM)
     await plain.complete(ask, form=FORM)
     codes = [re.findall(r"\[/?page (\w+)\]", body["messages"][0]["content"]) for body in endpoint.bodies]
-    assert all(len(found) == 2 and len(set(found)) == 1 and len(found[0]) == 8 for found in codes)
+    assert all(len(found) == 2 and len(set(found)) == 1 and len(found[0]) == 7 for found in codes)
     assert codes[0] != codes[1]
     kept = model(endpoint, cache=DiskCache(tmp_path / "replies"))
     await kept.complete(ask, form=FORM)

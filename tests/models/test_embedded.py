@@ -4,14 +4,16 @@ import asyncio
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from prill.cache import DiskCache
 from prill.errors import EndpointError, UsageError
 from prill.models.calls import ask as ask_in_window
 from prill.models.embedded import EmbeddedModel
+from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.prompts import Prompt
-from prill.models.replies import ReplyFormat, WordFormat, choice_probability
+from prill.models.replies import ReplyFormat, WordFormat, choice_probability, word_probability
 from prill.protocols import Image, Limits, Message
 from prill.transcripts.calls import transcribed
 from prill.types import Usage
@@ -39,12 +41,43 @@ def test_embedded_answers_in_form() -> None:
 
     for chances in (asyncio.run(several()), asyncio.run(several())):
         assert all(chance is not None and 0.0 < chance <= 1.0 for chance in chances)
-    assert model.name == "embedded/SmolLM2-135M-Instruct.Q4_1"
+    assert model.name == "embedded/SmolLM2-135M-Instruct.Q4_1-as-Q8_0"
 
 
 async def test_same_question_same_answer() -> None:
     first, second = [await EmbeddedModel().complete(ask("Was it done?"), form=FORM) for _ in range(2)]
     assert first.text == second.text
+
+
+async def test_one_word_takes_one_token() -> None:
+    word = WordFormat("status", ("success", "failure", "insufficient-evidence"))
+    reply = await EmbeddedModel().complete(ask("Was it done?"), form=word)
+    assert reply.fields["status"] in word.choices and reply.usage.completion_tokens <= 2
+    chance = word_probability(reply.tokens or (), ("success", "failure"), "success", reply.fields["status"])
+    assert chance is not None and 0.0 < chance < 1.0
+
+
+def test_eight_bits_hold_what_four_held() -> None:
+    gguf = pytest.importorskip("gguf")
+    file = bundled_gguf()
+    four, eight = gguf.GGUFReader(file), gguf.GGUFReader(eight_bit_gguf(file))
+    for name in four.fields.keys() - {"GGUF.kv_count", "general.file_type"}:
+        assert eight.fields[name].contents() == four.fields[name].contents(), name
+    pairs = list(zip(four.tensors, eight.tensors, strict=True))
+    assert [one.name for one, _ in pairs] == [other.name for _, other in pairs]
+    assert not any(other.tensor_type.name == "Q4_1" for _, other in pairs)
+    for one, other in pairs[:4] + pairs[-4:]:
+        before, after = (gguf.dequantize(tensor.data, tensor.tensor_type) for tensor in (one, other))
+        # A number of eight bits is off by half a 127th of the largest of its 32 at most.
+        largest = np.abs(before.reshape(-1, 32)).max(axis=1, keepdims=True)
+        assert (np.abs(after - before).reshape(-1, 32) <= largest * (0.5 / 127 + 0.001)).all(), one.name
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights").write_text("a file where the folder is to be")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path))
+    with pytest.raises(UsageError, match="PRILL_CACHE_DIR names another place"):
+        eight_bit_gguf(bundled_gguf())
 
 
 async def test_kept_replies_outlive_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

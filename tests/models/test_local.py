@@ -215,7 +215,7 @@ async def test_code_replaces_its_mark(model: LocalModel, tmp_path: Path, monkeyp
     marked = (Message("user", (f"[page {NONCE}]",)),)
     plain = (Message("user", ("[page ]",)),)
     with_code, without = [(await model.sampled(1.0, 1).complete(asked)).usage.prompt_tokens for asked in (marked, plain)]
-    assert with_code == without + 8  # eight hexadecimal digits, a token each
+    assert with_code == without + 7  # seven letters, a token each
 
 
 async def test_samples_differ_by_their_seed(model: LocalModel) -> None:

@@ -18,8 +18,8 @@ from PIL import Image as Picture
 from prill.cli import main
 from prill.errors import EndpointError, InputError, Truncated, UsageError
 from prill.models.dialect import GREEDY, Sampling
-from prill.models.embedded import bundled_gguf
 from prill.models.local import model as desk
+from prill.models.local.embedded_weights import bundled_gguf
 from prill.models.local.model import LocalModel
 from prill.models.local.weights import Generation, Prepared, Weights, load
 from prill.pages.state import PageState

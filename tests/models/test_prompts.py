@@ -1,5 +1,7 @@
 """Prompt files: filled once, hashed by content, strict about names."""
 
+import re
+
 import pytest
 
 from prill.errors import UsageError
@@ -46,4 +48,4 @@ def test_call_code_is_random_without_key(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("PRILL_CODE_KEY", "yours")
     codes.append(call_code(["a", "b"]))
     assert len(set(codes)) == 4
-    assert all(len(code) == 8 for code in codes)
+    assert all(re.fullmatch("[a-z]{7}", code) for code in codes)

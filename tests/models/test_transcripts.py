@@ -42,7 +42,7 @@ async def test_transcript_holds_what_was_sent(endpoint: ScriptedEndpoint) -> Non
     (call,) = calls
     rows = [{"role": turn.role, "content": content(turn)} for turn in call.messages]
     assert rows == endpoint.bodies[0]["messages"]
-    assert re.search(r"^\[state [0-9a-f]{8}\]$", content(call.messages[1]), re.MULTILINE)
+    assert re.search(r"^\[state [a-z]{7}\]$", content(call.messages[1]), re.MULTILINE)
     assert (call.reply, call.finish_reason, call.prompt_tokens, call.completion_tokens) == (GOOD_TEXT, "stop", 10, 5)
     assert (call.model, call.attempts, call.cached, call.error) == ("m", 1, False, None)
     assert call.seconds > 0

@@ -1,6 +1,8 @@
 """What each trainer's client sees, and that nothing without a verdict ever is a reward."""
 
 import asyncio
+import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
 
 import prill
 from prill.refine.rewards import RewardSpec
+from prill.service import ServiceSpec
 from prill.testing import MockServer
 
 from .conftest import Visiting
@@ -74,6 +78,10 @@ async def test_a_number_can_stand_for_no_verdict(visiting: Visiting, record: Rec
         rlhf = (await client.post("/get_reward", json=openrlhf(record("timeout")))).json()
         assert (rlhf["rewards"], rlhf["scores"], rlhf["extra_logs"]["unscored"]) == ([-0.5], [0.0], [1.0])
         assert (await client.post("/rm", json=slime(record("timeout")))).json() == -0.5
+        row = (await client.post("/verify", json=nemo(record("timeout")))).json()
+        assert (row["reward"], row["reward_components"]["unscored"], "_ng_failure_class" in row) == (-0.5, 1.0, False)
+        [one] = (await client.post("/v1/score", json={"items": [{"trajectory": record("timeout")}]})).json()["results"]
+        assert (one["reward"], one["abstained"], one["unscored"]) == (-0.5, True, "timeout")
 
 
 async def test_openrlhf_gets_its_lists(visiting: Visiting, record: Record) -> None:
@@ -143,6 +151,14 @@ async def test_a_judged_row_has_no_old_failure(visiting: Visiting) -> None:
     assert again["reward"] == 1.0 and not [key for key in again if key.startswith("_ng")]
 
 
+@pytest.mark.parametrize("junk", [b"1" * 5000, b"1e400", b'"\xff"', b'"\\ud800"', b"[" * 100_000])
+async def test_fields_nobody_reads_break_nothing(junk: bytes, visiting: Visiting) -> None:
+    row = b'{"responses_create_params": {"input": "g"}, "response": {"output": []}, "row": ' + junk + b"}"
+    async with visiting(Gate()) as (client, _):
+        answer = await client.post("/verify", content=row, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "input")
+
+
 async def test_places_off_the_screen_are_no_points(visiting: Visiting) -> None:
     far = b'{"type": "computer_call", "action": {"type": "click", "x": 1' + b"0" * 400 + b', "y": 1}}'
     shot = msgspec.json.encode({"type": "computer_call_output", "output": {"image_url": PIXEL}})
@@ -186,6 +202,105 @@ async def test_jobs_are_answered_later(visiting: Visiting, record: Record) -> No
         assert [one["reward"] for one in done["results"]] == [1.0, None]
         assert (await client.post("/v1/jobs", json={"items": [{"trajectory": record()}]})).status_code == 202
         assert (await client.get(place)).status_code == 404  # the finished one made room
+
+
+async def test_an_end_waits_for_jobs(visiting: Visiting, record: Record) -> None:
+    gate = Gate()
+    gate.open.clear()
+    async with visiting(gate) as (client, service):
+        body = {"items": [{"trajectory": record()}]}
+        place = f"/v1/jobs/{(await client.post('/v1/jobs', json=body)).json()['id']}"
+        ending = asyncio.create_task(service.drain())
+        while not service.door.closed:
+            await asyncio.sleep(0)
+        assert (await client.get(place)).json()["status"] == "running"
+        assert (await client.post("/v1/jobs", json=body)).status_code == 503
+        assert not ending.done()
+        gate.open.set()
+        await asyncio.wait_for(ending, 30)
+        assert (await client.get(place)).json()["results"][0]["reward"] == 1.0
+
+
+def shown(picture: str) -> dict[str, dict[str, Any]]:
+    """A request of each contract with that picture, twice."""
+    seen, part = {"screenshot": picture}, {"type": "image_url", "image_url": picture}
+    run = {"id": "t", "task": {"goal": "g"}, "steps": [{"observation": seen, "action": {"kind": "click"}}], "final": seen}
+    chat = [{"role": "user", "content": [{"type": "text", "text": "g"}, part, part]}]
+    output = [{"type": "computer_call", "action": {}}, {"type": "computer_call_output", "output": {"image_url": picture}}] * 2
+    return {
+        "/v1/score": {"items": [{"trajectory": run}]},
+        "/get_reward": openrlhf(run),
+        "/rm": {"prompt": chat, "response": "r"},
+        "/verify": {"responses_create_params": {"input": "g"}, "response": {"output": output}},
+    }
+
+
+def four_pixels() -> str:
+    out = io.BytesIO()
+    Image.new("RGB", (2, 2)).save(out, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("limits", "picture", "words"),
+    [
+        ({"max_images": 1}, four_pixels(), "more than 1 images"),
+        ({"max_pixels": 3}, four_pixels(), "an image of 2x2 pixels"),
+        ({}, "http://169.254.169.254/a.png", "not fetched"),
+    ],
+)
+async def test_pictures_are_limited_everywhere(limits: dict[str, int], picture: str, words: str, visiting: Visiting) -> None:
+    gate = Gate()
+    async with visiting(gate, **limits) as (client, _):
+        for path, body in shown(picture).items():
+            answer = await client.post(path, json=body)
+            assert answer.status_code == (200 if path == "/v1/score" else 422), path
+            assert words in answer.text, path
+    assert not gate.asked
+    async with visiting(gate, max_images=2, max_pixels=4) as (client, _):
+        for path, body in shown(four_pixels()).items():
+            assert (await client.post(path, json=body)).status_code == 200, path
+
+
+async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
+    """Whoever asks again gets the right reward, and nobody ever a 0 that is none."""
+    with MockServer(server_error=0.1) as server:
+        judge = prill.judge(
+            "modular", captioner="text", model="m", base_url=server.base_url, api_key_env="NONE", retries=0, concurrency=8
+        )
+        async with visiting(judge, queue=16) as (client, service):
+
+            async def insist(number: int) -> int:
+                truth = number % 3 != 0
+                page = {"text": f"Order {number}. truth={'success' if truth else 'failure'}"}
+                run = {"id": f"r{number}", "task": {"goal": f"Buy {number}"}, "final": page}
+                for refused in range(10):
+                    answer = await client.post("/rm", json=slime(run))
+                    if answer.status_code == 200:
+                        assert answer.json() == float(truth)
+                        return refused
+                    assert (answer.status_code, answer.json()["error"]["code"]) == (502, "transport")
+                raise AssertionError("never answered")
+
+            refused = sum(await asyncio.gather(*(insist(number) for number in range(100))))
+            assert refused > 0 and server.stats().requests == 100 + refused, "nothing was judged twice"
+            assert service.board.outcomes == {"success": 66, "failure": 34, "unscored": refused}
+
+
+@pytest.mark.parametrize(
+    ("path", "setting"),
+    [("/v1/score", "hold"), ("/verify", "hold"), ("/get_reward", "hold_openrlhf"), ("/rm", "hold_slime")],
+)
+async def test_each_client_has_its_own_patience(path: str, setting: str, visiting: Visiting, record: Record) -> None:
+    bodies = {"/v1/score": {"items": [{"trajectory": record()}]}, "/verify": nemo(record())}
+    bodies |= {"/get_reward": openrlhf(record()), "/rm": slime(record())}
+    gate = Gate()
+    gate.open.clear()
+    async with visiting(gate, **{setting: 0.05}) as (client, _):
+        answer = await asyncio.wait_for(client.post(path, json=bodies[path]), 60)  # the others are held for longer
+    assert (answer.status_code, int(answer.headers["retry-after"]) >= 1) == (503, True)
+    spec = ServiceSpec()
+    assert spec.hold_openrlhf < 180 and spec.hold_slime < 120, "what their clients wait"
 
 
 async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Record) -> None:

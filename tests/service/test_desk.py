@@ -64,6 +64,15 @@ async def test_equal_work_is_judged_once() -> None:
     assert (await desk.result(attempt("same"), "late", FOREVER)).source == "remembered"
 
 
+async def test_few_verdicts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prill.service.desk._MOST_REMEMBERED", 2)
+    gate = Gate()
+    desk = Desk(Reward(gate))
+    for id in ("used", "old", "used", "new", "used", "old"):
+        await desk.result(attempt(id), "c", FOREVER)
+    assert gate.asked == {"old": 2, "used": 1, "new": 1}
+
+
 async def test_what_failed_is_not_remembered() -> None:
     gate = Gate()
     desk = Desk(Reward(gate))
@@ -111,6 +120,20 @@ async def test_door_lets_in_one_after_another() -> None:
 
     await asyncio.gather(*(visit(f"client{i % 3}") for i in range(50)))
     assert (most, door.inside, door.outside) == (2, 0, 0)
+
+
+async def test_clients_take_turns_at_the_door_too() -> None:
+    door, order = Door(1, 100), list[str]()
+
+    async def visit(client: str) -> None:
+        async with door.place(client, FOREVER):
+            order.append(client)
+
+    async with door.place("greedy", FOREVER):
+        visits = [asyncio.create_task(visit(client)) for client in (*["greedy"] * 8, "modest")]
+        await until(lambda: door.outside == 9)
+    await asyncio.gather(*visits)
+    assert order.index("modest") == 1
 
 
 async def test_door_turns_away_what_is_too_much() -> None:

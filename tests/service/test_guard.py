@@ -1,6 +1,7 @@
 """What is refused before anything is read: other names, wrong tokens, large and slow bodies."""
 
 import asyncio
+import hmac
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -37,6 +38,21 @@ async def test_a_token_is_asked_for(visiting: Visiting, record: Record, token: s
         assert (await client.post("/v1/score", json=body, headers={"authorization": f"Bearer {TOKEN}"})).status_code == 200
         assert (await client.post(f"/rm?key={TOKEN}", json={"prompt": "p", "response": "r"})).status_code == 200
         assert service.board.outcomes.total() == 2
+
+
+async def test_tokens_take_as_long_to_compare(visiting: Visiting, token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a refusal takes says nothing of how much of the token was right."""
+    compared, compare = [], hmac.compare_digest
+
+    def noting(shown: bytes, right: bytes) -> bool:
+        compared.append(shown)
+        return compare(shown, right)
+
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    async with visiting(Gate(), token_env=token) as (client, _):
+        assert (await client.get("/metrics?key=correct-horse")).status_code == 401
+        assert (await client.get("/metrics", headers={"authorization": f"Bearer {TOKEN}x"})).status_code == 401
+    assert compared == [b"correct-horse", f"{TOKEN}x".encode()]
 
 
 async def test_logs_hold_no_key_and_no_text(
@@ -92,6 +108,9 @@ async def test_large_bodies_end_early(visiting: Visiting) -> None:
         assert (await client.post("/rm", content=endless(), headers=headers)).status_code == 413
         assert sent <= 100_000
         assert (await client.post("/rm", content=b" " * 50_001, headers=headers)).status_code == 413
+        for length, status in (("9" * 5000, 413), ("²", 422)):  # which uvicorn refuses, and other servers may not
+            odd = {**headers, "content-length": length.encode("latin-1")}
+            assert (await client.post("/rm", content=b"{", headers=odd)).status_code == status
     assert service.door.inside == 0
 
 
@@ -114,10 +133,29 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
         assert "the limit here is 2" in (await client.post("/get_reward", json=batch)).text
 
 
+@pytest.mark.parametrize(("query", "headers"), [("?client=modest", {}), ("", {"x-prill-client": "modest"})])
+async def test_clients_say_who_they_are(query: str, headers: dict[str, str], visiting: Visiting, record: Record) -> None:
+    gate = Gate(concurrency=1)
+    gate.open.clear()
+    async with visiting(gate) as (client, service), asyncio.timeout(60):
+        items = [{"trajectory": record(id=f"greedy{i}")} for i in range(20)]
+        asked = [asyncio.create_task(client.post("/v1/score", json={"items": items}))]
+        while service.desk.waiting < 19:
+            await asyncio.sleep(0)
+        body = {"items": [{"trajectory": record(id="modest")}]}
+        asked.append(asyncio.create_task(client.post(f"/v1/score{query}", json=body, headers=headers)))
+        while service.desk.waiting < 20:
+            await asyncio.sleep(0)
+        gate.open.set()
+        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200, 200]
+    assert gate.order.index("modest") <= 2
+
+
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         with pytest.raises(UsageError, match="name a token"):
             ServiceSpec(host=host).token()
+    assert ServiceSpec().is_loopback
     for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
         assert ServiceSpec(host=host).token() is None
     for bad in ("", "short", "with a space in the middle"):
@@ -148,6 +186,8 @@ async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: R
         ):
             assert line in metrics.splitlines()
         assert "<script" not in page.text and "&lt;script&gt;success" in page.text
+        for words in ("trajectories that wait for the judge", "judged a second", "How scores are spread", "Latest verdicts"):
+            assert words in page.text
         assert "default-src 'none'" in page.headers["content-security-policy"]
         assert (await client.get("/readyz")).status_code == 503  # the latest judgement broke
         service.board.broke_at -= 60  # a cluster sends nothing to who is not ready: so this must end by itself

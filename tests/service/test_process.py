@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from prill.refine.rewards import Reward
-from prill.service import ServiceSpec, make_service
+from prill.service import ServiceSpec, make_service, serve
 from prill.service.server import server_of
 
 from .gate import Gate
@@ -180,14 +180,42 @@ def test_term_answers_what_was_accepted() -> None:
         assert process.wait(60) == 0
 
 
+def test_a_told_address_hears_signals() -> None:
+    """Whoever waits for the address may send the signal at once: then it is an end in good order, too."""
+    told = []
+
+    def announce(url: str) -> None:
+        told.append(url)
+        assert callable(signal.getsignal(signal.SIGTERM)), "the signal would kill"
+        signal.raise_signal(signal.SIGTERM)
+
+    serve(Reward(Gate()), ServiceSpec(port=0), announce=announce)
+    assert len(told) == 1
+
+
 async def test_term_while_it_starts_is_an_end() -> None:
-    """The address is announced before the server runs, so whoever waits for it may send the signal that early."""
+    """Some supervisor may send the signal before the server runs."""
     spec = ServiceSpec(port=0)
     server = server_of(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server.handle_exit(signal.SIGTERM, None)
         await asyncio.wait_for(server._serve([listening]), 60)
     assert server.should_exit and not server.force_exit
+
+
+async def test_an_end_nobody_hears_of_is_one() -> None:
+    """The terminal that the words of the end would go to may be closed."""
+
+    def ending() -> None:
+        raise OSError("no such terminal")
+
+    spec = ServiceSpec(port=0)
+    server = server_of(make_service(Reward(Gate()), spec), spec, ending)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, problem: None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.handle_exit(signal.SIGTERM, None)
+        await asyncio.wait_for(server._serve([listening]), 60)
+    assert server.should_exit
 
 
 def test_one_file_makes_the_same_service(tmp_path: Path) -> None:

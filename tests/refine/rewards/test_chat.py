@@ -74,6 +74,7 @@ def test_several_calls_and_pictures_stay_apart() -> None:
         ([CALL], "no text of a user"),
         ([GOAL], "no turn of the agent"),
         ([GOAL, tool("https://shop.example/a.png"), CALL], "not fetched"),
+        ([GOAL, CALL, tool("half \ud83d")], "cannot be written down"),
     ],
 )
 def test_broken_conversations_are_unscored(messages: list[dict[str, Any]], said: str) -> None:
@@ -112,6 +113,11 @@ def test_verl_example_is_loaded_by_its_path() -> None:
 def test_verl_judges_the_completion_alone() -> None:
     compute_score = compute_score_of(Reward(Answer()), key=None)
     assert asyncio.run(compute_score("d", "yes", None, {"question": "Is tea sold?"}))["score"] == 1.0
+    valued = compute_score_of(Reward(Answer(), RewardSpec(on_unscored="value", value=0.25)), key=None)
+    for goal, answer in (("", "yes"), ("Is tea sold?", "half \ud83d")):
+        assert asyncio.run(valued("d", answer, None, {"question": goal}))["score"] == 0.25
+        with pytest.raises(InputError):
+            asyncio.run(compute_score("d", answer, None, {"question": goal}))
     with pytest.raises(UsageError, match="no column 'question'"):
         asyncio.run(compute_score("d", "yes", None, {}))
 
@@ -133,6 +139,19 @@ def test_openenv_episodes_become_trajectories() -> None:
         episode_trajectory([("click [1]", Page(text="A cart"))])
     with pytest.raises(InputError, match="base64"):
         episode_trajectory([("click [1]", Page(screenshot="/etc/hosts"))], goal="g")
+
+
+def test_inspect_is_served_on_trio_too() -> None:
+    trio = pytest.importorskip("trio", reason="trio is not installed: pip install trio")
+    from prill.refine.rewards.inspect_ai import _awaited
+
+    reward, item = Reward(Answer()), Trajectory(id="t", task=Task(goal="Buy tea"), answer="yes")
+
+    async def score() -> Any:
+        carrying = await _awaited(asyncio.to_thread, carried, {"t": pack(item)}, "t", [], place="sample 1")
+        return await _awaited(reward, carrying)
+
+    assert trio.run(score) == asyncio.run(score()) == 1.0
 
 
 def test_missing_frameworks_are_named() -> None:

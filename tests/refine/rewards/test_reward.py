@@ -41,7 +41,8 @@ class Given:
         effects = ("a changed address", "a newsletter")
         findings = Findings(criteria=(met,), process=1.0, side_effects=effects) if goal == "effects" else None
         rewards = (0.5, -0.5, 1.0) if goal == "steps" else None
-        return Verdict(id=id, success=goal != "failure", score=0.75, rewards=rewards, findings=findings, evaluator=INFO)
+        score = None if goal == "scoreless" else 0.75
+        return Verdict(id=id, success=goal != "failure", score=score, rewards=rewards, findings=findings, evaluator=INFO)
 
 
 def attempt(goal: str, steps: int = 3, **metadata: Any) -> Trajectory:
@@ -69,6 +70,7 @@ def bad(trajectory: Trajectory, verdict: Verdict) -> float:
         ({"kind": "score"}, "success", 0.75),
         ({"kind": "steps", "discount": 0.5}, "steps", 0.5 - 0.25 + 0.25),
         ({"length_penalty": 0.1}, "success", 0.7),
+        ({"length_penalty": 0.1}, "failure", -0.3),
         ({"side_effect_penalty": 0.25}, "effects", 0.5),
         ({"kind": half}, "success", 0.5),
         ({"kind": f"{__file__}:half"}, "success", 0.5),
@@ -119,6 +121,7 @@ async def test_broken_lines_are_unscored_as_input() -> None:
     ("spec", "goal", "says"),
     [
         ({"kind": bad}, "success", "finite number"),
+        ({"kind": "score"}, "scoreless", "gives no score"),
         ({"kind": "steps"}, "success", "rewards for steps"),
         ({"side_effect_penalty": 1.0}, "success", "rubric"),
         ({"length_penalty": 1e308}, "success", "too large"),

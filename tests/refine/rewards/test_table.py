@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import prill
-from prill.refine.rewards import Reward, TRLReward, judge_episodes, pack
+from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, pack
 from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
@@ -110,6 +110,17 @@ def rewards() -> Iterator[dict[str, Reward]]:
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_trainers_see_what_is_documented(name: str, case: str, rewards: dict[str, Reward]) -> None:
     assert seen(ADAPTERS[name], rewards[case], trajectory_for(case)) == documented()[name][case]
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_other_policies_hold_everywhere(name: str, rewards: dict[str, Reward]) -> None:
+    """A number where it was asked for; else an error, which over HTTP is the status that abstaining has, too."""
+    adapter, judge, unseen = ADAPTERS[name], rewards["unscored"].judge, trajectory_for("unscored")
+    valued = seen(adapter, Reward(judge, RewardSpec(on_unscored="value", value=-0.5)), unseen)
+    assert valued == ("(-0.5, -0.5)" if name == "Gymnasium" else "-0.5")
+    over_http = name in ("OpenRLHF", "slime", "NeMo-Gym")
+    raised = seen(adapter, Reward(judge, RewardSpec(on_unscored="raise")), unseen)
+    assert raised == (documented()[name]["unscored"] if over_http else "raises NoEvidence")
 
 
 def test_every_row_of_the_table_has_a_test() -> None:

@@ -37,13 +37,19 @@ def pictures(item: object) -> list[bytes]:
     return [Path(state.screenshot or "").read_bytes() for state in item.observations]
 
 
+class Text(str):
+    """A text of some library's own, as numpy has."""
+
+    __slots__ = ()
+
+
 def without_paths(trajectory: Trajectory) -> Any:
     return json.loads(pack(trajectory))
 
 
 def test_images_travel_inside_the_json() -> None:
     packed = pack(recording())
-    for value in (packed, packed.encode(), json.loads(packed)):
+    for value in (packed, packed.encode(), json.loads(packed), Text(packed)):
         item = item_of(value)
         assert pictures(item) == [png("red"), png("green")]
         assert isinstance(item, Trajectory)
@@ -125,6 +131,11 @@ def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest
         ("../other.jsonl#a", "not below the folder"),
         ("/etc/passwd#a", "not below the folder"),
         ("missing.jsonl#a", "No such file"),
+        (".#a", "directory"),
+        ("a\0b.jsonl#a", "is no path"),
+        ("half\ud83d.jsonl#a", "is no path"),
+        ({"id": "a", "task": {"goal": "half \ud83d"}}, "cannot be written as JSON"),
+        ({"id": "a", "task": {"goal": "b"}, "metadata": {"c": object()}}, "cannot be written as JSON"),
         ("packed.jsonl.gz#a", "unpack it"),
         ({"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "../a.png"}}, "leaves the folder"),
         ({"id": "a", "task": {"goal": "b"}, "final": {"screenshot": "data:image/png;base64,§"}}, r"final\.screenshot"),
@@ -173,9 +184,10 @@ def test_every_image_of_a_prompt_is_shown() -> None:
         ([{"role": "system", "content": "x"}], "no text of a user"),
         ([{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}], "no text|URL"),
         ([{"role": "user", "content": [{"image_url": "file:///etc/x"}, {"text": "a"}]}], "not fetched"),
+        ("half \ud83d", "cannot be written down"),
     ],
 )
-def test_prompts_without_a_goal_are_refused(prompt: Any, says: str) -> None:
+def test_prompts_that_cannot_be_judged_say_why(prompt: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         single_step(prompt, "x")
 

@@ -56,6 +56,20 @@ PICTURES: list[dict[str, Any]] = [
 ]
 
 
+SETTINGS: dict[str, Any] = {
+    "per_device_train_batch_size": 4,
+    "num_generations": 4,
+    "max_completion_length": 6,
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+}
+
+
 @trains
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "rows"), [("qwen2", ROWS), ("qwen2_5_vl", PICTURES)])
@@ -72,25 +86,11 @@ def test_unscored_samples_have_no_advantage(
     torch.set_num_threads(1)
     sees = kind != "qwen2"
     judge = EveryOther()
-    settings = GRPOConfig(
-        output_dir=str(tmp_path),
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=6,
-        max_steps=2,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-    )
     trainer = GRPOTrainer(
         model=(AutoModelForImageTextToText if sees else AutoModelForCausalLM).from_pretrained(folder),
         processing_class=(AutoProcessor if sees else AutoTokenizer).from_pretrained(folder),
         reward_funcs=[TRLReward(Reward(judge), column=None)],
-        args=settings,
+        args=GRPOConfig(str(tmp_path), max_steps=2, **SETTINGS),
         train_dataset=Dataset.from_list(rows),
     )
     advantages: list[list[float]] = []
@@ -113,6 +113,56 @@ def test_unscored_samples_have_no_advantage(
     assert [row["rewards/judge/mean"] for row in logged] == [pytest.approx(1 / 3)] * 2
     assert all(trajectory.task.goal.startswith("buy tea") for trajectory in judge.judged)
     assert all((trajectory.steps[0].observation.screenshot is not None) == sees for trajectory in judge.judged)
+
+
+@trains
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_environments_of_a_trainer_are_judged(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    """By TRLReward, and by the `get_reward` of an environment; the first of four is unscored each time."""
+    folder = tiny_model("qwen2")
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen2_5_chat_template
+
+    torch.set_num_threads(1)
+    judge, own = EveryOther(), EveryOther()
+    reward = Reward(own)
+
+    class Kettle:
+        def reset(self, **row: Any) -> str:
+            self.trajectory = Trajectory(id="k", task=Task(goal="boil water"), answer=row["prompt"][0]["content"])
+            return " The kettle is empty."
+
+        def fill(self, litres: int) -> str:
+            """Fills the kettle.
+
+            Args:
+                litres: How much water.
+            """
+            return f"{litres} litres are in it."
+
+        async def get_reward(self) -> float | None:
+            return await reward(self.trajectory)
+
+    reader = AutoTokenizer.from_pretrained(folder)
+    reader.chat_template = qwen2_5_chat_template  # one that TRL knows, with tools
+    trainer = GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(folder),
+        processing_class=reader,
+        reward_funcs=[TRLReward(Reward(judge))],
+        args=GRPOConfig(str(tmp_path), max_steps=1, **SETTINGS),
+        train_dataset=Dataset.from_list(ROWS[:1]),
+        environment_factory=Kettle,
+    )
+    trainer.train()
+    [logged] = [row for row in trainer.state.log_history if "rewards/judge/mean" in row]
+    assert logged["rewards/judge/mean"] == logged["rewards/Kettle/mean"] == pytest.approx(1 / 3)
+    assert logged["judge/unscored"] == 0.25
+    for asked in (judge, own):
+        assert [trajectory.answer for trajectory in asked.judged] == ["buy tea 0"] * 4
 
 
 def recorded(truth: str) -> Trajectory:
