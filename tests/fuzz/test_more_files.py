@@ -24,7 +24,7 @@ from prill.pages.scores import read_scores
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.mindact.sentences import Sentences
 from prill.policies.synapse.memory import ABSTRACTIONS, EXEMPLARS, Memory
-from prill.refine.filtered_bc import read_study
+from prill.refine.filtered_bc import Audience, _claim, read_study
 from prill.refine.outcomes import FORMAT, read_lessons, read_results
 from prill.refine.retries import Lesson
 from prill.refine.rewards import make_reward
@@ -216,3 +216,11 @@ def test_batch_folder_is_read_or_refused(tmp_path: Path, change: bytes) -> None:
         file.unlink()
     if which == 2:
         assert found is not None and found[0] == (200, b'{"choices": []}')  # type: ignore[index]
+
+
+@fuzzed
+@given(edits)
+def test_study_is_taken_up_or_refused(tmp_path: Path, change: bytes) -> None:
+    study, file = read_study(ROOT / "examples/filtered_bc/short.toml"), tmp_path / "study.json"
+    file.write_bytes(edited_json(json.loads(msgspec.json.encode(study)), change))
+    attempt(lambda: _claim(study, tmp_path, Audience()))
