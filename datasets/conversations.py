@@ -287,7 +287,7 @@ async def _planned(
 def _kept(line: bytes) -> Plan | None:
     try:
         return msgspec.json.decode(line, type=Plan)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -226,10 +226,11 @@ def _files_of(folder: Path) -> set[str]:
     """The names that the manifest of a folder lists; none for a folder of others."""
     try:
         manifest = msgspec.json.decode((folder / MANIFEST).read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return set()
     own = isinstance(manifest, dict) and manifest.get("format") == FORMAT
-    return set(map(str, manifest.get("files", ()))) if own else set()
+    names = manifest.get("files") if own else None
+    return set(map(str, names)) if isinstance(names, list) else set()
 
 
 def _put(part: Path, final: Path) -> None:

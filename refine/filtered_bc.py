@@ -333,11 +333,12 @@ def _claim(study: Study, out: Path, audience: Audience) -> None:
             _write(file, settings)
             return
         try:
-            there = json.loads(file.read_bytes())
-        except ValueError as error:
+            there = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
         other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
-        if other == ["arms"] and all(arm in settings["arms"] for arm in there["arms"]):
+        arms = there.get("arms")
+        if other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms):
             _write(file, settings)
         elif other:
             words = f"{out}: holds a study with other {', '.join(other)}; choose another folder"

@@ -141,7 +141,7 @@ def read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
     for line in lines:
         try:
             lesson = msgspec.json.decode(line.data, type=Lesson)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             if not line.complete:
                 break
             raise UsageError(f"{path}:{line.number}: not a lesson ({error}); mend the line or choose another folder") from None

@@ -223,7 +223,11 @@ class _Run(Generic[E]):
             write_output(path, data)
             return
         if there != data:
-            old, new = msgspec.json.decode(there), msgspec.json.decode(data)
+            try:
+                old = msgspec.json.decode(there, type=dict[str, Any])
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"{path}: no settings of a run ({error}); choose another folder") from None
+            new = msgspec.json.decode(data)
             differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
             raise UsageError(
                 f"{self._out}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "

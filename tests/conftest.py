@@ -109,6 +109,17 @@ def chromium_without_windows(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def own_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for 127.0.0.1 with its key, signed by nobody else."""
+    if shutil.which("openssl") is None:
+        pytest.skip("the program openssl, which makes the certificate, is not there")
+    path = tmp_path_factory.mktemp("certificate") / "loopback.pem"
+    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=prill -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(["openssl", *words.split(), "-keyout", path, "-out", path], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture(scope="session")
 def adb_path() -> str:
     """The real adb binary."""
     home = os.environ.get("ANDROID_HOME")

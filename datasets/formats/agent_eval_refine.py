@@ -212,7 +212,7 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
 def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
     """A Reflexion trial under its file's name, `<task>_<trial>`. Captions are those of the last states."""
     pictures = [step.img for step in record.steps]
-    texts = (record.captions or ())[-len(pictures) :]
+    texts = (record.captions or ())[-len(pictures) :] if pictures else ()  # [-0:] would be all of them
     described = zip(pictures[len(pictures) - len(texts) :], texts, strict=True)
     captions = {Path(picture).stem: text for picture, text in described if picture}
     trajectory = _trajectory(record, replace(folder, captions=captions))

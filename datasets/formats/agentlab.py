@@ -68,6 +68,11 @@ def _id(folder: Path, root: Path) -> str:
     return folder.resolve().name if folder == root else folder.relative_to(root).as_posix()
 
 
+def _seed(value: object) -> int | None:
+    """A seed that a line of JSON can hold: a pickle's integers have no end, and others are no seeds."""
+    return value if isinstance(value, int) and value.bit_length() < 64 else None
+
+
 def _summary(folder: Path) -> Summary:
     path = folder / "summary_info.json"
     if not path.is_file():
@@ -96,7 +101,7 @@ def _trajectory(folder: Path, root: Path) -> Trajectory:
     summary, name = _summary(folder), _text(fields(arguments.get("env_args")).get("task_name"))
     extra = {
         "benchmark_task_id": name,
-        "seed": fields(arguments.get("env_args")).get("task_seed"),
+        "seed": _seed(fields(arguments.get("env_args")).get("task_seed")),
         "terminated": summary.terminated,
         "truncated": summary.truncated,
         "date": _date(folder, root),

@@ -50,7 +50,7 @@ class Sentences:
                 continue
             try:
                 kept = msgspec.json.decode(line, type=_Line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 if number == len(lines):  # a run was killed while it wrote: it is asked for again
                     break
                 raise UsageError(f'{path}, line {number}: {error}; each line is {{"key": …, "text": …}}') from None

@@ -134,5 +134,5 @@ def read_note(text: str) -> Note | None:
     """The note that a lesson holds; None for any other lesson."""
     try:
         return msgspec.json.decode(text.encode("utf-8", "surrogatepass"), type=Note)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

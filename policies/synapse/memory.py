@@ -251,7 +251,7 @@ def _read(path: Path) -> bytes:
 def _decoded(path: Path, type_: Any) -> Any:
     try:
         return msgspec.json.decode(_read(path), type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path}: {error}") from None
 
 
@@ -261,7 +261,7 @@ def _read_lines(path: Path) -> Iterator[Exemplar]:
         if line.strip():
             try:
                 yield decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"{path}, line {number}: {error}") from None
 
 

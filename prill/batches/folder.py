@@ -171,7 +171,7 @@ class BatchFolder(LockedFolder):
                 with path.open("rb") as file:
                     for line in file:
                         yield _decode_line(line).custom_id
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"{path}: the requests cannot be read ({error}); write a new batch") from None
 
     def _look_through(self, path: str | os.PathLike[str], file: IO[bytes]) -> list[str]:

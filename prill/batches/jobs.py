@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -49,42 +50,54 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
 
 
 async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
-    """Fetches the answers of the batches that have ended, and gives how many are still under way. Raises EndpointError."""
-    under_way = 0
+    """Fetches the answers of the batches that have ended, and gives how many are still under way.
+
+    A batch with a problem holds no other up. Raises EndpointError, with all problems, when the others are here.
+    """
+    under_way, problems, away = 0, list[str](), set[str]()
     for entry in folder.manifest.files:
-        if entry.batch is None or entry.fetched:
+        if entry.batch is None or entry.fetched or entry.base_url in away:
             continue
-        async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
-            looked = await desk.look(folder, entry)
-            say(f"{entry.name}: batch {entry.batch} {looked.status}{looked.done}")
-            if looked.status not in ENDED:
-                under_way += 1
-                folder.update(replace(entry, status=looked.status))
-                continue
-            if looked.foreign:
-                # Its own batch may be there beside it: submitting looks for that one first.
-                folder.update(replace(entry, batch=None, status=looked.status))
-                problem = (
-                    f"batch {entry.batch} is of other requests than {entry.name}: it was taken for one whose name was lost"
-                )
-                raise EndpointError(f"{problem}; submit {entry.name} again")
-            if not looked.files:
-                # Nothing was carried out: it is submitted anew.
-                folder.update(replace(entry, batch=None, upload=None, status=looked.status))
-                reason = _endpoint(entry).without_key(looked.problem) or "no answers"
-                problem = f"batch {entry.batch} of {entry.name} {looked.status}: {reason}"
-                raise EndpointError(f"{problem}; submit it again")
-            for id in looked.files:
-                part = part_of(folder.path / entry.name)  # the id is a server's, and no name of a file
-                try:
-                    with failures(part):
-                        await desk.download(id, part)
-                    for problem in folder.take(part) if part.stat().st_size else ():
-                        say(problem)
-                finally:
-                    part.unlink(missing_ok=True)
-        folder.update(replace(entry, status=looked.status, fetched=True))
+        try:
+            async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
+                under_way += await _fetch(folder, entry, desk, say)
+        except EndpointError as error:
+            problems.append(str(error))
+            if isinstance(error, _Unreachable):
+                away.add(entry.base_url)  # each batch there would be waited for as long
+    if problems:
+        raise EndpointError("; ".join(problems))
     return under_way
+
+
+async def _fetch(folder: BatchFolder, entry: RequestFile, desk: _Desk, say: Say) -> bool:
+    """Fetches the answers of one batch; True when it is still under way."""
+    looked = await desk.look(folder, entry)
+    say(f"{entry.name}: batch {entry.batch} {looked.status}{looked.done}")
+    if looked.status not in ENDED:
+        folder.update(replace(entry, status=looked.status))
+        return True
+    if looked.foreign:
+        # Its own batch may be there beside it: submitting looks for that one first.
+        folder.update(replace(entry, batch=None, status=looked.status))
+        problem = f"batch {entry.batch} is of other requests than {entry.name}: it was taken for one whose name was lost"
+        raise EndpointError(f"{problem}; submit {entry.name} again")
+    if not looked.files:
+        # Nothing was carried out: it is submitted anew.
+        folder.update(replace(entry, batch=None, upload=None, status=looked.status))
+        reason = _endpoint(entry).without_key(looked.problem) or "no answers"
+        raise EndpointError(f"batch {entry.batch} of {entry.name} {looked.status}: {reason}; submit it again")
+    for id in looked.files:
+        part = part_of(folder.path / entry.name)  # the id is a server's, and no name of a file
+        try:
+            with failures(part):
+                await desk.download(id, part)
+            for problem in folder.take(part) if part.stat().st_size else ():
+                say(problem)
+        finally:
+            part.unlink(missing_ok=True)
+    folder.update(replace(entry, status=looked.status, fetched=True))
+    return False
 
 
 def api_of(base_url: str) -> Api:
@@ -104,6 +117,10 @@ class _Looked:
     files: tuple[str, ...]
     problem: str = ""
     foreign: bool = False
+
+
+class _Unreachable(EndpointError):
+    """No connection came about."""
 
 
 class _Desk(Protocol):
@@ -239,13 +256,22 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
         raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
+        if (refused := _refused_certificate(error)) is not None:
+            raise _Unreachable(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
-        raise EndpointError(f"{problem}: cannot reach {endpoint.place} ({why})") from None
+        raise _Unreachable(f"{problem}: cannot reach {endpoint.place} ({why})") from None
     except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
     except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
         raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
+
+
+def _refused_certificate(error: BaseException | None) -> BaseException | None:
+    """What says, among the causes of an error, that a certificate was not accepted; None where nothing does."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        error = error.__cause__ or error.__context__
+    return getattr(error, "certificate_error", error)
 
 
 def _hash_of(path: Path) -> str:

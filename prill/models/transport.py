@@ -270,7 +270,7 @@ class Endpoint:
             async with asyncio.timeout(seconds):
                 response, data = await self._exchange(connection, "POST", path, body)
         except aiohttp.ClientConnectorCertificateError as error:
-            raise self._no_trust(error.certificate_error) from None
+            raise self.no_trust(error.certificate_error) from None
         except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
             raise _Again(f"connection failed: {self._words(error)}", refused=True) from None
         except TimeoutError:
@@ -285,7 +285,7 @@ class Endpoint:
             raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
         return read(data, connection)
 
-    def _no_trust(self, error: Exception) -> EndpointError:
+    def no_trust(self, error: BaseException) -> EndpointError:
         """The end of a run whose endpoint, or the proxy before it, has a certificate that is not accepted."""
         reason = getattr(error, "verify_message", None) or self._words(error)
         return EndpointError(
@@ -405,7 +405,7 @@ class Endpoint:
         cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
         return f"{message[:-cut]}***" if cut else message
 
-    def _words(self, error: Exception) -> str:
+    def _words(self, error: BaseException) -> str:
         """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
         message = getattr(error, "message", None)
         message = message if isinstance(message, str) and message else str(error) or type(error).__name__

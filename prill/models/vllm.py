@@ -308,7 +308,7 @@ def _rank(adapter: Path) -> int:
     try:
         rank = int(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"])
         return next(room for room in _RANKS if room >= rank)
-    except (OSError, ValueError, KeyError, TypeError, StopIteration):
+    except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
         raise UsageError(f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most") from None
 
 

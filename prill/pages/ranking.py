@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -306,8 +307,15 @@ def _done(place: Path, most: int | None = None) -> Iterator[_Line]:
     decoder = msgspec.json.Decoder(_Line)
     with place.open("rb") as file:
         file.readline()
-        while (most is None or file.tell() < most) and (line := file.readline()):
-            yield decoder.decode(line)
+        for number in count(2):
+            if (most is not None and file.tell() >= most) or not (line := file.readline()):
+                return
+            try:
+                done = decoder.decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                words = f"{place}:{number}: no scores of a step ({error}); mend the line, or begin anew"
+                raise UsageError(words, parameters=("resume",)) from None
+            yield done
 
 
 def _write_scores(output: str | os.PathLike[str], place: Path) -> None:

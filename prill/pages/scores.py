@@ -51,7 +51,7 @@ def read_scores(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     try:
         with open_lines(path) as file:
             return msgspec.json.decode(file.read(), type=_File).scores
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f'{path}: no score file, which is {{"scores": {{sample: {{node: score}}}}}}: {error}') from None
 
 

@@ -188,7 +188,7 @@ class Shards:
             return []
         try:
             there = msgspec.json.decode((self.folder / _MANIFEST).read_bytes(), type=_Manifest)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UsageError(
                 f"{self.folder}: is in the way, and no folder of shards; move it, or choose another output"
             ) from None

@@ -206,7 +206,7 @@ def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
 def _record_of(folder: Path) -> dict[str, Any] | None:
     try:
         record = json.loads((folder / RECORD).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -435,3 +436,31 @@ async def test_stop_leaves_a_batch_in_order(folder: Path, server: MockServer, tm
     )
     rest = await collect(folder, judge(server), tmp_path / "v.jsonl")
     assert (stopped.stopped, stopped.made + rest.made, rest.pending) == (True, COUNT + 1, 0)
+
+
+async def test_problem_of_a_batch_stops_no_other(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    await write([trajectories], judge(server), tmp_path / "b", most_requests=3)
+    with BatchFolder(tmp_path / "b") as folder:
+        await submit(folder)
+        folder.update(replace(folder.manifest.files[0], batch="batch_unknown"))
+        for _ in range(3):  # a batch of this server has ended at the second look
+            with pytest.raises(EndpointError, match="batch batch_unknown cannot be fetched"):
+                await fetch(folder)
+        assert [file.fetched for file in folder.manifest.files] == [False, True]
+
+
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+async def test_refused_certificate_has_its_advice(
+    api: str, folder: Path, own_certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own_certificate)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    tls = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with tls:
+        with BatchFolder(folder) as batch:
+            entry = replace(batch.manifest.files[0], base_url=f"https://127.0.0.1:{tls.sockets[0].getsockname()[1]}/v1")
+            batch.update(entry)
+            with pytest.raises(EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE"):
+                await submit(batch, api=api)  # type: ignore[arg-type]

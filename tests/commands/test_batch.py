@@ -89,3 +89,17 @@ def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None
     assert (done.returncode, gone.returncode) == (2, 2)
     assert "requests-01-001.jsonl cannot be submitted" in gone.stderr
     assert "sk-secret" not in done.stderr + gone.stderr + (tmp_path / "b" / "batch.json").read_text()
+
+
+def test_problem_of_a_batch_costs_no_verdict(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "1", *judged(server))
+    prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
+    prill("batch", "submit", "b")
+    manifest = json.loads((tmp_path / "b" / "batch.json").read_text())
+    manifest["files"][0]["batch"] = "batch_unknown"
+    (tmp_path / "b" / "batch.json").write_text(json.dumps(manifest))
+    for _ in range(3):
+        done = prill("batch", "collect", "b", "-o", "v.jsonl")
+    assert (done.returncode, "batch batch_unknown cannot be fetched" in done.stderr) == (2, True), done.stderr
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 2

@@ -137,3 +137,11 @@ def test_a_line_without_end_is_not_held(record: bytes, tmp_path: Path, monkeypat
         for item in read_trajectories(tmp_path / "t.jsonl.gz"):
             seen.append(item.id)
     assert seen == ["t0"]
+
+
+def test_a_device_takes_the_verdicts(prill: Prill, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 2)
+    done = prill("score", "t.jsonl", "-o", "/dev/null", "--evaluator", "always-fail")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    below = prill("score", "t.jsonl", "-o", "t.jsonl/x", "--evaluator", "always-fail")
+    assert (below.returncode, below.stderr.count("\n"), "t.jsonl/x: cannot be written" in below.stderr) == (2, 1, True)

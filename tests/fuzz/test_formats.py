@@ -19,7 +19,7 @@ from hypothesis import given
 
 from prill.datasets.formats import FORMATS, agentoccam, agentrewardbench
 from prill.files.kinds import object_of
-from prill.store import BadLine
+from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.datasets.formats import (
     test_agent_eval_refine,
@@ -309,6 +309,7 @@ def test_recordings_are_read_or_refused(name: str, tmp_path: Path) -> None:
         try:
             found = attempt(lambda: list(module.load(sample.root)))
             assert all(isinstance(item, Trajectory | BadLine) for item in found or ())
+            assert all(encode(item) for item in found or () if isinstance(item, Trajectory))  # it can be written
             if path.name not in sample.shared:
                 assert sample.stays <= {item.id for item in found or () if isinstance(item, Trajectory)}
             if hasattr(module, "load_labels"):

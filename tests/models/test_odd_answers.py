@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import shutil
 import ssl
-import subprocess
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Callable
@@ -327,18 +325,14 @@ async def test_unread_certificates_are_named(tmp_path: Path, monkeypatch: pytest
         await reply("https://127.0.0.1:9/v1")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="the program openssl, which makes the certificate, is not there")
-async def test_certificate_is_held_against_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tmp_path / "loopback.pem"  # for 127.0.0.1, with its key, signed by nobody else
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=prill -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run(["openssl", *words.split(), "-keyout", own, "-out", own], check=True, capture_output=True)
+async def test_certificate_is_held_against_trust(own_certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(own)
+    context.load_cert_chain(own_certificate)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     async with bytes_served(GOOD_BYTES, tls=context) as url:
         with pytest.raises(EndpointError, match=r"not accepted \(self.signed certificate\); .* set \$SSL_CERT_FILE") as caught:
             await reply(url)
-        monkeypatch.setenv("SSL_CERT_FILE", str(own))
+        monkeypatch.setenv("SSL_CERT_FILE", str(own_certificate))
         reply_again = await asyncio.to_thread(lambda: asyncio.run(reply(url)))
     assert reply_again.fields["status"] == "success"
     assert "is the server running" not in str(caught.value)

@@ -10,7 +10,7 @@ import pytest
 
 from prill.errors import CallTimeout, UsageError
 from prill.protocols import Learner
-from prill.refine.outcomes import read_results, table_lines
+from prill.refine.outcomes import SETTINGS, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
@@ -162,6 +162,14 @@ async def test_folder_holds_one_run_only(tmp_path: Path) -> None:
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
     with pytest.raises(UsageError, match=r"holds a run with other settings \(retries\); choose another folder"):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}), keep_best=True)
+
+
+@pytest.mark.parametrize("settings", [b"", b"[]", b"\xff", b'{"a": ' + b"[" * 5_000])
+async def test_broken_settings_are_one_error(settings: bytes, tmp_path: Path) -> None:
+    await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
+    (tmp_path / SETTINGS).write_bytes(settings)
+    with pytest.raises(UsageError, match=f"{SETTINGS}: no settings of a run"):
+        await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
 
 
 # Taken up

@@ -16,7 +16,7 @@ from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import Api
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.tallies import figures, say_counts
-from prill.errors import UsageError
+from prill.errors import EndpointError, UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, is_stdout, words_beside
 from prill.scoring import Tally
@@ -140,10 +140,14 @@ async def _carry(args: argparse.Namespace) -> int:
 
 
 def _collect(args: argparse.Namespace) -> int:
+    problem = None
     with BatchFolder(args.folder) as folder:
         before = len(folder.manifest.files)
         if any(file.batch and not file.fetched for file in folder.manifest.files):
-            asyncio.run(fetch(folder, _say))
+            try:
+                asyncio.run(fetch(folder, _say))
+            except EndpointError as error:
+                problem = error  # told at the end: verdicts are made of what has come
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(f"{args.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
@@ -170,6 +174,8 @@ def _collect(args: argparse.Namespace) -> int:
     with BatchFolder(args.folder) as folder:
         new = folder.manifest.files[before:]
     _report(args, tally, [str(Path(args.folder) / file.name) for file in new])
+    if problem is not None:
+        raise problem
     return _EXIT_ANSWERS_MISSING if tally.pending else _EXIT_SOME_UNSCORED if tally.unscored else 0
 
 

@@ -288,7 +288,7 @@ def check_adapter(adapter: Path) -> None:
     """Raises UsageError where a folder holds no adapter of PEFT."""
     try:
         json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
 
 

@@ -19,6 +19,7 @@ from prill.store import encode
 from prill.types import EvaluatorInfo, Opinion, Verdict
 
 _T = TypeVar("_T")
+_BEGINNING = b'{"kind":"'  # of a line that is written here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +86,15 @@ class WatchLog:
         with failures(self.path):
             size = os.fstat(self._file).st_size
             if size and os.pread(self._file, 1, size - 1) != b"\n":
-                size = _end_of_lines(self._file, size)
-                os.ftruncate(self._file, size)
+                end = _end_of_lines(self._file, size)
+                last = os.pread(self._file, size - end, end)
+                if _is_record(last):  # only its newline is missing, as editors may leave it
+                    append_whole(self._file, b"\n")
+                elif last.startswith(_BEGINNING) or _BEGINNING.startswith(last):
+                    os.ftruncate(self._file, size := end)
+                else:
+                    words = f"{self.path}: its last line is no observation, nor the half of one; choose another file"
+                    raise UsageError(words, parameters=("observations",))
         for record in read_watch(self.path, note) if size else ():
             if record.verdict.judge != judge:
                 raise UsageError(
@@ -95,6 +103,14 @@ class WatchLog:
                     parameters=("observations",),
                 )
             known(record)
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=WatchRecord)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def _end_of_lines(file: int, size: int) -> int:

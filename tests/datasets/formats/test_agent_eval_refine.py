@@ -245,6 +245,16 @@ def test_broken_trial_costs_itself(tmp_path: Path) -> None:
     assert good.id == "2_0"
 
 
+def test_trial_without_steps_is_read(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    for name, actions in (("1_0", ()), ("2_0", ("stop []",))):
+        text = json.dumps({**record(name[0], *actions), "captions": ["A shop", "A basket"]})
+        (tmp_path / "records" / f"{name}.json").write_text(text, encoding="utf-8")
+    empty, good = (item for item in load(tmp_path) if isinstance(item, Trajectory))
+    assert (empty.id, empty.steps, empty.final) == ("1_0", (), None)
+    assert [state.caption for state in good.observations] == ["A basket"]
+
+
 def test_command_converts_a_folder(tmp_path: Path) -> None:
     root = folder(tmp_path / "web", [record("1", "stop []")])
     (root / "images").mkdir()

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from prill.datasets.formats import aitw, webarena
+from prill.datasets.convert import convert
+from prill.datasets.formats import agentlab, aitw, webarena
 from prill.datasets.reading.safe_pickle import load_pickle
 from prill.errors import InputError
-from prill.store import BadLine
+from prill.store import BadLine, read_trajectories
+from prill.types import Trajectory
 from tests.datasets.formats import test_aitw, test_webarena
 
 # (), ((), ()), (((), ()), ((), ())) …: a hundred of them, each holding the one before twice.
@@ -53,6 +55,22 @@ def test_numbers_without_end_cost_a_line(tmp_path: Path) -> None:
     log = "2023-08-09 15:22:31,123 - INFO - [Result] (PASS) /x/{}.json\n"
     (tmp_path / "merged_log.txt").write_text(log.format("9" * 5000) + log.format(1))
     assert [label.success for label in webarena.load_labels(tmp_path) if not isinstance(label, BadLine)] == [True]
+
+
+@pytest.mark.parametrize("seed", [10**6000, b"\xff", {"a": object}, (1, 2)], ids=["endless", "bytes", "class", "pair"])
+def test_an_odd_seed_ends_no_conversion(seed: object, tmp_path: Path) -> None:
+    for name, value in (("good", 7), ("odd", seed)):
+        folder = tmp_path / "study" / name
+        folder.mkdir(parents=True)
+        info = {"step": 0, "obs": {"goal": "Buy tea", "axtree_txt": "tree"}, "action": "send_msg_to_user('done')"}
+        (folder / "step_0.pkl.gz").write_bytes(gzip.compress(pickle.dumps(info, 4)))
+        (folder / "exp_args.pkl").write_bytes(pickle.dumps({"env_args": {"task_seed": value}}, 4))
+    convert(agentlab.load(tmp_path), agentlab.load_labels(tmp_path), tmp_path / "out")
+    read = list(read_trajectories(tmp_path / "out/trajectories.jsonl"))
+    assert [(item.id, item.metadata.get("seed")) for item in read if isinstance(item, Trajectory)] == [
+        ("study/good", 7),
+        ("study/odd", None),
+    ]
 
 
 @pytest.mark.parametrize("shape", [(-2, -4, 3), (2**62, 2, 3), (0, 0, 3), (2, 4, -3)])

@@ -14,10 +14,13 @@ import pytest
 
 import prill
 from prill.errors import EndpointError, UsageError
-from prill.refine.rewards import Reward, Watch, WatchSpec, make_reward, read_watch
-from prill.store import BadLine, write_labels, write_trajectories
+from prill.refine.rewards import Reward, Watch, WatchRecord, WatchSpec, make_reward, read_watch
+from prill.refine.rewards.watch.records import WatchLog
+from prill.store import BadLine, encode, write_labels, write_trajectories
 from prill.testing import MockServer
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Task, Trajectory, Usage, Verdict
+
+from .watching import said
 
 INFO = EvaluatorInfo("says", "1")
 
@@ -286,3 +289,18 @@ def test_canaries_without_labels_are_errors(tmp_path: Path) -> None:
         Watch(Says(), WatchSpec(**settings))
     with pytest.raises(UsageError, match="labels.jsonl: holds labels, not observations"):
         Watch(Says(), WatchSpec(observations=settings["canary_labels"]))
+
+
+def test_only_half_an_observation_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "w.jsonl"
+    line = encode(WatchRecord(kind="verdict", at="", id="a", verdict=said(0.9)))
+    for last, kept in ((line[:-1], 2), (line[:30], 1), (line[:3], 1)):
+        path.write_bytes(line + last)
+        seen: list[WatchRecord] = []
+        WatchLog(path, "judge", seen.append).close()
+        assert (len(seen), path.read_bytes()) == (kept, line * kept)
+    for notes in (b"my notes", line + b"my notes", b'{"my": "notes"}'):
+        path.write_bytes(notes)
+        with pytest.raises(UsageError, match="its last line is no observation"):
+            WatchLog(path, "judge", lambda record: None)
+        assert path.read_bytes() == notes
