@@ -27,8 +27,9 @@ from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 
 # SmolLM2 was trained for 8,192 tokens; half of that is enough for a page and keeps memory at about 250 MB a server.
 _CONTEXT = 4096
-# The bundled model rambles until it is cut; what it says has no value, that it ends has.
-_THOUGHT_CHARS = 120
+# The bundled model rambles until it is cut; what it says has no value, that it ends has. On a CPU a model of one's own, too,
+# is to come to an end: it has a paragraph, which takes about a minute at four tokens a second.
+_THOUGHT_CHARS, _OWN_THOUGHT_CHARS = 120, 1_000
 _MOST_SERVERS = 4
 _servers: dict[tuple[str, int, int], Any] = {}
 _starting = threading.Lock()
@@ -95,8 +96,8 @@ class EmbeddedModel:
         """One answer; see `prill.protocols.LanguageModel`. Raises EndpointError when given images."""
         if any(isinstance(part, Image) for message in messages for part in message.parts):
             raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
-        if isinstance(form, ReplyFormat) and self._small:
-            form = replace(form, max_chars=_THOUGHT_CHARS)
+        if isinstance(form, ReplyFormat):
+            form = replace(form, max_chars=_THOUGHT_CHARS if self._small else _OWN_THOUGHT_CHARS)
         await self._begin()
         idlest = self._load.index(min(self._load))
         self._load[idlest] += 1

@@ -80,6 +80,12 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
         eight_bit_gguf(bundled_gguf())
 
 
+async def test_own_model_comes_to_an_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prill.models.embedded._OWN_THOUGHT_CHARS", 60)
+    reply = await EmbeddedModel(bundled_gguf()).complete(ask("Was it done? Think for long."), form=FORM)
+    assert 0 < len(reply.fields["thoughts"]) <= 60
+
+
 async def test_kept_replies_outlive_the_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replies = []
     for _ in range(2):  # two runs: a server has another port each time
