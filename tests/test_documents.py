@@ -24,6 +24,7 @@ from prill.evaluators.attacks import FAMILIES, attack_families
 from prill.evaluators.registry import asks_a_model
 from prill.testing import MockServer
 
+from .caches import own_cache
 from .warm import warm_commands
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -166,7 +167,7 @@ def test_document_blocks_run(document: Path, commands: Path, tmp_path: Path) -> 
             "PYTHONPATH": str(ROOT),
             "OPENAI_BASE_URL": server.base_url,
             "OPENAI_API_KEY": "none",
-            "PRILL_CACHE_DIR": str(tmp_path / "cache"),
+            "PRILL_CACHE_DIR": own_cache(tmp_path),
         }
         for number, block in enumerate(blocks(document)):
             if not block.runs:

@@ -86,9 +86,8 @@ class EmbeddedModel:
         return other
 
     async def limits(self) -> Limits:
-        """How much one request may hold, as the server says itself: it is started for that. Raises EndpointError."""
-        await self._begin()
-        return await self._clients[0].limits()
+        """How much one request may hold: what the server is started with, and, once it runs, what it says itself."""
+        return await self._clients[0].limits() if self._clients else Limits(window=_CONTEXT)
 
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
@@ -98,17 +97,14 @@ class EmbeddedModel:
             raise EndpointError("the embedded model takes no images; use a judge that reads text, or a model with vision")
         if isinstance(form, ReplyFormat):
             form = replace(form, max_chars=_THOUGHT_CHARS if self._small else _OWN_THOUGHT_CHARS)
-        await self._begin()
+        if not self._clients:
+            await asyncio.to_thread(self._start)
         idlest = self._load.index(min(self._load))
         self._load[idlest] += 1
         try:
             return await self._clients[idlest].complete(messages, form=form, max_tokens=max_tokens, prompt=prompt)
         finally:
             self._load[idlest] -= 1
-
-    async def _begin(self) -> None:
-        if not self._clients:
-            await asyncio.to_thread(self._start)
 
     def _start(self) -> None:
         count, threads = self._shape
