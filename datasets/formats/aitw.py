@@ -378,8 +378,8 @@ class _Fields:
 
     def _numbers(self, name: str, count: int | None) -> list[float]:
         values = list(_flat(self._record.get(name)))
-        if not all(isinstance(value, int | float) for value in values):
-            raise InputError(f"{name} holds something that is no number")
+        if not all(isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 64) for value in values):
+            raise InputError(f"{name} holds something that is no number, or an integer of more than 64 bits")
         if count is not None and len(values) != count:
             raise InputError(f"{name} has {len(values)} numbers, expected {count}")
         return values
