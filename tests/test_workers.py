@@ -41,6 +41,12 @@ class Unmade(Exception):
     def __reduce__(self):
         return {}.__getitem__, ("a key that nobody has",)
 
+ODD = {
+    407: lambda id, info: None,
+    408: lambda id, info: Verdict(id=id, success=1, evaluator=info),
+    409: lambda id, info: Verdict(id="t7", success=True, evaluator=info),
+}
+
 class Judge:
     """An even number is a success. 666 is the end of the process, 13 the first time; 404 of the run; 1000 lasts long."""
 
@@ -65,6 +71,8 @@ class Judge:
             raise asyncio.CancelledError
         if number == 406:
             raise Unmade("out of the ordinary")
+        if number in ODD:
+            return ODD[number](trajectory.id, self.info)
         if number == 1000:
             (self.folder / f"pid{os.getpid()}").touch()
             await asyncio.sleep(600)
@@ -143,6 +151,18 @@ async def test_odd_error_there_hangs_nobody(tmp_path: Path, judge: Evaluator, nu
     path = write(tmp_path / "t.jsonl", [2, number])
     with pytest.raises(RuntimeError, match=said):
         await asyncio.wait_for(score_files([path], judge, tmp_path / "v.jsonl", processes=2, concurrency=2), 120)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(407, "a NoneType"), (408, r"Expected `bool \| null`, got `int` - at `\$.success`"), (409, "one about 't7'")],
+)
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_odd_verdict_is_one_clear_error(tmp_path: Path, judge: Evaluator, number: int, said: str, processes: int) -> None:
+    path, out = write(tmp_path / "t.jsonl", [2, number]), tmp_path / "v.jsonl"
+    with pytest.raises(UsageError, match=rf"the judge 'parity' gave no sound verdict for 't1' \({said}\); it is to give a"):
+        await score_files([path], judge, out, processes=processes, concurrency=2)
+    assert verdicts(out).keys() <= {"t0"}
 
 
 async def test_unfit_judge_is_one_clear_error(tmp_path: Path, judge: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from prill.errors import AnswerPending, InputError
+from prill.errors import AnswerPending, InputError, UsageError
 from prill.models.images import file_hash
 from prill.protocols import Evaluator
 from prill.store import BadLine, Item
@@ -21,6 +21,7 @@ from prill.transcripts.files import TranscriptLog
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
+_encode, _read = msgspec.json.Encoder().encode, msgspec.json.Decoder(Verdict).decode
 
 
 class Stop(Protocol):
@@ -101,11 +102,28 @@ async def judge_items(
 
 async def _verdict(evaluator: Evaluator, item: Trajectory, key: str, log: TranscriptLog | None) -> Verdict:
     if log is None:
-        return replace(await evaluator(item), key=key)
+        return replace(await judged(evaluator, item), key=key)
     with transcribed() as calls:
-        verdict = replace(await evaluator(item), key=key)
+        verdict = replace(await judged(evaluator, item), key=key)
     if calls:
         log.append(Transcript(item.id, key, tuple(calls)))
+    return verdict
+
+
+async def judged(evaluator: Evaluator, trajectory: Trajectory) -> Verdict:
+    """The judge's verdict. Raises UsageError where a user's own gives something else: a file that held it could not be read."""
+    verdict = await evaluator(trajectory)
+    try:
+        if not isinstance(verdict, Verdict):
+            raise TypeError(f"a {type(verdict).__name__}")
+        _read(_encode(verdict))
+        if verdict.id != trajectory.id:
+            raise ValueError(f"one about {verdict.id!r}")
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the judge {evaluator.info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is to give a "
+            "prill.types.Verdict"
+        ) from None
     return verdict
 
 

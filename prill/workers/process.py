@@ -29,6 +29,7 @@ from prill.registry import load_file
 from prill.store import encode
 from prill.transcripts.calls import Call, transcribed
 from prill.types import Trajectory, Verdict
+from prill.workers.items import judged
 
 BUFFER = 1 << 20
 # What pickle raises for what cannot be pickled, or be made again from a pickle.
@@ -156,9 +157,9 @@ def unpacked(setup: Setup) -> Any:
 async def _judged(judge: Evaluator, job: Job) -> _Judged:
     trajectory = _read(job.trajectory)
     if not job.transcribed:
-        return await judge(trajectory), ()
+        return await judged(judge, trajectory), ()
     with transcribed() as calls:
-        verdict = await judge(trajectory)
+        verdict = await judged(judge, trajectory)
     return verdict, tuple(calls)
 
 

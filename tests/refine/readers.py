@@ -17,16 +17,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.models.tiny import SPECIAL
+
 Read = dict[str, list[dict[str, Any]]]
-SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-)
 UNLEARNED, SIDE, PICTURE = -100, 56, "[picture]"
 
 QWEN = (
