@@ -37,6 +37,7 @@ def scratch_database() -> sqlite3.Connection:
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA synchronous = OFF")
+    database.execute("BEGIN")  # all of it is one transaction: each statement as one of its own takes twice as long
     return database
 
 

@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
+import msgspec
+
 from prill.types import Action, EvaluatorInfo, Observation, Step, Task, Trajectory, Usage, Verdict
 
 
@@ -29,8 +31,7 @@ class Message:
     parts: tuple[str | Image, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True, gc=False):
     """One token of a reply with its natural-log probability, and the likeliest tokens at the same place."""
 
     text: str

@@ -144,8 +144,8 @@ class Trajectory:
     @property
     def observations(self) -> tuple[Observation, ...]:
         """Every recorded state, oldest first; the final one last."""
-        states = tuple(step.observation for step in self.steps)
-        return states if self.final is None else (*states, self.final)
+        states = [step.observation for step in self.steps]
+        return tuple(states) if self.final is None else (*states, self.final)
 
 
 @dataclass(frozen=True, slots=True)

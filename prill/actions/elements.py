@@ -75,6 +75,8 @@ def with_element(action: Action, page_text: str | None) -> Action:
 
 def element_id(text: str) -> str | None:
     """The id that an action text names its element by: `17`, `a12`; None where it names none."""
+    if "[" not in text and "(" not in text:
+        return None
     if (match := _BRACKETED.match(text)) and match[1].lower() in _VERBS:
         return match[2]
     if (match := _CALLED.match(text)) is None:

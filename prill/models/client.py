@@ -161,7 +161,7 @@ class OpenAIModel:
         `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
         """
         paths = sorted({part.path for message in messages for part in message.parts if isinstance(part, Image)})
-        images = {path: await asyncio.to_thread(self._encode, path) for path in paths}
+        images = {path: self._encode.at_once(path) or await asyncio.to_thread(self._encode, path) for path in paths}
         cache = self.cache
         if cache is None:
             return await self._answer(messages, images, form, max_tokens)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import TracebackType
 
 from prill.errors import EndpointGone
@@ -32,22 +30,19 @@ class Guard:
         self._since: float | None = None
         self._failing: dict[asyncio.Timeout, float] = {}
         self._open: set[asyncio.Timeout] = set()
-        self._why = ""
+        self.why = ""
 
-    @asynccontextmanager
-    async def call(self) -> AsyncIterator[asyncio.Timeout]:
+    def call(self) -> Watched:
         """Around one call with all its attempts; what it gives stands for the call. Raises EndpointGone with all others."""
-        try:
-            async with asyncio.timeout(None) as call:
-                self._open.add(call)
-                try:
-                    yield call
-                finally:
-                    self._open.discard(call)
-        except TimeoutError:
-            if not call.expired():
-                raise
-            raise EndpointGone(self._why) from None
+        return Watched(self)
+
+    def begin(self, call: asyncio.Timeout) -> None:
+        """A call is under way."""
+        self._open.add(call)
+
+    def end(self, call: asyncio.Timeout) -> None:
+        """It is over."""
+        self._open.discard(call)
 
     def answered(self) -> None:
         """The endpoint answered something, be it a refusal: it is there."""
@@ -61,7 +56,7 @@ class Guard:
         self._failing.setdefault(call, now)
         if len(self._failing) < LEAST_CALLS or now - self._since < self.patience:
             return
-        self._why = (
+        self.why = (
             f"{self.place} has answered nothing for {now - self._since:.3g} s ({len(self._failing)} calls failed; the last: "
             f"{problem})"
         )
@@ -70,7 +65,7 @@ class Guard:
         for other in self._open:
             other.reschedule(now)
         self._open.clear()
-        raise EndpointGone(self._why)
+        raise EndpointGone(self.why)
 
     def left(self) -> float:
         """Seconds of patience that are left."""
@@ -85,6 +80,29 @@ class Guard:
         if told_to_wait or len(self._failing) >= LEAST_CALLS:
             return not self.left()
         return not self.left() or _now() - self._failing.get(call, _now()) >= self.patience / LEAST_CALLS
+
+
+class Watched:
+    """What a guard is around one call: `async with` it."""
+
+    __slots__ = ("_call", "_guard")
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._call = asyncio.timeout(None)
+
+    async def __aenter__(self) -> asyncio.Timeout:
+        self._guard.begin(self._call)
+        return await self._call.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._guard.end(self._call)
+        try:
+            await self._call.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise EndpointGone(self._guard.why) from None
 
 
 def _now() -> float:

@@ -32,6 +32,7 @@ DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, A
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 _CACHE_BYTES = 32_000_000
+_SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
 _Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
 KnownHash = tuple[_Version, str]
 # A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
@@ -109,7 +110,7 @@ def file_hash(path: str) -> str:
         if known := _hashes.get(_version(path, os.stat(path))):
             return known
     with open_image_file(path) as file:
-        return _remembered(_version(path, os.fstat(file.fileno())), hashlib.file_digest(file, "sha256").hexdigest())
+        return _remembered(_version(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
 
 
 def known_hashes(paths: Iterable[str]) -> tuple[KnownHash, ...]:
@@ -147,19 +148,28 @@ def encode_image(data: bytes, path: str, max_pixels: int, sha256: str | None = N
     `sha256` is that of the bytes, where it is known.
     """
     image = open_image(BytesIO(data), path)
+    if whole := _as_it_is(image, data, path, max_pixels, sha256):
+        return whole
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
     mime = _MIME.get(image.format or "")
-    if mime and width * height <= max_pixels and not _is_animated(image, path):
-        if not _ends_well(data, image.format or ""):
-            _decoded(image, path)
-        return EncodedImage(_literal(mime, data), width, height, *source)
     picture = _decoded(image, path)
+    if mime and width * height <= max_pixels and not _is_animated(image, path):
+        return EncodedImage(_literal(mime, data), width, height, *source)
     scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
     size = max(1, int(width * scale)), max(1, int(height * scale))
     out = BytesIO()
     (picture.resize(size) if scale < 1 else picture).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
     return EncodedImage(_literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
+
+
+def _as_it_is(image: Image.Image, data: bytes, path: str, max_pixels: int, sha256: str | None) -> EncodedImage | None:
+    """What is sent of an image that need not even be decoded; None where it must be."""
+    width, height = image.size
+    mime = _MIME.get(image.format or "")
+    if not mime or width * height > max_pixels or _is_animated(image, path) or not _ends_well(data, image.format or ""):
+        return None
+    return EncodedImage(_literal(mime, data), width, height, sha256 or hashlib.sha256(data).hexdigest(), len(data))
 
 
 class ImageEncoder:
@@ -176,16 +186,34 @@ class ImageEncoder:
 
     def __call__(self, path: str) -> EncodedImage:
         """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
+        key = self._key(path)
+        if (entry := self._kept(key)) is not None:
+            return entry
+        return self._keep(key, encode_image(read_image(path), path, self.max_pixels, _hashes.get(key)))
+
+    def at_once(self, path: str) -> EncodedImage | None:
+        """The same where it takes less time than waking another thread does: None for what must be decoded, or is large."""
+        key = self._key(path)
+        if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
+            return entry
+        data = read_image(path)
+        image = _as_it_is(open_image(BytesIO(data), path), data, path, self.max_pixels, _hashes.get(key))
+        return image and self._keep(key, image)
+
+    def _key(self, path: str) -> _Version:
         try:
-            key = _version(path, os.stat(path))
+            return _version(path, os.stat(path))
         except OSError:
             read_image(path)
             raise
+
+    def _kept(self, key: _Version) -> EncodedImage | None:
         with self._lock:
             if (entry := self._cache.get(key)) is not None:
                 self._cache.move_to_end(key)
-                return entry
-        image = encode_image(read_image(path), path, self.max_pixels, _hashes.get(key))
+        return entry
+
+    def _keep(self, key: _Version, image: EncodedImage) -> EncodedImage:
         _remembered(key, image.sha256)
         with self._lock:
             if key not in self._cache:
@@ -245,4 +273,4 @@ def _ends_well(data: bytes, format: str) -> bool:
 def _literal(mime: str, data: bytes) -> bytes:
     from pybase64 import b64encode  # the standard library's takes twenty times as long, and lets no other thread run
 
-    return b'"data:%b;base64,%b"' % (mime.encode(), b64encode(data))
+    return b"".join((b'"data:', mime.encode(), b";base64,", b64encode(data), b'"'))

@@ -30,6 +30,7 @@ _PERCENT = 100
 _THOUGHTS_END = "</think>"
 _MOST_LOGPROB = 0.01  # rounding may put a certain token a little above 0
 _FENCE = re.compile(r"```[a-z]*[ \t]*\r?\n", re.IGNORECASE)
+_json = json.JSONDecoder(strict=False)  # as models write it, with line breaks in strings
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,11 +263,10 @@ def excerpt(text: str, limit: int = 120) -> str:
 
 def _objects(text: str, *, from_the_start: bool) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every outermost JSON object with its place. With `from_the_start`, nothing is looked for inside a broken object."""
-    decoder = json.JSONDecoder(strict=False)
     at = text.find("{")
     while at >= 0:
         try:
-            record, end = decoder.raw_decode(text, at)
+            record, end = _json.raw_decode(text, at)
         except (ValueError, RecursionError):
             if from_the_start:
                 return
@@ -288,7 +288,7 @@ def choice_probability(
     sums are renormalised, since servers report probabilities before the constraint is applied. None when the place cannot
     be found or no choice is among the candidates: an unknown probability is not 0.5.
     """
-    text = "".join(token.text for token in tokens)
+    text = "".join([token.text for token in tokens])
     words = "|".join(map(re.escape, choices if verdict is None else [verdict]))
     places = list(re.finditer(rf"{re.escape(field)}[\s\"'*_`]*[:][\s\"'*_`:]*({words})", text, re.IGNORECASE))
     return _share_at(tokens, places[-1].start(1), choices, choice) if places else None
@@ -296,7 +296,7 @@ def choice_probability(
 
 def word_probability(tokens: Sequence[Token], choices: Sequence[str], choice: str, verdict: str) -> float | None:
     """The same for a reply that is one word, `verdict`: at its first place behind the thoughts, if there are any."""
-    text = "".join(token.text for token in tokens)
+    text = "".join([token.text for token in tokens])
     place = re.compile(re.escape(verdict), re.IGNORECASE).search(text, max(0, text.rfind(_THOUGHTS_END)))
     return _share_at(tokens, place.start(), choices, choice) if place else None
 
@@ -304,9 +304,10 @@ def word_probability(tokens: Sequence[Token], choices: Sequence[str], choice: st
 def _share_at(tokens: Sequence[Token], offset: int, choices: Sequence[str], choice: str) -> float | None:
     start = 0
     for token in tokens:
-        if start + len(token.text) > offset:
+        end = start + len(token.text)
+        if end > offset:
             return _share(token, token.text[: offset - start], choices, choice)
-        start += len(token.text)
+        start = end
     return None
 
 

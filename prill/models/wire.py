@@ -39,8 +39,7 @@ _NO_VISION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEntry:
+class TokenEntry(msgspec.Struct, frozen=True, gc=False):
     """One candidate token of the wire format."""
 
     token: str
@@ -48,15 +47,13 @@ class TokenEntry:
     top_logprobs: tuple[TokenEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Logprobs:
+class Logprobs(msgspec.Struct, frozen=True, gc=False):
     """The `logprobs` object of a choice."""
 
     content: tuple[TokenEntry, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
+class ChatMessage(msgspec.Struct, frozen=True, gc=False):
     """What the model said. Some endpoints give a refusal, or the model's thoughts, a field of its own (one of two names)."""
 
     content: str | None = None
@@ -94,8 +91,7 @@ def _apart(content: str | None) -> tuple[str | None, str | None]:
     return None, content
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True, gc=False):
     """One answer. `error`: why it is none, where an endpoint says so inside of it."""
 
     message: ChatMessage
@@ -104,8 +100,7 @@ class Choice:
     error: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
+class TokenCounts(msgspec.Struct, frozen=True, gc=False):
     """What the endpoint says it counted. Some leave thoughts out of the completion, but not out of the total (Gemini, xAI)."""
 
     prompt_tokens: int = 0
@@ -118,8 +113,7 @@ class TokenCounts:
         return max(self.completion_tokens, self.total_tokens - self.prompt_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True, gc=False):
     """An answer to a chat-completions request, as far as prill reads it."""
 
     choices: tuple[Choice, ...]

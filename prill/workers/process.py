@@ -3,7 +3,7 @@
     python -P -m prill.workers SOCKET
 
 `prill.workers.pool` starts it and talks to it, in frames: eight bytes of length, and a pickle. Both ends are this program's
-own, connected by a pair of sockets that nobody else has.
+own, connected by a pair of sockets that nobody else has. Messages are named tuples, pickled in half the time of others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import signal
 import socket
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
@@ -39,23 +38,20 @@ _Judged = tuple[Verdict, tuple[Call, ...]]
 _read = msgspec.json.Decoder(Trajectory).decode
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(NamedTuple):
     """The first frame: a pickled judge, and the files of those modules of it that are no part of any package."""
 
     judge: bytes
     files: tuple[Path, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """The answer to it. `problem`: why there is no judge."""
 
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A trajectory to judge, as JSON, which is written and read five times as fast as a pickle. `hashes` are those of its
     pictures that are known; `transcribed`: the calls are wanted too."""
 
@@ -65,8 +61,7 @@ class Job:
     transcribed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(NamedTuple):
     """What came of a job: a verdict, as JSON too, or the error that ends the run."""
 
     number: int
@@ -74,8 +69,7 @@ class Done:
     calls: tuple[Call, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """From the pool: that was all. From a process, in answer: what its models were found not to take."""
 
     lessons: tuple[str, ...] = ()
