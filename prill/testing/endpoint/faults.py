@@ -128,7 +128,7 @@ def fate(faults: Faults, prompt: str, count: int) -> tuple[str, float]:
 
 def marked_truth(text: str) -> str:
     """The verdict that a text asks for by `truth=success` or `truth=failure`; without a mark, one drawn from its hash."""
-    if mark := _MARK.search(text):
+    if "truth=" in text and (mark := _MARK.search(text)):
         return mark[1]
     return "success" if _random_pair(text)[0] < 0.5 else "failure"
 

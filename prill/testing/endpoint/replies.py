@@ -287,8 +287,7 @@ def logprobs_of(text: str, word: str, user_text: str, alternatives: int) -> dict
 
     The opposite verdict has what is left but for a thousandth, which goes to a token that begins no verdict.
     """
-    pieces = _TOKEN.findall(text)
-    place = max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
+    pieces, place = _pieces(text, word)
     content = []
     for i, piece in enumerate(pieces):
         if i != place or word not in OPPOSITE:
@@ -298,6 +297,13 @@ def logprobs_of(text: str, word: str, user_text: str, alternatives: int) -> dict
         top = {piece: 0.9 * p, space + OPPOSITE[word]: 0.999 - p, space + word[:4]: 0.1 * p, space + "the": 0.001}
         content.append(_entry(top, alternatives))
     return {"content": content}
+
+
+@lru_cache(256)
+def _pieces(text: str, word: str) -> tuple[list[str], int]:
+    """The tokens of a text, and the last place of a word among them; -1 where it is nowhere."""
+    pieces = _TOKEN.findall(text)
+    return pieces, max((i for i, piece in enumerate(pieces) if piece.strip() == word), default=-1)
 
 
 @lru_cache(1024)
