@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from table import CASES, in_loop, seen, trajectory_for  # beside this script
+from table import CASES, POLICIES, in_loop, seen, trajectory_for  # beside this script
 
 import prill
 from prill.refine.rewards import TRLReward, pack
@@ -146,8 +146,22 @@ def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
 
 
 def inspect(options: Options, trajectory: Trajectory) -> object:
-    log = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
-    return log[0].value
+    try:
+        score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
+    except InspectFailed as failed:
+        return failed.args[0]
+    return score.value
+
+
+class InspectFailed(Exception):
+    """An evaluation ended with an error."""
+
+
+class Said(str):
+    """Words as they stand in the table."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> tuple[Any, Any]:
@@ -172,7 +186,8 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
     )
     with tempfile.TemporaryDirectory() as folder:
         (log,) = eval(task, model=model, display="none", log_dir=folder)
-        assert log.status == "success", log.error
+        if log.status != "success":
+            raise InspectFailed(Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error)
         return log.samples[0].scores["prill"], log.results.scores[0]
 
 
@@ -390,8 +405,11 @@ def main(name: str, servers: dict[str, str]) -> None:
         for case in CASES
     }
     see, more = SEEN[name]
-    cases = {case: seen(see, places[case], trajectory_for(case)) for case in CASES}
-    print("\n" + json.dumps({"cases": cases, "more": more(places)}, default=str))
+    found = {
+        policy: {case: seen(see, {**places[case], **options}, trajectory_for(case)) for case in CASES}
+        for policy, options in POLICIES.items()
+    }
+    print("\n" + json.dumps({**found, "more": more(places)}, default=str))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from prill.testing import MockServer
 from tests.service.test_process import serving
 
-from .table import CASES, documented
+from .table import POLICIES, documented
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
@@ -64,10 +64,10 @@ def see(well: MockServer) -> Iterator[See]:
         yield lambda name: said(run(name))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_trainers_see_what_is_documented(name: str, case: str, see: See) -> None:
-    assert see(name)["cases"][case] == documented()[name][case]
+def test_trainers_see_what_is_documented(name: str, policy: str, see: See) -> None:
+    assert see(name)[policy] == documented(policy)[name]
 
 
 def test_verl_gets_the_same_numbers_always(see: See) -> None:

@@ -11,7 +11,7 @@ from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, 
 from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
-from .table import CASES, Adapter, documented, in_loop, seen, trajectory_for
+from .table import CASES, POLICIES, Adapter, documented, in_loop, seen, trajectory_for
 from .test_frameworks import FRAMEWORKS
 
 
@@ -107,21 +107,13 @@ def rewards() -> Iterator[dict[str, Reward]]:
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_trainers_see_what_is_documented(name: str, case: str, rewards: dict[str, Reward]) -> None:
-    assert seen(ADAPTERS[name], rewards[case], trajectory_for(case)) == documented()[name][case]
-
-
-@pytest.mark.parametrize("name", ADAPTERS)
-def test_other_policies_hold_everywhere(name: str, rewards: dict[str, Reward]) -> None:
-    """A number where it was asked for; else an error, which over HTTP is the status that abstaining has, too."""
-    adapter, judge, unseen = ADAPTERS[name], rewards["unscored"].judge, trajectory_for("unscored")
-    valued = seen(adapter, Reward(judge, RewardSpec(on_unscored="value", value=-0.5)), unseen)
-    assert valued == ("(-0.5, -0.5)" if name == "Gymnasium" else "-0.5")
-    over_http = name in ("OpenRLHF", "slime", "NeMo-Gym")
-    raised = seen(adapter, Reward(judge, RewardSpec(on_unscored="raise")), unseen)
-    assert raised == (documented()[name]["unscored"] if over_http else "raises NoEvidence")
+def test_trainers_see_what_is_documented(name: str, policy: str, case: str, rewards: dict[str, Reward]) -> None:
+    reward = Reward(rewards[case].judge, RewardSpec(**POLICIES[policy]))
+    assert seen(ADAPTERS[name], reward, trajectory_for(case)) == documented(policy)[name][case]
 
 
 def test_every_row_of_the_table_has_a_test() -> None:
-    assert set(documented()) == {*ADAPTERS, *FRAMEWORKS}
+    for policy in POLICIES:
+        assert set(documented(policy)) == {*ADAPTERS, *FRAMEWORKS}
