@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import prill
 from prill.refine.rewards import Reward
 from prill.types import Observation, Task, Trajectory
 
@@ -22,6 +23,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "value": {"on_unscored": "value", "value": -0.5},
     "raise": {"on_unscored": "raise"},
 }
+COMMON: dict[str, Any] = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
 Adapter = Callable[[Reward, Trajectory], Any]
 
 
@@ -55,6 +57,11 @@ def _table(beginning: str, columns: Sequence[str]) -> dict[str, dict[str, str]]:
         cells = dict(zip(heads, (cell.strip() for cell in line.strip("|").split("|")), strict=True))
         table[cells["framework"]] = {column: cells[column].split("`")[1] for column in columns}
     return table
+
+
+def made(options: dict[str, Any], **more: Any) -> Reward:
+    """A reward with these options, of the judge that all frameworks are tried with."""
+    return prill.reward("modular", **options, **more)
 
 
 def trajectory_for(case: str) -> Trajectory:

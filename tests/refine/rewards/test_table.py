@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-import prill
 from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, pack
 from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
-from .table import CASES, POLICIES, Adapter, documented, in_loop, seen, trajectory_for
+from .table import CASES, COMMON, POLICIES, Adapter, documented, in_loop, made, seen, trajectory_for
 from .test_frameworks import FRAMEWORKS
 
 
@@ -99,11 +98,7 @@ def rewards() -> Iterator[dict[str, Reward]]:
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
         places = {case: {"timeout": late, "garbage reply": garbage}.get(case, well) for case in CASES}
-        options = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
-        yield {
-            case: prill.reward("modular", base_url=place, timeout=0.5 if case == "timeout" else 60.0, **options)
-            for case, place in places.items()
-        }
+        yield {case: made(COMMON, base_url=place, timeout=0.5 if case == "timeout" else 60.0) for case, place in places.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
