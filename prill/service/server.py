@@ -18,6 +18,7 @@ from prill.service.spec import ServiceSpec
 
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
+_SEND_SECONDS = 30.0  # that a client may take to read the rest of its answer when its connection is to end
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
@@ -69,7 +70,8 @@ def server_of(
     most = spec.queue + spec.door + _SPARE
 
     class Impatient(H11Protocol):
-        """A connection that has to begin a request in time: otherwise half a line a minute would hold it for ever.
+        """A connection that has to begin a request in time, and to be read from: otherwise half a line a minute would hold
+        it for ever, and an answer that nobody reads the end of the service.
 
         What uvicorn itself would refuse in plain words, too many connections and what is no HTTP, is refused as all else is.
         """
@@ -96,6 +98,21 @@ def server_of(
             super().connection_lost(exc)
             if self._ending is not None:
                 self._ending.cancel()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.is_closing():
+                self._end_unread()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._end_unread()
+
+        def _end_unread(self) -> None:
+            """A closed connection waits for what its client has not read, for ever where it never does."""
+            if self._ending is not None:
+                self._ending.cancel()
+            self._ending = self.loop.call_later(_SEND_SECONDS, self.transport.abort)
 
         def _watch(self) -> None:
             under_way = self.cycle is not None and not self.cycle.response_complete
@@ -145,6 +162,7 @@ def server_of(
         server_header=False,
         backlog=4096,
         timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_SEND_SECONDS,  # from when all is answered: for clients that do not read it
     )
     return Draining(config)
 

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from prill.refine.rewards import Reward
 from prill.service import ServiceSpec, make_service, serve
 from prill.service.server import server_of
+from prill.types import Trajectory, Verdict
 
 from .gate import Gate
 
@@ -233,6 +235,41 @@ async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
             assert got.count(b"200 OK") == answered or not got
         server.should_exit = True
         await task
+
+
+class Verbose(Gate):
+    """Its answer is larger than what a connection holds on its way."""
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        return replace(await super().__call__(trajectory), reason="words " * 4_000_000)
+
+
+@pytest.mark.parametrize("case", ["closed", "idle", "ending"])
+async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
+    monkeypatch.setattr("prill.service.server._SEND_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 0.2 if case == "idle" else 75)
+    spec = ServiceSpec(port=0)
+    service = make_service(Reward(Verbose()), spec)
+    server = server_of(service, spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as mute:
+        task = asyncio.create_task(server._serve([listening]))
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        mute.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(mute, listening.getsockname())
+        body = json.dumps({"items": [{"trajectory": json.loads(label("success"))}]})
+        lines = ["POST /v1/score HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+        lines += [f"Content-Length: {len(body)}", "Connection: close" if case == "closed" else "X: y"]
+        await asyncio.get_running_loop().sock_sendall(mute, "\r\n".join([*lines, "", body]).encode())
+        async with asyncio.timeout(60):
+            while not service.board.requests["/v1/score", 200]:
+                await asyncio.sleep(0.01)
+            assert server.server_state.connections, "most of the answer is still to be read"
+            while case != "ending" and server.server_state.connections:
+                await asyncio.sleep(0.01)
+            server.handle_exit(signal.SIGTERM, None)
+            await task
+    assert server.should_exit and not server.force_exit
 
 
 def test_term_answers_what_was_accepted() -> None:
