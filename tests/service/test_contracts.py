@@ -308,7 +308,7 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
         before = await ask(range(100))  # more than what the page and the desk remember
         files = len(os.listdir(_own_folder()))
         after = await ask(range(100, 300))
-        assert after - before < 200, "less than one object a request"
+        assert after - before < 150, "of 200 requests; what is remembered alone would be more"
         assert len(os.listdir(_own_folder())) <= files
     assert service.board.outcomes.total() > 0 and service.door.inside == service.desk.in_flight == service.desk.waiting == 0
 
