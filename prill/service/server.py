@@ -18,7 +18,7 @@ from prill.service.spec import ServiceSpec
 
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
-_SEND_SECONDS = 30.0  # that a client may take to read the rest of its answer when its connection is to end
+_SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
