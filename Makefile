@@ -2,7 +2,7 @@
 # make test    all tests; those whose browser or OCR engine cannot be had here are skipped and say so
 # make fuzz    2,000 broken versions of every kind of file that is read (make test: 100)
 # make test-vllm   judges by a real vLLM on the CPU, in an environment of its own (3 GB)
-# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF and ms-swift ask for them, rows as LLaMA-Factory, ms-swift and axolotl read them, runs by Ray; environments of their own (10 GB)
+# make test-frameworks   rewards inside verl, verifiers, Inspect, OpenEnv, ART, and as OpenRLHF, slime, NeMo-Gym and ms-swift ask for them, rows as LLaMA-Factory, ms-swift and axolotl read them, runs by Ray; environments of their own (10 GB)
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
@@ -19,7 +19,7 @@ APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
 VLLM    := $(VENV)/vllm
-FRAMEWORKS := verl verifiers inspect openenv art openrlhf ms-swift llama-factory axolotl
+FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl
 RAY     := $(VENV)/frameworks/ray
 SAMPLES := datasets/samples/miniwob
 
@@ -146,10 +146,13 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
 # Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import. Of OpenRLHF and
-# ms-swift only the code that asks for a reward, of ms-swift, LLaMA-Factory and axolotl what loads rows, without what the rest of them needs.
+# ms-swift only the code that asks for a reward, slime's as miles has it, a fork (slime itself is in no index), of NeMo-Gym what collects
+# rollouts (made for Python 3.12, but what is used runs on 3.11), of ms-swift, LLaMA-Factory and axolotl what loads rows, without what the rest of them needs.
 # uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
 alone_verl      = verl==0.9.1
 alone_openrlhf  = openrlhf==0.11.2
+alone_slime     = miles-rl==0.0.2
+alone_nemo-gym  = --python-version 3.12 nemo-gym==0.4.0
 alone_ms-swift  = ms-swift==4.6.0
 alone_llama-factory = llamafactory==0.9.5
 alone_axolotl   = axolotl==0.19.0
@@ -158,6 +161,7 @@ with_verifiers = verifiers==0.4.0
 with_inspect   = inspect-ai==0.3.285
 with_openenv   = openenv==0.10.0
 with_art       = openpipe-art==0.5.18
+with_nemo-gym  = fastapi itsdangerous uvicorn hydra-core omegaconf orjson requests pandas rich pyyaml
 with_ms-swift  = "transformers>=5.5.3,<5.20" "datasets<4.8.5" "peft<0.21" "trl<1.0" accelerate modelscope aiohttp json-repair pandas requests pyyaml
 with_llama-factory = "transformers<=5.6.0" "datasets<=4.0.0" "peft<=0.18.1" "trl<=0.24.0" "accelerate<=1.11.0" omegaconf pandas
 with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 accelerate==1.13.0 pydantic==2.12.5 addict pyyaml requests colorama posthog numba

@@ -56,7 +56,7 @@ def convert(
             return None
         try:
             line = encode_trajectory(images.with_copies(item), out)
-        except (InputError, UnicodeEncodeError) as error:
+        except InputError as error:
             report.problems.append(f"{item.id!r}: {error}")
             return None
         ids[item.id] = True

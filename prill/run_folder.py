@@ -59,7 +59,7 @@ class RunFolder(LockedFolder):
         try:
             line = encode_trajectory(trajectory, self.path)
         except InputError as error:
-            raise UsageError(f"the environment has to write its screenshots below {self.path}: {error}") from None
+            raise UsageError(f"{error}; an environment has to write its screenshots below {self.path}") from None
         with _writing(path):
             path.parent.mkdir(exist_ok=True)
             _replace(path, [line])

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from prill.datasets.reading.browsergym import Summary, Turn, oracle_label, plain_task_id, steps_of
-from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record, valid_unicode
+from prill.datasets.reading.records import date_in, decode_json, image_in, read_file, read_record
 from prill.datasets.reading.safe_pickle import fields, load_pickle
 from prill.errors import InputError, UsageError
+from prill.files.lines import valid_unicode
 from prill.store import BadLine
 from prill.types import LabelRecord, Observation, Task, Trajectory
 

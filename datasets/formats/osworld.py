@@ -34,10 +34,10 @@ from prill.datasets.reading.records import (
     image_in,
     read_record,
     read_rows,
-    valid_unicode,
 )
 from prill.datasets.reading.tool_calls import fraction, tool_action
 from prill.errors import InputError, UsageError
+from prill.files.lines import valid_unicode
 from prill.store import BadLine, read_lines
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 

@@ -86,15 +86,6 @@ def read_record(place: str, make: Callable[[], Item]) -> Item | BadLine:
         return BadLine(place, place, str(error), b"")
 
 
-def valid_unicode(text: str) -> str:
-    """The text, fit for UTF-8: what was escaped in two halves ("\\ud83d\\ude00") becomes one character, a lone half a mark."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
 def date_in(text: str) -> str | None:
     """The first date with a time of day that a folder's name, a log's line or a time stamp holds, in ISO 8601 with seconds.
 

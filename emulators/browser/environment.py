@@ -27,6 +27,7 @@ from prill.emulators.browser.tabs import Tabs, free_path
 from prill.emulators.browser.view import View
 from prill.emulators.screenshots import keep_screenshot
 from prill.errors import EnvironmentFailure, MissingExtra, UsageError
+from prill.files.lines import valid_unicode
 from prill.types import Action, Observation, Point, Task
 
 if TYPE_CHECKING:
@@ -306,7 +307,8 @@ class BrowserEnvironment:
             titles = await tabs.titles(page)
             tree = await self._view.read(page, self._window, self._spec.max_tokens)
             png = await self._view.picture(page)
-        text = "\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree])
+        # A page's script can make half a character, which neither a record nor a request could hold.
+        text = valid_unicode("\n".join([titles, *(f"! {note}" for note in tabs.notes()), "", tree]))
         picture = await asyncio.to_thread(keep_screenshot, png, self._images)
         return Observation(screenshot=picture, text=text, url=self._hooks.public_url(tabs.address(page)))
 

@@ -63,6 +63,15 @@ def name_of(path: str | os.PathLike[str]) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
+def valid_unicode(text: str) -> str:
+    """The text, fit for UTF-8: what was escaped in two halves ("\\ud83d\\ude00") becomes one character, a lone half a mark."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """The folder that paths in a file are relative to; for what comes through a pipe, the current one."""
     return Path.cwd() if is_stream(path) else Path(path).resolve().parent

@@ -16,7 +16,7 @@ from prill.service.answers import JobStatus, Judging, Results, ScoreRequest, tot
 from prill.service.board import Board, registry_of
 from prill.service.contracts import NemoGym, OpenRLHF, Slime, nemo_answer, nemo_failure, openrlhf_answer, slime_answer
 from prill.service.desk import Busy, Desk, Door, JudgeBroke
-from prill.service.guard import VISIT, App, Guard, Visit, log, problem
+from prill.service.guard import VISIT, Guard, Visit, log, problem
 from prill.service.intake import Intake
 from prill.service.page import status_page
 from prill.service.schemas import components, describe
@@ -31,7 +31,7 @@ _OF_INPUT = frozenset({"input", "no_evidence"})
 class Service:
     """A reward behind HTTP: `app` is the ASGI application, the rest what its end and its tests look at."""
 
-    app: App
+    app: Guard
     door: Door
     desk: Desk
     judging: Judging
@@ -52,6 +52,7 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     try:
         from fastapi import FastAPI, Request, Response
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+        from starlette.exceptions import HTTPException
     except ImportError as missing:
         raise MissingExtra(missing.name or "fastapi", "serve") from None
 
@@ -104,6 +105,16 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     @app.exception_handler(JudgeBroke)
     async def judge_broke(request: Request, error: JudgeBroke) -> Response:
         return refusal(503, "judge_unavailable", str(error), 10)
+
+    @app.exception_handler(HTTPException)
+    async def not_here(request: Request, error: HTTPException) -> Response:
+        answer = refusal(error.status_code, "not_here", f"{error.detail}: /openapi.json describes what there is")
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @app.exception_handler(Exception)
+    async def broken(request: Request, error: Exception) -> Response:
+        return refusal(500, "internal", "an error of the service: its log says where")  # never what it said: it may quote
 
     def without_reward(result: RewardResult) -> Response:
         code = result.verdict.unscored or "no_reward"

@@ -67,6 +67,23 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        await self._answered(scope, send, lambda noted: self._admit(scope, receive, noted))
+
+    async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Turns away whoever comes while there are too many connections; theirs ends with the answer."""
+
+        async def closing(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        async def refuse(noted: Send) -> None:
+            raise Busy("there are too many connections", 5)
+
+        await self._answered(scope, closing, refuse)
+
+    async def _answered(self, scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]) -> None:
+        """Sends what `answer` sends, or the refusal that it raises, and notes it."""
         began, status = time.monotonic(), 0
 
         async def noted(message: MutableMapping[str, Any]) -> None:
@@ -77,7 +94,7 @@ class Guard:
             await send(message)
 
         try:
-            await self._admit(scope, receive, noted)
+            await answer(noted)
         except _Gone:
             status = 499
         except _Refused as refused:

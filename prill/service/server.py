@@ -13,10 +13,13 @@ from typing import Any
 from prill.errors import MissingExtra, UsageError
 from prill.refine.rewards import Reward
 from prill.service.app import Service, make_service
+from prill.service.guard import problem
 from prill.service.spec import ServiceSpec
 
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
+_SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
+_SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
 def serve(
@@ -58,13 +61,20 @@ def server_of(
 ) -> Any:
     """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals. Raises MissingExtra."""
     try:
+        import h11
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
     except ImportError:
         raise MissingExtra("uvicorn", "serve") from None
 
+    most = spec.queue + spec.door + _SPARE
+
     class Impatient(H11Protocol):
-        """A connection that has to begin a request in time: otherwise half a line a minute would hold it for ever."""
+        """A connection that has to begin a request in time, and to be read from: otherwise half a line a minute would hold
+        it for ever, and an answer that nobody reads the end of the service.
+
+        What uvicorn itself would refuse in plain words, too many connections and what is no HTTP, is refused as all else is.
+        """
 
         _ending: asyncio.TimerHandle | None = None
 
@@ -73,13 +83,36 @@ def server_of(
             self._watch()
 
         def data_received(self, data: bytes) -> None:
+            self.app = service.app if len(self.connections) < most else service.app.crowded
             super().data_received(data)
             self._watch()
+
+        def send_400_response(self, msg: str) -> None:
+            body = problem("http", "this is no HTTP request that can be read")
+            headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
+            for part in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
+            self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             if self._ending is not None:
                 self._ending.cancel()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.transport.is_closing():
+                self._end_unread()
+
+        def timeout_keep_alive_handler(self) -> None:
+            super().timeout_keep_alive_handler()
+            self._end_unread()
+
+        def _end_unread(self) -> None:
+            """A closed connection waits for what its client has not read, for ever where it never does."""
+            if self._ending is not None:
+                self._ending.cancel()
+            self._ending = self.loop.call_later(_SEND_SECONDS, self.transport.abort)
 
         def _watch(self) -> None:
             under_way = self.cycle is not None and not self.cycle.response_complete
@@ -128,8 +161,8 @@ def server_of(
         access_log=False,  # its lines would show the addresses as they came, keys included
         server_header=False,
         backlog=4096,
-        limit_concurrency=spec.queue + spec.door + 256,
         timeout_keep_alive=_KEEP_ALIVE,
+        timeout_graceful_shutdown=_SEND_SECONDS,  # from when all is answered: for clients that do not read it
     )
     return Draining(config)
 

@@ -22,7 +22,7 @@ from prill.errors import InputError, UsageError
 from prill.files.lines import Line, folder_of, read_lines
 from prill.models.images import read_image
 from prill.registry import nearest
-from prill.store import BadLine, Item, decode_trajectory, encode, encode_trajectory, with_screenshots
+from prill.store import BadLine, Item, decode_trajectory, encode_as, encode_trajectory, with_screenshots
 from prill.temporary.images import image_name
 from prill.types import Action, Observation, Step, Task, Trajectory
 
@@ -41,11 +41,12 @@ def pack(trajectory: Trajectory, *, root: str | os.PathLike[str] | None = None) 
     """The trajectory as JSON on one line, to be read back by `item_of`.
 
     Without `root` its images go along inside, as data URLs. With one they stay where they are, below that folder, and
-    whoever reads it is to know the folder. Raises InputError for an image that is missing, or not below `root`.
+    whoever reads it is to know the folder. Raises InputError for an image that is missing, or not below `root`, and for text
+    with half a character, which JSON cannot carry.
     """
     if root is not None:
         return encode_trajectory(trajectory, Path(root).resolve()).decode().rstrip("\n")
-    return encode(with_screenshots(trajectory, lambda path, at: _data_url(path))).decode().rstrip("\n")
+    return encode_as(trajectory.id, with_screenshots(trajectory, lambda path, at: _data_url(path))).decode().rstrip("\n")
 
 
 def refer(path: str | os.PathLike[str], id: str) -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import gc
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from PIL import Image
 import prill
 from prill.refine.rewards import RewardSpec
 from prill.service import ServiceSpec
+from prill.temporary.images import _own_folder
 from prill.testing import MockServer
 
 from .conftest import Visiting
@@ -285,6 +288,29 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
             refused = sum(await asyncio.gather(*(insist(number) for number in range(100))))
             assert refused > 0 and server.stats().requests == 100 + refused, "nothing was judged twice"
             assert service.board.outcomes == {"success": 66, "failure": 34, "unscored": refused}
+
+
+async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither objects nor the files of pictures: memory stays as it is, however long the service runs."""
+    monkeypatch.setattr("prill.service.desk._MOST_REMEMBERED", 10)
+    async with visiting(Gate()) as (client, service):
+
+        async def ask(numbers: range) -> int:
+            for number in numbers:
+                out = io.BytesIO()
+                Image.new("RGB", (2, 2), (number % 256, number // 256, 1)).save(out, "PNG")
+                shot = {"screenshot": f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"}
+                goal = ("success", "failure", "timeout", "bug", "input")[number % 5]
+                await client.post(f"/rm?client={number}", json=slime(record(goal, f"r{number}", final=shot)))
+            gc.collect()
+            return len(gc.get_objects())
+
+        before = await ask(range(100))  # more than what the page and the desk remember
+        files = len(os.listdir(_own_folder()))
+        after = await ask(range(100, 300))
+        assert after - before < 150, "of 200 requests; what is remembered alone would be more"
+        assert len(os.listdir(_own_folder())) <= files
+    assert service.board.outcomes.total() > 0 and service.door.inside == service.desk.in_flight == service.desk.waiting == 0
 
 
 @pytest.mark.parametrize(

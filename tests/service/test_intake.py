@@ -4,6 +4,7 @@ import base64
 import gzip
 import io
 import os
+import re
 import struct
 import threading
 import zlib
@@ -35,6 +36,14 @@ def bomb() -> bytes:
 
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
+
+
+def hidden_bomb(kind: bytes, head: bytes) -> bytes:
+    """A small picture with a compressed text or profile of 3 MB beside it."""
+    whole = png()
+    start = whole.index(b"IDAT") - 4
+    data = kind + head + zlib.compress(bytes(3_000_000))
+    return whole[:start] + struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data)) + whole[start:]
 
 
 def text(data: bytes) -> str:
@@ -107,6 +116,30 @@ def test_a_recording_shows_nothing_outside(root: Path) -> None:
         Intake(root).recorded("sly.jsonl", "s")
 
 
+async def test_no_request_reads_outside(visiting: Any, root: Path) -> None:
+    """Whatever a contract lets name a file; neither what stands there nor where it is comes back."""
+    (root.parent / "secret.jsonl").write_text('{"id": "s", "task": {"goal": "hidden words"}}\n')
+    (root / "link.jsonl").symlink_to(root.parent / "secret.jsonl")
+    (root / "link.png").symlink_to(root.parent / "secret.png")
+    gate, answered = Gate(), 0
+    async with visiting(gate, media_root=root) as (client, _):
+        for place in ("../secret.jsonl", "link.jsonl", f"{root.parent}/secret.jsonl", "x/../../secret.jsonl"):
+            values = [f"{place}#s", {"path": place, "id": "s"}, shown(place.replace("jsonl", "png"))]
+            bodies: list[tuple[str, Any]] = [("/v1/score", {"items": [{"path": place, "id": "s"}]})]
+            for value in values:
+                asked = {"responses_create_params": {"input": "g"}, "response": {"output": []}}
+                bodies.append(("/get_reward", {"query": ["q"], "prompts": ["p"], "labels": [value]}))
+                bodies += [("/rm", {"response": "r", "label": value}), ("/verify", {**asked, "trajectory": value})]
+            for path, body in bodies:
+                answer = await client.post(path, json=body)
+                assert answer.status_code == (200 if path == "/v1/score" else 422), (path, body)
+                told = answer.text.replace(place, "").replace(place.replace("jsonl", "png"), "")  # what the client said itself
+                assert re.search("media root|leaves the folder", told), (path, body)
+                assert "hidden" not in told and str(root.parent) not in told, (path, body)
+                answered += 1
+    assert answered == 40 and not gate.asked
+
+
 def test_links_inside_the_root_are_followed(root: Path) -> None:
     (root / "link.png").symlink_to("shot.png")
     assert image_of(Intake(root).trajectory(shown("link.png"))) == (root / "shot.png").read_bytes()
@@ -135,6 +168,8 @@ def test_without_a_root_there_are_no_paths(tmp_path: Path) -> None:
         ("data:image/png;base64,%%%", "not base64"),
         (f"data:image/png;base64,{text(b'<svg/>')}", "not an image"),
         (f"data:image/png;base64,{text(bomb())}", "100000"),
+        (f"data:image/png;base64,{text(hidden_bomb(b'zTXt', b'k' + bytes(2)))}", "Decompressed data too large"),
+        (f"data:image/png;base64,{text(hidden_bomb(b'iCCP', b'k' + bytes(2)))}", "Decompressed data too large"),
         (f"data:image/png;base64,{text(png(100, 101))}", "limit here is 0.01"),
     ],
 )

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pytest
 from prill.refine.rewards import Reward
 from prill.service import ServiceSpec, make_service, serve
 from prill.service.server import server_of
+from prill.types import Trajectory, Verdict
 
 from .gate import Gate
 
@@ -101,6 +103,14 @@ def head(served: str, data: bytes, seconds: float = 60) -> bytes:
         return connection.recv(65_536)
 
 
+def whole(served: str, data: bytes) -> bytes:
+    """The answer of a server that closes the connection after it."""
+    host, port = served.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(data)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
 def test_a_gigabyte_is_refused_unread(served: str) -> None:
     lines = f"POST /rm?key={TOKEN} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     assert head(served, lines.encode() + b"Content-Length: 1000000000\r\n\r\n{").startswith(b"HTTP/1.1 413")
@@ -112,7 +122,83 @@ def test_strangers_are_refused_unread(served: str) -> None:
 
 
 def test_garbage_on_the_wire_is_400(served: str) -> None:
-    assert head(served, b"\x16\x03\x01 nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
+    status, headers, body = refusal(whole(served, b"\x16\x03\x01 nonsense\r\n\r\n"))
+    assert (status, headers["connection"], body["code"]) == (400, "close", "http")
+
+
+def refusal(answer: bytes) -> tuple[int, dict[str, str], dict[str, str]]:
+    """Its status, its headers and what stands in its body, which every refusal has alike."""
+    first, *lines = answer.partition(b"\r\n\r\n")[0].decode().splitlines()
+    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+    assert headers["content-type"] == "application/json"
+    body = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert body.keys() == {"error"} and body["error"].keys() == {"code", "message"}
+    return int(first.split()[1]), headers, body["error"]
+
+
+def test_every_refusal_looks_alike(served: str) -> None:
+    where = f"?key={TOKEN}"
+    for start, status, code in (
+        ("GET /healthz", 200, None),
+        ("GET /metrics", 401, "token"),
+        (f"GET /nowhere{where}", 404, "not_here"),
+        (f"GET /rm{where}", 405, "not_here"),
+        (f"POST /rm{where}", 415, "not_json"),
+        (f"GET /v1/jobs/none{where}", 404, "no_job"),
+    ):
+        lines = f"{start} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        answer = whole(served, lines.encode())
+        assert answer.startswith(f"HTTP/1.1 {status}".encode()), start
+        assert code is None or refusal(answer)[2]["code"] == code
+
+
+async def test_a_crowd_is_turned_away_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More connections than any setting allows get the refusal of all others, which says when to come again."""
+    monkeypatch.setattr("prill.service.server._SPARE", 1)
+    spec = ServiceSpec(port=0, queue=1, door=1)
+    service = make_service(Reward(Gate()), spec)
+    server = server_of(service, spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        task = asyncio.create_task(server._serve([listening]))
+        port = listening.getsockname()[1]
+        asking = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        connections, answers = [], []
+        for _ in range(4):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            connections.append(writer)
+            writer.write(asking)
+            answers.append(await asyncio.wait_for(reader.read(65_536), 60))
+            while len(answers) > 2 and b"\r\n\r\n{" not in answers[-1]:
+                answers[-1] += await asyncio.wait_for(reader.read(65_536), 60)
+        assert [answer.split()[1] for answer in answers] == [b"200", b"200", b"503", b"503"]
+        for answer in answers[2:]:
+            status, headers, body = refusal(answer)
+            assert (status, headers["retry-after"], headers["connection"], body["code"]) == (503, "5", "close", "busy")
+        assert service.board.requests["other", 503] == 2
+        for writer in connections:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in connections), return_exceptions=True)
+        server.should_exit = True
+        await task
+
+
+async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*asked: object, **named: object) -> str:
+        raise KeyError("secret words of a page")
+
+    monkeypatch.setattr("prill.service.app.status_page", bug)
+    spec = ServiceSpec(port=0)
+    server = server_of(make_service(Reward(Gate()), spec), spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        task = asyncio.create_task(server._serve([listening]))
+        reader, writer = await asyncio.open_connection("127.0.0.1", listening.getsockname()[1])
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        answer = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        server.should_exit = True
+        await task
+    status, _, body = refusal(answer)
+    assert (status, body["code"]) == (500, "internal") and b"secret words" not in answer
 
 
 def test_errors_are_logged_without_words(caplog: pytest.LogCaptureFixture) -> None:
@@ -149,6 +235,41 @@ async def test_half_a_request_line_is_cut_off(monkeypatch: pytest.MonkeyPatch) -
             assert got.count(b"200 OK") == answered or not got
         server.should_exit = True
         await task
+
+
+class Verbose(Gate):
+    """Its answer is larger than what a connection holds on its way."""
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        return replace(await super().__call__(trajectory), reason="words " * 4_000_000)
+
+
+@pytest.mark.parametrize("case", ["closed", "idle", "ending"])
+async def test_unread_answers_hold_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever does not read loses the connection: after the answer, when it is idle, or when the service ends."""
+    monkeypatch.setattr("prill.service.server._SEND_SECONDS", 0.2)
+    monkeypatch.setattr("prill.service.server._KEEP_ALIVE", 0.2 if case == "idle" else 75)
+    spec = ServiceSpec(port=0)
+    service = make_service(Reward(Verbose()), spec)
+    server = server_of(service, spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as mute:
+        task = asyncio.create_task(server._serve([listening]))
+        mute.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        mute.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(mute, listening.getsockname())
+        body = json.dumps({"items": [{"trajectory": json.loads(label("success"))}]})
+        lines = ["POST /v1/score HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+        lines += [f"Content-Length: {len(body)}", "Connection: close" if case == "closed" else "X: y"]
+        await asyncio.get_running_loop().sock_sendall(mute, "\r\n".join([*lines, "", body]).encode())
+        async with asyncio.timeout(60):
+            while not service.board.requests["/v1/score", 200]:
+                await asyncio.sleep(0.01)
+            assert server.server_state.connections, "most of the answer is still to be read"
+            while case != "ending" and server.server_state.connections:
+                await asyncio.sleep(0.01)
+            server.handle_exit(signal.SIGTERM, None)
+            await task
+    assert server.should_exit and not server.force_exit
 
 
 def test_term_answers_what_was_accepted() -> None:

@@ -60,6 +60,7 @@ TREE = """<title>Tree</title><main><h1>Head  line</h1><p>A <b>bold</b> word.</p>
 PAGES = {
     "/": HOME,
     "/title": f"<title>{'endless ' * 100_000}</title>",
+    "/half": "<p id=p></p><script>document.title = p.textContent = 'half \\ud83d'</script>",
     "/form": FORM,
     "/tree": TREE,
     "/two": "<title>Two</title><p>second page</p><button onclick=\"document.title = 'Done'\">press me</button>",

@@ -14,7 +14,8 @@ from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.browser.requirements import web_tools
 from prill.errors import UsageError
-from prill.types import Action, Observation, Task
+from prill.store import write_trajectories
+from prill.types import Action, Observation, Task, Trajectory
 
 from .pages import Site, after, head, need_chromium, number, opened, tree
 
@@ -40,6 +41,13 @@ async def test_start_shows_tabs_and_picture(environment: BrowserEnvironment, sit
 async def test_no_start_page_means_a_blank_tab(environment: BrowserEnvironment) -> None:
     seen = await environment.reset(Task(goal="g"))
     assert (seen.url, head(seen), len(environment.pages)) == ("about:blank", ["Tab 0 (current): "], 1)
+
+
+async def test_half_characters_can_be_recorded(environment: BrowserEnvironment, site: Site, tmp_path: Path) -> None:
+    """A page's script makes them where it cuts a text; a record with one could not be written, and the run would end."""
+    seen = await opened(environment, f"{site.url}/half")
+    assert head(seen) == ["Tab 0 (current): half \N{REPLACEMENT CHARACTER}"]
+    write_trajectories(tmp_path / "t.jsonl", [Trajectory(id="t", task=Task(goal="g"), final=seen)])
 
 
 async def test_typing_adds_and_line_end_is_enter(environment: BrowserEnvironment, site: Site) -> None:

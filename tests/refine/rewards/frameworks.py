@@ -2,39 +2,32 @@
 
     python tests/refine/rewards/frameworks.py verl '{"well": "http://…", "late": "http://…", "garbage": "http://…"}'
 
-It prints JSON: `cases` by the names of the table in docs/rewards.md, and `more`, what the tests ask besides. Of OpenRLHF and
-ms-swift only the code that asks for rewards is run: it prints what comes of it.
+It prints JSON: what is seen by policy and case, in the words of the tables in docs/rewards.md, and `more`, what the tests ask
+besides. Of those in asking.py it prints what comes of asking the services whose addresses are given.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import pickle
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from table import CASES, in_loop, seen, trajectory_for  # beside this script
+from asking import ASKING  # beside this script
+from table import CASES, COMMON, POLICIES, in_loop, made, seen, trajectory_for
 
 import prill
-from prill.refine.rewards import TRLReward, pack
+from prill.refine.rewards import pack
 from prill.types import Trajectory
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples/verl_reward.py"
 Options = dict[str, Any]
-COMMON: Options = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
-
-
-def made(options: Options, **more: Any) -> prill.Reward:
-    return prill.reward("modular", **options, **more)
 
 
 def verl(options: Options, trajectory: Trajectory) -> object:
@@ -146,8 +139,22 @@ def more_of_verifiers(places: dict[str, Options]) -> dict[str, Any]:
 
 
 def inspect(options: Options, trajectory: Trajectory) -> object:
-    log = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
-    return log[0].value
+    try:
+        score, _ = inspect_log({"judge": "modular", "column": "trajectory", **options}, {"trajectory": pack(trajectory)})
+    except InspectFailed as failed:
+        return failed.args[0]
+    return score.value
+
+
+class InspectFailed(Exception):
+    """An evaluation ended with an error."""
+
+
+class Said(str):
+    """Words as they stand in the table."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) -> tuple[Any, Any]:
@@ -172,7 +179,8 @@ def inspect_log(judge: Options, metadata: dict[str, Any], solver: Any = None) ->
     )
     with tempfile.TemporaryDirectory() as folder:
         (log,) = eval(task, model=model, display="none", log_dir=folder)
-        assert log.status == "success", log.error
+        if log.status != "success":
+            raise InspectFailed(Said(f"{log.status}: {log.error.message.partition('(')[0]}"), log.error)
         return log.samples[0].scores["prill"], log.results.scores[0]
 
 
@@ -284,87 +292,6 @@ def more_of_art(places: dict[str, Options]) -> dict[str, Any]:
     return {"rewards": sorted(one.reward for one in group), "unscored": group.metrics["prill/unscored"]}
 
 
-def stand_in(package: str, **names: Any) -> None:
-    """A package whose own `__init__` is not run, as that needs a trainer's GPU libraries; its modules are found as always."""
-    module = ModuleType(package)
-    base = package.replace(".", "/")
-    module.__path__ = [str(folder) for place in sys.path if (folder := Path(place, base)).is_dir()]
-    vars(module).update(names)
-    sys.modules[package] = module
-
-
-def openrlhf(servers: dict[str, str]) -> dict[str, Any]:
-    """What OpenRLHF's executor of single turns has in its samples, by the addresses of two services."""
-    import numpy as np
-
-    for package in ("openrlhf", "openrlhf.utils"):
-        stand_in(package)
-    from openrlhf.utils.agent import SingleTurnAgentExecutor
-
-    class Words:
-        def __call__(self, text: str, **options: Any) -> dict[str, Any]:
-            return {"input_ids": np.array([[1, 2]])}
-
-        def decode(self, ids: Any, skip_special_tokens: bool = True) -> str:
-            return "prompt and response"
-
-    class Engine:
-        async def generate(self, *asked: Any, **options: Any) -> Any:
-            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=[3], finish_reason="stop", logprobs=None)])
-
-    async def sample(place: str, case: str) -> dict[str, Any]:
-        sampling = SimpleNamespace(max_tokens=4, logprobs=None)
-        executor = SingleTurnAgentExecutor(servers[place] + "/get_reward")
-        found = await executor.execute("prompt", pack(trajectory_for(case)), sampling, 100, Words(), Engine())
-        return {"reward": found["reward"], "scores": found["scores"], "logs": sorted(found["extra_logs"])}
-
-    async def samples() -> list[dict[str, Any]]:
-        # A failure takes five tries, a second apart.
-        cases = (("well", "success"), ("well", "failure"), ("well", "unscored"), ("garbage", "success"))
-        return await asyncio.gather(*(sample(place, case) for place, case in cases))
-
-    return dict(zip(("success", "failure", "unscored", "garbage reply"), in_loop(samples), strict=True))
-
-
-def swift(servers: dict[str, str]) -> list[list[str]]:
-    """The rewards that ms-swift's GRPO has of a plug-in, twice: each time it makes an event loop of its own."""
-    import torch
-
-    class Rows:
-        @staticmethod
-        def rows_to_batched(rows: list[dict[str, Any]]) -> dict[str, Any]:
-            return {key: [row[key] for row in rows] for key in rows[0]}
-
-    stand_in("swift")
-    stand_in("swift.utils", get_logger=logging.getLogger)
-    stand_in("swift.infer_engine", InferRequest=object)
-    stand_in("swift.dataset", RowPreprocessor=Rows)
-    stand_in("swift.rl_core")
-    stand_in("swift.rl_core.data", GRPOSample=object)
-    from swift.rewards import AsyncORM, orms
-    from swift.rl_core.grpo_algorithm import compute_rewards_per_func
-
-    class Judge(AsyncORM):  # type: ignore[misc]
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            self.judge = TRLReward(made({**COMMON, "base_url": servers["well"]}))
-
-        async def __call__(self, completions: list[str], **columns: Any) -> list[float | None]:
-            return await self.judge(completions, **columns)
-
-    orms["judge"] = Judge
-    told = [{"role": "user", "content": "buy tea"}, {"role": "assistant", "content": "bought"}]
-    samples = [
-        SimpleNamespace(messages=told, to_reward_row=partial(dict, trajectory=pack(trajectory_for(case))))
-        for case in ("success", "failure", "unscored")
-    ]
-    judge = orms["judge"]()
-    return [
-        [str(float(reward)) for reward in compute_rewards_per_func(samples, [judge], None, torch.device("cpu"))[:, 0]]
-        for _ in range(2)
-    ]
-
-
 def _without(options: Options, name: str) -> Options:
     return {key: value for key, value in options.items() if key != name}
 
@@ -376,7 +303,6 @@ SEEN: dict[str, tuple[Callable[[Options, Trajectory], object], Callable[[dict[st
     "OpenEnv": (openenv, more_of_openenv),
     "ART": (art, more_of_art),
 }
-ASKING: dict[str, Callable[[dict[str, str]], Any]] = {"OpenRLHF": openrlhf, "ms-swift": swift}
 
 
 def main(name: str, servers: dict[str, str]) -> None:
@@ -390,8 +316,11 @@ def main(name: str, servers: dict[str, str]) -> None:
         for case in CASES
     }
     see, more = SEEN[name]
-    cases = {case: seen(see, places[case], trajectory_for(case)) for case in CASES}
-    print("\n" + json.dumps({"cases": cases, "more": more(places)}, default=str))
+    found = {
+        policy: {case: seen(see, {**places[case], **options}, trajectory_for(case)) for case in CASES}
+        for policy, options in POLICIES.items()
+    }
+    print("\n" + json.dumps({**found, "more": more(places)}, default=str))
 
 
 if __name__ == "__main__":

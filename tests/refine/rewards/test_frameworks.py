@@ -16,7 +16,7 @@ import pytest
 from prill.testing import MockServer
 from tests.service.test_process import serving
 
-from .table import CASES, documented
+from .table import POLICIES, documented
 
 ROOT = Path(__file__).resolve().parents[3]
 ENVIRONMENTS = os.environ.get("PRILL_FRAMEWORKS", "")
@@ -64,10 +64,10 @@ def see(well: MockServer) -> Iterator[See]:
         yield lambda name: said(run(name))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", FRAMEWORKS)
-def test_trainers_see_what_is_documented(name: str, case: str, see: See) -> None:
-    assert see(name)["cases"][case] == documented()[name][case]
+def test_trainers_see_what_is_documented(name: str, policy: str, see: See) -> None:
+    assert see(name)[policy] == documented(policy)[name]
 
 
 def test_verl_gets_the_same_numbers_always(see: See) -> None:
@@ -115,19 +115,43 @@ def test_art_drops_what_is_unscored(see: See) -> None:
     assert see("ART")["more"] == {"rewards": [0.0, 1.0], "unscored": 1}
 
 
-def test_openrlhf_fetches_its_rewards(well: MockServer) -> None:
-    """By its own client, of the real service: what is judged, what cannot be judged (422), what the judge failed at (502)."""
+@pytest.fixture(scope="module")
+def services(well: MockServer) -> Iterator[str]:
+    """The addresses of the real service, as JSON: of a judge that answers, and of one that is handed garbage."""
     judge = ["--evaluator", "modular", "--captioner", "text", "--model", "mock", "--retries", "0", "--base-url"]
     with (
         MockServer(garbage=1.0) as bad,
         serving(*judge, well.base_url) as (_, url),
         serving(*judge, bad.base_url) as (_, broken),
     ):
-        found = said(started("OpenRLHF", json.dumps({"well": url, "garbage": broken})))
+        yield json.dumps({"well": url, "garbage": broken})
+
+
+def test_openrlhf_fetches_its_rewards(services: str) -> None:
+    """By its own client: what is judged, what cannot be judged (422), what the judge failed at (502)."""
+    found = said(started("OpenRLHF", services))
     assert (found["success"]["reward"], found["failure"]["reward"]) == ([1.0], [0.0])
     assert found["success"]["scores"] > found["failure"]["scores"]
     assert found["success"]["logs"] == found["failure"]["logs"] != []
     assert found["unscored"]["reward"] is found["garbage reply"]["reward"] is None, "never a number"
+
+
+def test_slimes_client_fetches_its_rewards(services: str) -> None:
+    """By that of miles, a fork that asks as slime does, but once: what has no verdict raises, and leaves the sample without."""
+    found = said(started("slime", services))
+    assert (found["success"], found["failure"], found["table"]) == (1.0, 0.0, 1.0)
+    assert (found["unscored"], found["garbage reply"]) == (["422", None], ["502", None])
+
+
+def test_nemo_gym_collects_what_is_judged(services: str) -> None:
+    """Its agent and its rollouts, by the resources server of the example: no failure is among the rewards or the figures."""
+    found = said(started("NeMo-Gym", services))
+    failed = {"well unscored": "no_evidence", "garbage success": "parse", "unreadable": '{"error":{"code":"input"'}
+    for run, attempts in ((found["first"], 1), (found["resumed"], 2)):
+        assert run["kept"] == {"well success": 1.0, "well failure": 0.0, "response": 1.0}
+        assert sorted(case for case, _, _ in run["failed"]) == sorted([*failed] * attempts), "tried again, and nothing else"
+        assert all(kind == "judge_failed" and words.startswith(failed[case]) for case, kind, words in run["failed"])
+        assert run["metrics"] == {"well": pytest.approx(2 / 3), "garbage": None}
 
 
 def test_swift_asks_on_a_new_loop_each_time(well: MockServer) -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-import prill
 from prill.refine.rewards import Reward, RewardSpec, TRLReward, judge_episodes, pack
 from prill.testing import MockServer
 from prill.types import Observation, Trajectory
 
-from .table import CASES, Adapter, documented, in_loop, seen, trajectory_for
+from .table import CASES, COMMON, POLICIES, Adapter, documented, in_loop, made, seen, trajectory_for
 from .test_frameworks import FRAMEWORKS
 
 
@@ -99,29 +98,17 @@ def rewards() -> Iterator[dict[str, Reward]]:
         late = servers.enter_context(MockServer(stall=1.0, stall_seconds=60.0)).base_url
         garbage = servers.enter_context(MockServer(garbage=1.0)).base_url
         places = {case: {"timeout": late, "garbage reply": garbage}.get(case, well) for case in CASES}
-        options = {"captioner": "text", "model": "mock", "api_key_env": "NO_SUCH_KEY", "retries": 0}
-        yield {
-            case: prill.reward("modular", base_url=place, timeout=0.5 if case == "timeout" else 60.0, **options)
-            for case, place in places.items()
-        }
+        yield {case: made(COMMON, base_url=place, timeout=0.5 if case == "timeout" else 60.0) for case, place in places.items()}
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_trainers_see_what_is_documented(name: str, case: str, rewards: dict[str, Reward]) -> None:
-    assert seen(ADAPTERS[name], rewards[case], trajectory_for(case)) == documented()[name][case]
-
-
-@pytest.mark.parametrize("name", ADAPTERS)
-def test_other_policies_hold_everywhere(name: str, rewards: dict[str, Reward]) -> None:
-    """A number where it was asked for; else an error, which over HTTP is the status that abstaining has, too."""
-    adapter, judge, unseen = ADAPTERS[name], rewards["unscored"].judge, trajectory_for("unscored")
-    valued = seen(adapter, Reward(judge, RewardSpec(on_unscored="value", value=-0.5)), unseen)
-    assert valued == ("(-0.5, -0.5)" if name == "Gymnasium" else "-0.5")
-    over_http = name in ("OpenRLHF", "slime", "NeMo-Gym")
-    raised = seen(adapter, Reward(judge, RewardSpec(on_unscored="raise")), unseen)
-    assert raised == (documented()[name]["unscored"] if over_http else "raises NoEvidence")
+def test_trainers_see_what_is_documented(name: str, policy: str, case: str, rewards: dict[str, Reward]) -> None:
+    reward = Reward(rewards[case].judge, RewardSpec(**POLICIES[policy]))
+    assert seen(ADAPTERS[name], reward, trajectory_for(case)) == documented(policy)[name][case]
 
 
 def test_every_row_of_the_table_has_a_test() -> None:
-    assert set(documented()) == {*ADAPTERS, *FRAMEWORKS}
+    for policy in POLICIES:
+        assert set(documented(policy)) == {*ADAPTERS, *FRAMEWORKS}

@@ -120,6 +120,23 @@ def test_threads_find_what_another_one_reads(tmp_path: Path, monkeypatch: pytest
         assert one.result(60).id == other.result(60).id == "a"
 
 
+@pytest.mark.parametrize("root", [None, "."])
+def test_half_a_character_is_told_with_place(root: str | None) -> None:
+    """Such as a page's script can make; JSON cannot carry it, and a mark in its place would be another text."""
+    whole = Trajectory(id="t", task=Task(goal="buy tea"))
+    step = Step(Observation(text="tea \ud83d"), Action("click"))
+    halves = {
+        r"\$\.task\.goal": replace(whole, task=Task(goal="buy \ud800")),
+        r"\$\.steps\[1\]\.observation\.text": replace(whole, steps=(Step(Observation(), Action("wait")), step)),
+        r"\$\.metadata\.seen\[0\]": replace(whole, metadata={"seen": ["\udfff"]}),
+        r"the key 'k\\ud800'": replace(whole, metadata={"k\ud800": 1}),
+        r"\$\.task\.earlier\[0\]\.answer": replace(whole, task=Task(goal="g", earlier=(replace(whole, answer="\ud800"),))),
+    }
+    for place, trajectory in halves.items():
+        with pytest.raises(InputError, match=f"'t' cannot be written: .* half a character.*{place}"):
+            pack(trajectory, root=root)
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
     [
