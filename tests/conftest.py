@@ -82,15 +82,22 @@ def tiny_model(
 
 TESTS = Path(__file__).resolve().parent
 ROOT = TESTS.parent
-# Files here wait for browsers, phones and models, some of them for minutes.
-LONG = ("emulators", "test_examples.py", "test_documents.py", "refine", "batches", "commands", "fuzz")
+# Files here take long: some of them wait for browsers and phones, some compute.
+WAITING = ("emulators",)
+COMPUTING = ("test_examples.py", "test_documents.py", "refine", "commands", "fuzz", "batches")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """For several workers: the long files first, so that in the end no worker is alone with one."""
-    if hasattr(config, "workerinput"):
-        rank = {name: index for index, name in enumerate(LONG)}
-        items.sort(key=lambda item: rank.get(item.path.relative_to(TESTS).parts[0], len(LONG)))
+    """For several workers: the long files first, so that in the end no worker is alone with one, and those that wait beside
+    those that compute."""
+    if not hasattr(config, "workerinput"):
+        return
+    rooms = {item.path: item.path.relative_to(TESTS).parts[0] for item in items}
+    places: dict[Path, float] = {}  # of each file among those of its kind
+    for kind in (WAITING, COMPUTING):
+        found = [path for name in kind for path in rooms if rooms[path] == name]
+        places |= {path: place / len(found) for place, path in enumerate(found)}
+    items.sort(key=lambda item: places.get(item.path, 1))
 
 
 # Tests here end browsers by name, or look for what only the whole Chromium has.

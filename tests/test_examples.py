@@ -283,7 +283,7 @@ def test_self_map_is_trained_and_compared(prill: Path, python: Path, tmp_path: P
     """The ranker learns in earnest; the planner takes one step, which teaches it nothing, and answers in both arms."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "gguf", "lxml", "ijson")):
         pytest.skip("not installed: pip install 'prill[embedded,mind2web,train]'")
-    few = {"SEEDS": "0", "CONVERSATIONS": "24", "TEST": "2", "STEPS": "1", "BATCH": "1", "RANKER_STEPS": "150"}
+    few = {"SEEDS": "0", "CONVERSATIONS": "24", "TEST": "2", "TURNS": "2", "STEPS": "1", "BATCH": "1", "RANKER_STEPS": "150"}
     shown = run("examples/self_map/run.sh", tmp_path, PRILL=str(prill), PYTHON=str(python), **few)
     rows = [line.split(" | ") for line in shown.splitlines() if line.startswith("| ")]
     ranked = {row[0]: float(row[-1].split()[0]) for row in rows[1:4]}

@@ -3,7 +3,8 @@
 # earlier turns and without it, on sites, words and names that neither has seen. Three seeds, 23 minutes on two cores; what was
 # done is not done again.
 # Run: examples/self_map/run.sh DIR
-# Shorter: SEEDS=0 CONVERSATIONS=24 TEST=2 STEPS=1 BATCH=1 RANKER_STEPS=150 examples/self_map/run.sh DIR
+# Shorter: SEEDS=0 CONVERSATIONS=24 TEST=2 TURNS=2 STEPS=1 BATCH=1 RANKER_STEPS=150 examples/self_map/run.sh DIR
+# (TURNS: the planner is asked at so many turns only.)
 # SPLIT=dev asks on the sites of training instead: settings were chosen there.
 set -euo pipefail
 out=${1:?folder for data, models and results}
@@ -50,7 +51,8 @@ train_planner() {
 ask_planner() {
   local models=$out/seed$1
   "$prill" bench mind2web --recordings "generated websites=$out/$split/ranked.jsonl" --policy self-map "${asks[@]}" \
-    --set history="$2" --model local:embedded --set model.adapter="$models/planner" --workers 8 --beside none -o "$models/$split-$2"
+    --set history="$2" --model local:embedded --set model.adapter="$models/planner" --workers 8 --beside none \
+    ${TURNS:+--limit "$TURNS"} -o "$models/$split-$2"
 }
 
 # begin JOB SEED …: at most two jobs at a time, each on a core.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from prill.testing.endpoint.faults import Faults
 from prill.testing.endpoint.server import serving
 from prill.types import Verdict
 
-pytest.importorskip("anthropic", reason="anthropic is not installed: pip install 'prill[anthropic]'")
+if find_spec("anthropic") is None:
+    pytest.skip("anthropic is not installed: pip install 'prill[anthropic]'", allow_module_level=True)
 COUNT = 4
 
 

@@ -33,7 +33,7 @@ def test_killed_run_has_every_id_once(tmp_path: Path) -> None:
             goal = before + chance.randrange(1, 190)
             while not out.exists() or out.read_bytes().count(b"\n") < goal:
                 assert running.poll() is None, "the run ended before it was killed"
-                time.sleep(0.001)
+                time.sleep(0.005)
             time.sleep(chance.random() * 0.05)
             running.kill()
             running.wait()

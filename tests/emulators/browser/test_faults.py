@@ -104,18 +104,18 @@ async def test_browser_that_cannot_start_fails(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.slow
-async def test_fifty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
+async def test_twenty_episodes_leave_nothing_behind(site: Site, tmp_path: Path) -> None:
     browser = Chromium()
     environment = BrowserEnvironment(tmp_path, PageSpec(pause=0.0), browser=browser)
     used: list[tuple[int, int, int]] = []
-    for episode in range(50):
+    for episode in range(20):
         seen = await environment.reset(Task(goal="g", start_url=f"{site.url}/two"))
         await environment.step(Action("click", target=number(seen, "button")))
-        if episode % 10 == 0:
+        if episode % 4 == 0:
             await environment.step(Action("new_tab"))
         await environment.finish()
         used.append((len(processes()), len(os.listdir("/proc/self/fd")), len(asyncio.all_tasks())))
-    # Chromium keeps a spare renderer or two; what leaks in every episode would be tens.
+    # Chromium keeps a spare renderer or two; what leaks in every episode would be fifteen.
     for first, last in zip(used[4], used[-1], strict=True):
         assert last <= first + 4, used
     await environment.close()
