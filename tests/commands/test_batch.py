@@ -91,6 +91,26 @@ def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None
     assert "sk-secret" not in done.stderr + gone.stderr + (tmp_path / "b" / "batch.json").read_text()
 
 
+def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    for limit in ("1", "3"):
+        prill("batch", "write", "t.jsonl", "-o", "b", "--limit", limit, *judged(server))
+    manifest = tmp_path / "b" / "batch.json"
+    record = json.loads(manifest.read_text())
+    record["files"][0]["base_url"] = "http://127.0.0.1:9/v1"
+    manifest.write_text(json.dumps(record))
+    done = prill("batch", "submit", "b", "--wait", "--every", "1")
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, " completed, 2 done and 0 failed of 2" in done.stderr) == (2, True), done.stderr
+    assert last.startswith("prill batch: requests-01-001.jsonl cannot be submitted: cannot reach http://127.0.0.1:9"), last
+    record = json.loads(manifest.read_text())
+    record["files"][0]["base_url"] = server.base_url
+    manifest.write_text(json.dumps(record))
+    assert prill("batch", "submit", "b", "--wait", "--every", "1").returncode == 0
+    assert prill("batch", "collect", "b", "-o", "v.jsonl").returncode == 0
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 3
+
+
 def test_problem_of_a_batch_costs_no_verdict(prill: Prill, server: MockServer, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 3)
     prill("batch", "write", "t.jsonl", "-o", "b", "--limit", "1", *judged(server))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
 from prill.batches.folder import Api
+from prill.batches.jobs import BatchProblems
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.tallies import figures, say_counts
 from prill.errors import EndpointError, UsageError
@@ -71,7 +72,10 @@ def _configure_write(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_submit(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 done, 2 bad usage or no batch API, 130 interrupted (batches that were handed in go on)."
+    parser.epilog = (
+        "Exit codes: 0 done, 2 bad usage, no batch API, or a problem with a file (the others are handed in), "
+        "130 interrupted (batches that were handed in go on)."
+    )
     parser.add_argument("folder", metavar="DIR", help="folder of `prill batch write`")
     parser.add_argument("--wait", action="store_true", help="wait until the batches have ended, and fetch their answers")
     parser.add_argument(
@@ -131,11 +135,24 @@ def _submit(args: argparse.Namespace) -> int:
 
 
 async def _carry(args: argparse.Namespace) -> int:
+    problems: dict[str, str] = {}
     with BatchFolder(args.folder) as folder:
-        if not await submit(folder, _say, api=args.api):
-            _say("there is nothing to submit")
-        while args.wait and await fetch(folder, _say):
+        try:
+            if not await submit(folder, _say, api=args.api):
+                _say("there is nothing to submit")
+        except BatchProblems as error:
+            problems = error.problems
+        while args.wait:
+            try:
+                under_way = await fetch(folder, _say)
+            except BatchProblems as error:  # the others are waited for all the same
+                problems, under_way = problems | error.problems, error.under_way
+            if not under_way:
+                break
             await asyncio.sleep(args.every)
+        here = {file.name for file in folder.manifest.files if file.fetched}
+    if left := {name: problem for name, problem in problems.items() if name not in here}:
+        raise BatchProblems(left)
     return 0
 
 
