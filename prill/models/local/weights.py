@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,9 +103,9 @@ class Weights:
                     turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
                 )
         length = int(inputs["input_ids"].shape[1])
-        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        window = _places(self.model.config)
         if window is not None and length >= window + self.has_encoder:
-            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}")
+            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}", tokens=length)
         # A decoder of its own begins with one token, and has the whole window for the answer.
         room = max_tokens if window is None else min(max_tokens, window - (1 if self.has_encoder else length))
         return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
@@ -262,11 +262,7 @@ class _Draw:
 
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
     """The model in a folder, ready to answer. Raises MissingExtra, EndpointError."""
-    try:
-        mend_torchvision()
-        torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
-    except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "local") from None
+    torch, transformers = _libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
     with model_failures():
@@ -282,6 +278,43 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
         if adapter is not None:
             model = _adapted(model, adapter)
         return Weights(model.to(device).eval(), reader, sees)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        mend_torchvision()
+        return importlib.import_module("torch"), importlib.import_module("transformers")
+    except ImportError as error:
+        raise MissingExtra(error.name or "transformers", "local") from None
+
+
+def window_of(path: Path) -> int | None:
+    """Tokens of request and reply together for the model in a folder, whose weights are not loaded; None where nothing says.
+
+    It is what the model has places for, or what its tokenizer was made for, if that is less. For an encoder the tokenizer has
+    no say: T5's says 512, and its relative places have no end. Raises MissingExtra, EndpointError.
+    """
+    _, transformers = _libraries()
+    with model_failures():
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    windows = [places] if (places := _places(config)) is not None else []
+    with suppress(OSError, ValueError, RecursionError, AttributeError):
+        says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get("model_max_length")
+        # Tokenizers that know no end say 10 to the power of 30.
+        if isinstance(says, int) and 0 < says < 10**9 and not config.is_encoder_decoder:
+            windows.append(says)
+    return min(windows, default=None)
+
+
+def _places(config: Any) -> int | None:
+    """How many tokens a model has places for; None where they have no end. YaRN (arXiv 2309.00071) multiplies them."""
+    text = config.get_text_config()
+    places: int | None = getattr(text, "max_position_embeddings", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if places is not None and rope.get("rope_type") == "yarn":
+        trained = rope.get("original_max_position_embeddings") or places
+        return max(places, int(trained * rope["factor"]))
+    return places
 
 
 def check_adapter(adapter: Path) -> None:
