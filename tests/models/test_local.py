@@ -291,7 +291,7 @@ def test_window_is_told_without_weights(tmp_path: Path) -> None:
     assert window(max_position_embeddings=16384, rope_parameters=yarn) == 16384, "what is multiplied already"
     assert window(model_type="llava", text_config={"model_type": "qwen2", "max_position_embeddings": 1024}) == 1024
     assert window('{"model_max_length": 512}', model_type="t5") is None, "relative places have no end"
-    with pytest.raises(EndpointError, match="the local model cannot be used"):
+    with pytest.raises(EndpointError, match="the model cannot be loaded"):
         window(model_type="none")
 
 
@@ -323,7 +323,7 @@ async def test_folder_without_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no folder with a model in it"):
         LocalModel(tmp_path / "none")
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
-    with pytest.raises(EndpointError, match="the local model cannot be used"):
+    with pytest.raises(EndpointError, match="the model cannot be loaded"):
         await LocalModel(tmp_path).complete((Message("user", ("?",)),))
 
 

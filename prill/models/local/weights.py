@@ -26,6 +26,8 @@ from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 from prill.protocols import Token
 
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
 
 @dataclass(frozen=True, slots=True)
 class Generation:
@@ -265,7 +267,7 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
     torch, transformers = _libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
-    with model_failures():
+    with model_failures(f"{path}: the model cannot be loaded"):
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if config.is_encoder_decoder and not sees:
@@ -295,7 +297,7 @@ def window_of(path: Path) -> int | None:
     no say: T5's says 512, and its relative places have no end. Raises MissingExtra, EndpointError.
     """
     _, transformers = _libraries()
-    with model_failures():
+    with model_failures(f"{path}: the model cannot be loaded"):
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     windows = [places] if (places := _places(config)) is not None else []
     with suppress(OSError, ValueError, RecursionError, AttributeError):
@@ -319,10 +321,17 @@ def _places(config: Any) -> int | None:
 
 def check_adapter(adapter: Path) -> None:
     """Raises UsageError where a folder holds no adapter of PEFT."""
+    file = adapter / "adapter_config.json"
     try:
-        json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
         raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: not valid JSON ({error}); train the adapter anew, or copy the file again") from None
+    if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
+        raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
+    if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):  # PEFT would look for them on the network
+        raise UsageError(f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})")
 
 
 def _adapted(model: Any, adapter: Path) -> Any:
@@ -331,7 +340,8 @@ def _adapted(model: Any, adapter: Path) -> Any:
         peft = importlib.import_module("peft")
     except ImportError:
         raise MissingExtra("peft", "train") from None
-    return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    with model_failures(f"{adapter}: the adapter cannot be loaded"):
+        return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
 
 
 def _alike(calls: Sequence[Prepared]) -> bool:
@@ -381,8 +391,8 @@ def one_text(turns: Sequence[str]) -> str:
 
 
 @contextmanager
-def model_failures() -> Iterator[None]:
-    """Turns what torch, transformers and chat templates raise into our errors."""
+def model_failures(problem: str = "the local model cannot be used") -> Iterator[None]:
+    """Turns what torch, transformers and chat templates raise into our errors, which begin with the problem."""
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:
         yield
@@ -390,11 +400,17 @@ def model_failures() -> Iterator[None]:
         raise
     except torch.OutOfMemoryError as error:
         raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
-    except (ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, jinja2.TemplateError) as error:
+    except (*library_errors(), jinja2.TemplateError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__
-        raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error
+        raise EndpointError(f"{problem}: {excerpt(str(cause), 300)}") from error
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """What transformers, PEFT and safetensors raise over a folder with a damaged file in it."""
+    damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
+    return ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, damaged
 
 
 def folder_hash(folder: Path) -> str:
