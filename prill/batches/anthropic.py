@@ -29,13 +29,14 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-# "type" of an error, as Anthropic's documentation lists them -> HTTP status.
+# "type" of an error, as Anthropic's package and documentation list them -> HTTP status.
 _STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
+    "conflict_error": 409,
     "request_too_large": 413,
     "rate_limit_error": 429,
     "api_error": 500,
