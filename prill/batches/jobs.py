@@ -46,15 +46,16 @@ class BatchProblems(EndpointError):
 async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None) -> int:
     """Makes batches of the files that are none yet, and says of each what it is called; gives how many there are in all.
 
-    `api`: whose batch API the endpoint has; without it, Anthropic's where the address is Anthropic's, else OpenAI's. Whatever
-    breaks, the next call goes on from there: no file becomes two batches. A file with a problem holds no other up. Raises
-    BatchProblems when the others are handed in; MissingExtra.
+    `api`: whose batch API the endpoint has; without it, that of earlier files for this address, else Anthropic's where the
+    address is Anthropic's and OpenAI's elsewhere. Whatever breaks, the next call goes on from there: no file becomes two
+    batches. A file with a problem holds no other up. Raises BatchProblems when the others are handed in; MissingExtra.
     """
     problems, closed = dict[str, str](), set[_Door]()
+    earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
         if entry.batch is not None or entry.fetched or _door(entry) in closed:
             continue
-        entry = replace(entry, api=api or entry.api or api_of(entry.base_url))
+        entry = replace(entry, api=api or entry.api or earlier.get(entry.base_url) or api_of(entry.base_url))
         try:
             async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
                 entry = await desk.submit(folder, entry)

@@ -259,6 +259,12 @@ async def test_answers_to_other_batch_are_refused(folder: Path, server: MockServ
     assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
 
 
+async def test_requests_are_no_answers(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"requests-01-001\.jsonl: holds no answers of this batch"):
+        await collect(folder, judge(server), tmp_path / "v.jsonl", answers=[folder / "requests-01-001.jsonl"])
+    assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
+
+
 async def test_line_with_error_is_transport(folder: Path, server: MockServer, tmp_path: Path) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     lines[0] |= {"response": None, "error": {"code": "server_error", "message": "the engine died"}}

@@ -79,7 +79,9 @@ def _configure_submit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="folder of `prill batch write`")
     parser.add_argument("--wait", action="store_true", help="wait until the batches have ended, and fetch their answers")
     parser.add_argument(
-        "--api", choices=get_args(Api), help="whose batch API the endpoint has (default: anthropic at Anthropic, else openai)"
+        "--api",
+        choices=get_args(Api),
+        help="whose batch API the endpoint has (default: as before, else anthropic at Anthropic and openai elsewhere)",
     )
     parser.add_argument("--every", type=positive, default=60, metavar="S", help="seconds between two looks (default 60)")
 
