@@ -1,8 +1,10 @@
 """`prill batch` as a user meets it: written, handed in, collected, and one clear error for what cannot be used."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +80,35 @@ def test_misuse_of_batch_is_one_error(prill: Prill, tmp_path: Path, command: tup
     done = prill("batch", *command)
     assert (done.returncode, words in done.stderr, "Traceback" in done.stderr) == (2, True, False), done.stderr
     assert not (tmp_path / "b" / "batch.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: None, "batch.json: no description of a batch (Expected `object`, got `null`)"),
+        (
+            lambda record: record | {"secret": 5},
+            "batch.json: no description of a batch (Expected `str`, got `int` - at `$.secret`)",
+        ),
+        (
+            lambda record: record | {"judge": record["judge"] | {"evaluator": ["x"]}},
+            "batch.json: judge.evaluator: expected a text",
+        ),
+        (lambda record: record | {"judge": record["judge"] | {"model": 5}}, "batch.json: judge.model: expected a text, got 5"),
+        (lambda record: record | {"judge": record["judge"] | {"timeout": "soon"}}, "timeout: Expected `float`"),
+    ],
+)
+def test_damaged_batch_is_one_clear_error(
+    prill: Prill, server: MockServer, tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
+    manifest = tmp_path / "b" / "batch.json"
+    manifest.write_text(json.dumps(change(json.loads(manifest.read_text()))))
+    before = manifest.read_bytes()
+    done = prill("batch", "collect", "b", "-o", "v.jsonl")
+    assert (done.returncode, words in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done.stderr
+    assert manifest.read_bytes() == before and not (tmp_path / "v.jsonl").exists()
 
 
 def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
-from prill.batches.folder import Api
+from prill.batches.folder import MANIFEST, Api
 from prill.batches.jobs import BatchProblems
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.tallies import figures, say_counts
@@ -170,7 +170,7 @@ def _collect(args: argparse.Namespace) -> int:
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(f"{args.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
-    judge = make_evaluator(_as_described(manifest.judge, manifest.trajectories))
+    judge = make_evaluator(_as_described(Path(args.folder) / MANIFEST, manifest.judge, manifest.trajectories))
     on_disk = not is_stdout(args.output) and not is_stream(args.output)
     with _bar(manifest.trajectories, manifest.limit) as bar:
 
@@ -220,8 +220,11 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(args).items() if name not in left_out and value not in (None, [])}
 
 
-def _as_described(judge: dict[str, Any], trajectories: tuple[str, ...]) -> argparse.Namespace:
+def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ...]) -> argparse.Namespace:
     """The options again. Raises UsageError for those that this version does not have."""
+    for name in ("evaluator", "model", "captioner", "base_url"):  # options of other types are checked as those of judge files
+        if not isinstance(judge.get(name, ""), str):
+            raise UsageError(f"{file}: judge.{name}: expected a text, got {json.dumps(judge[name])}; write a new batch")
     parser = argparse.ArgumentParser()
     add_judge_options(parser)
     args = parser.parse_args(["--evaluator", str(judge.get("evaluator"))])
