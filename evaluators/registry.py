@@ -216,6 +216,9 @@ def _inherited(
 def _refuse_unknown(table: Mapping[str, Any], name: str, allowed: Sequence[str], place: str) -> None:
     for key in table:
         if key not in allowed:
+            asked = table.get("model") if asks_a_model(JUDGES.maker(name)) else None
+            if isinstance(asked, str) and key in model_options("a name"):
+                raise OptionError(f"{place}{key}: model {asked!r} is at no endpoint: it has no such option", key)
             others = [other for other in JUDGES.entries if key in judge_options(other)]
             who = f"; judges that have it: {', '.join(others)}" if others else ""
             raise OptionError(f"{place}{key}: judge {name!r} has no such option{nearest(key, allowed)}{who}", key)

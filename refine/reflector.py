@@ -12,8 +12,9 @@ from typing import Annotated, Any, Protocol
 from msgspec import Meta
 
 from prill.errors import Unparsable, UsageError
+from prill.models.calls import limits_of
 from prill.models.prompts import NONCE, clean, estimate_tokens, load_prompt, quoted
-from prill.protocols import Adaptive, LanguageModel, Learner, Message, Policy
+from prill.protocols import LanguageModel, Learner, Message, Policy
 from prill.refine.reflexion import Challenge
 from prill.types import Observation, Platform, Step, Task, Trajectory, Verdict
 
@@ -100,8 +101,8 @@ class Reflector:
 
     async def _room(self) -> int:
         """The tokens of a request: those of the settings, or what the model's window leaves beside the lesson."""
-        limits = await self.model.limits() if isinstance(self.model, Adaptive) else None
-        if limits is None or limits.window is None:
+        limits = await limits_of(self.model)
+        if limits.window is None:
             return self.spec.reflection_tokens
         # A fifth is left for the difference between four characters and a real token.
         left = (limits.window - self.spec.lesson_tokens - limits.thinking) * 4 // 5

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -31,10 +31,58 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BASE, ROWS = "base", "rows.jsonl"
+STUDY, MANIFEST = "study.json", "manifest.json"
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 # Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided p is 2 / 2**5.
 _FEWEST_TASKS = 6
+
+
+_T = TypeVar("_T")
+
+
+class _Judge(TypedDict):
+    name: str
+    precision: float | None
+    recall: float | None
+
+
+class _Attempts(TypedDict):
+    episodes: int
+    successes: int
+
+
+class _Counted(TypedDict):
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What is read of the manifest of a round."""
+
+    arm: str
+    seed: int
+    round: int
+    judge: _Judge
+    attempts: _Attempts
+    filter: dict[str, Any] | None = None
+    rows: _Counted | None = None
+    ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Study:
+    arms: tuple[_Arm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    trajectory: str
 
 
 class Played(NamedTuple):
@@ -112,7 +160,9 @@ def outcomes_of(folder: Path) -> dict[Played, bool | None]:
     for item in read_trajectories(folder / TRAJECTORIES):
         if isinstance(item, BadLine):
             raise UsageError(f"{folder / TRAJECTORIES}: {item.message}")
-        seed, attempt = (int(item.metadata.get(name, 0)) for name in ("seed", "attempt"))
+        seed, attempt = (item.metadata.get(name, 0) for name in ("seed", "attempt"))
+        if not isinstance(seed, int) or not isinstance(attempt, int):
+            raise UsageError(f"{folder / TRAJECTORIES}: {item.id!r}: `seed` and `attempt` in its metadata are no whole numbers")
         key = Played(item.task.id or item.task.goal, seed, attempt, template_of(item))
         if key in outcomes:
             raise UsageError(f"{folder}: {key.task} was played twice, by different policies or settings; delete the folder")
@@ -141,8 +191,11 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
 def results_of(out: Path) -> Results:
     """The figures of all rounds that are finished in a study's folder, whatever process or call made them."""
     base = outcomes_of(out / BASE / "evaluation")
-    manifests = [(file.parent, json.loads(file.read_bytes())) for file in out.glob("seed-*/*/round-*/manifest.json")]
-    arms = [arm["name"] for arm in json.loads((out / "study.json").read_bytes())["arms"]]
+    manifests = [(file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")]
+    arms = [arm.name for arm in _decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study").arms]
+    for folder, manifest in manifests:
+        if manifest["arm"] not in arms:
+            raise UsageError(f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has {', '.join(arms)}")
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
     played: dict[tuple[str, int, int], Outcomes] = {
         (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation") for folder, m in manifests if "ended" not in m
@@ -165,8 +218,28 @@ def results_of(out: Path) -> Results:
         for task, (successes, n) in _of_tasks(several).items():
             by_task[task][arm] = (successes, n)
     told = ("arm", "seed", "round", "attempts", "judge", "filter", "rows", "ended")
-    judges = tuple({**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder)} for folder, m in manifests)
+    judges = tuple(
+        {**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder, has_rows=bool(m.get("rows")))}
+        for folder, m in manifests
+    )
     return Results(scores=tuple(scores), differences=tuple(differences), judges=judges, by_task=by_task)
+
+
+def read_manifest(file: Path) -> dict[str, Any]:
+    """What a round came to. Raises UsageError that names the field."""
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    _decoded(data, _Round, f"{file}: no manifest of a round", "delete it: the study's own command makes it again")
+    return _decoded(data, dict[str, Any], str(file))
+
+
+def _decoded(data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was") -> _T:
+    try:
+        return msgspec.json.decode(data, type=type_)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{problem} ({error}); {remedy}") from None
 
 
 def write_results(out: Path) -> Results:
@@ -186,14 +259,16 @@ def _truth(folder: Path) -> dict[str, bool | None]:
     return {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
 
 
-def _learnt(out: Path, folder: Path) -> dict[str, Any]:
+def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
     """How right the choice of attempts was that a round learnt from; `folder` is the round's."""
     number = int(folder.name.rpartition("-")[2])
     truth = _truth(out / BASE / "attempts")
     for earlier in range(2, number + 1):
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
-    kept = {json.loads(line.data)["trajectory"] for line in read_lines(rows)} if rows.exists() else set()
+    kept = {
+        _decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory for line in (read_lines(rows) if has_rows else ())
+    }
     decided = [success for id in kept if (success := truth.get(id)) is not None]
     right, successes = sum(decided), sum(success is True for success in truth.values())
     return {

@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from prill.actions.keys import key_names
 from prill.errors import ContextTooLong, NoEvidence
+from prill.models.calls import limits_of
 from prill.models.prompts import content_hash
 from prill.policies.answers import said_by
 from prill.policies.embedders import make_embedder
@@ -37,7 +38,7 @@ from prill.policies.synapse.prompting import (
     until,
 )
 from prill.policies.synapse.xpath import BadXPath, find
-from prill.protocols import Adaptive, LanguageModel
+from prill.protocols import LanguageModel
 from prill.types import Action, Observation, Platform, Step, Task
 
 REF = "data-wob_ref"
@@ -235,7 +236,7 @@ class Synapse:
     async def _window(self) -> int | None:
         if self.spec.context is not None:
             return self.spec.context
-        return (await self.model.limits()).window if isinstance(self.model, Adaptive) else None
+        return (await limits_of(self.model)).window
 
     def _prepare(self, call: Call, page: Element) -> None:
         """The actions of a call on the page as it is now; a call that finds nothing is noted."""

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, NoEvidence, Unparsable, UsageError
+from prill.models.calls import limits_of
 from prill.models.prompts import Prompt, clean, content_hash, load_prompt, quoted
 from prill.pages.state import PageState, read_state
 from prill.pages.steps import Marking, asked_of, read_said, said
@@ -30,7 +31,7 @@ from prill.policies.answers import said_by
 from prill.policies.embedders import Embedder, make_embedder
 from prill.policies.synapse.memory import EXEMPLARS, Exemplar, Memory, Turn
 from prill.policies.synapse.prompting import tokens_of, until
-from prill.protocols import Adaptive, LanguageModel, Message
+from prill.protocols import LanguageModel, Message
 from prill.store import BadLine, read_trajectories
 from prill.types import Action, Observation, Platform, Step, Task, Trajectory
 
@@ -193,7 +194,7 @@ class RecordedSynapse:
     async def _window(self) -> int | None:
         if self.spec.context is not None:
             return self.spec.context
-        return (await self.model.limits()).window if isinstance(self.model, Adaptive) else None
+        return (await limits_of(self.model)).window
 
 
 def action_of(reply: str, *, bare: bool = False) -> Action:

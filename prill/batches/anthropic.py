@@ -6,7 +6,7 @@ look at an image) is left out, as Anthropic's own OpenAI-compatible endpoint lea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,13 +29,14 @@ _FINISH = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-# "type" of an error, as Anthropic's documentation lists them -> HTTP status.
+# "type" of an error, as Anthropic's package and documentation list them -> HTTP status.
 _STATUS = {
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
+    "conflict_error": 409,
     "request_too_large": 413,
     "rate_limit_error": 429,
     "api_error": 500,
@@ -82,8 +83,7 @@ def answer_line(batch: str, result: MessageBatchIndividualResponse) -> dict[str,
 
 async def create(client: anthropic.AsyncAnthropic, path: Path) -> MessageBatch:
     """Hands a file of requests in, once: an attempt that broke off may have made the batch all the same."""
-    with path.open("rb") as file:
-        requests = [_request(path, number, line) for number, line in enumerate(file, 1)]
+    requests = [_wanted(path, number, request) for number, request in _requests(path)]
     return await client.with_options(max_retries=0).messages.batches.create(requests=requests)  # type: ignore[arg-type]
 
 
@@ -130,19 +130,27 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class _Named(msgspec.Struct):
+class _Request(msgspec.Struct):
     custom_id: str
+    body: msgspec.Raw
+
+
+def _requests(path: Path) -> Iterator[tuple[int, _Request]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield number, msgspec.json.decode(line, type=_Request)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise InputError(f"{path}:{number}: no request of a batch ({error}); write a new batch") from None
 
 
 def _ids(path: Path) -> set[str]:
-    with path.open("rb") as file:
-        return {msgspec.json.decode(line, type=_Named).custom_id for line in file}
+    return {request.custom_id for _, request in _requests(path)}
 
 
-def _request(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    request = msgspec.json.decode(line)
+def _wanted(path: Path, number: int, request: _Request) -> dict[str, Any]:
     try:
-        return {"custom_id": request["custom_id"], "params": message_params(request["body"])}
+        return {"custom_id": request.custom_id, "params": message_params(msgspec.json.decode(request.body))}
     except InputError as error:
         raise InputError(f"{path}:{number}: {error}") from None
 

@@ -302,8 +302,8 @@ class _Response(msgspec.Struct, frozen=True):  # a dataclass cannot have raw JSO
 @dataclass(frozen=True)
 class _Line:
     custom_id: str
-    response: _Response | None = None
-    error: Any = None
+    response: _Response | msgspec.UnsetType | None = msgspec.UNSET
+    error: Any = msgspec.UNSET
 
 
 _decode_line = msgspec.json.Decoder(_Line).decode
@@ -316,15 +316,18 @@ def answer_of(data: bytes) -> tuple[str, int, bytes, bool]:
     """
     try:
         line = _decode_line(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(str(error)) from None
-    body = bytes(line.response.body if line.response else _NULL)
-    if line.error or body == b"null":
-        code = line.error.get("code") if isinstance(line.error, dict) else None
-        body = body if body != b"null" else msgspec.json.encode({"error": line.error or "the batch gave no answer"})
-        status = line.response.status_code if line.response else 500
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as broken:
+        raise InputError(str(broken)) from None
+    if line.response is msgspec.UNSET and line.error is msgspec.UNSET:  # a request, say
+        raise InputError("it has neither a response nor an error")
+    response, error = line.response or None, line.error or None
+    body = bytes(response.body if response else _NULL)
+    if error or body == b"null":
+        code = error.get("code") if isinstance(error, dict) else None
+        body = body if body != b"null" else msgspec.json.encode({"error": error or "the batch gave no answer"})
+        status = response.status_code if response else 500
         return line.custom_id, status if status != 200 else 500, body, code not in _NOT_DONE
-    return line.custom_id, line.response.status_code if line.response else 500, body, True
+    return line.custom_id, response.status_code if response else 500, body, True
 
 
 class Answers:

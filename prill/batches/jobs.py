@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
-from prill.errors import EndpointError, MissingExtra
+from prill.errors import EndpointError, InputError, MissingExtra, UsageError
 from prill.files.outputs import failures, part_of
 from prill.models.transport import Endpoint, http_library
 from prill.models.wire import error_message
@@ -32,41 +32,63 @@ _TAG = "prill_requests"  # in a batch's metadata: the hash of its file, so that 
 _ANTHROPIC = "anthropic.com"
 
 
+class BatchProblems(EndpointError):
+    """What was wrong with some files, by their names, in a line each; the others were seen to.
+
+    `under_way`: how many batches of the others go on.
+    """
+
+    def __init__(self, problems: Mapping[str, str], under_way: int = 0) -> None:
+        super().__init__("\n".join(problems.values()))
+        self.problems, self.under_way = dict(problems), under_way
+
+
 async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api | None = None) -> int:
     """Makes batches of the files that are none yet, and says of each what it is called; gives how many there are in all.
 
-    `api`: whose batch API the endpoint has; without it, Anthropic's where the address is Anthropic's, else OpenAI's. Whatever
-    breaks, the next call goes on from there: no file becomes two batches. Raises EndpointError, MissingExtra.
+    `api`: whose batch API the endpoint has; without it, that of earlier files for this address, else Anthropic's where the
+    address is Anthropic's and OpenAI's elsewhere. Whatever breaks, the next call goes on from there: no file becomes two
+    batches. A file with a problem holds no other up. Raises BatchProblems when the others are handed in; MissingExtra.
     """
+    problems, closed = dict[str, str](), set[_Door]()
+    earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
-        if entry.batch is not None or entry.fetched:
+        if entry.batch is not None or entry.fetched or _door(entry) in closed:
             continue
-        entry = replace(entry, api=api or entry.api or api_of(entry.base_url))
-        async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
-            entry = await desk.submit(folder, entry)
+        entry = replace(entry, api=api or entry.api or earlier.get(entry.base_url) or api_of(entry.base_url))
+        try:
+            async with _API[entry.api or "openai"](entry, f"{entry.name} cannot be submitted") as desk:
+                entry = await desk.submit(folder, entry)
+        except (EndpointError, InputError) as error:
+            problems[entry.name] = str(error)
+            if isinstance(error, _Closed | _NotThere):
+                closed.add(_door(entry))
+            continue
         folder.update(entry)
         say(f"{entry.name}: {entry.requests} requests, batch {entry.batch} ({entry.status})")
+    if problems:
+        raise BatchProblems(problems)
     return sum(entry.batch is not None for entry in folder.manifest.files)
 
 
 async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
     """Fetches the answers of the batches that have ended, and gives how many are still under way.
 
-    A batch with a problem holds no other up. Raises EndpointError, with all problems, when the others are here.
+    A batch with a problem holds no other up. Raises BatchProblems when all were looked at; MissingExtra.
     """
-    under_way, problems, away = 0, list[str](), set[str]()
+    under_way, problems, closed = 0, dict[str, str](), set[_Door]()
     for entry in folder.manifest.files:
-        if entry.batch is None or entry.fetched or entry.base_url in away:
+        if entry.batch is None or entry.fetched or _door(entry) in closed:
             continue
         try:
             async with _API[entry.api or "openai"](entry, f"batch {entry.batch} cannot be fetched") as desk:
                 under_way += await _fetch(folder, entry, desk, say)
-        except EndpointError as error:
-            problems.append(str(error))
-            if isinstance(error, _Unreachable):
-                away.add(entry.base_url)  # each batch there would be waited for as long
+        except (EndpointError, InputError) as error:
+            problems[entry.name] = str(error)
+            if isinstance(error, _Closed):
+                closed.add(_door(entry))
     if problems:
-        raise EndpointError("; ".join(problems))
+        raise BatchProblems(problems, under_way)
     return under_way
 
 
@@ -119,8 +141,19 @@ class _Looked:
     foreign: bool = False
 
 
-class _Unreachable(EndpointError):
-    """No connection came about."""
+_Door = tuple[str, str, str]  # an address, what holds the key for it, and a model there
+
+
+class _Closed(EndpointError):
+    """No connection came about, or the key is not accepted: so it is with whatever else is to go there."""
+
+
+class _NotThere(EndpointError):
+    """What was asked for is not there: a batch, or the whole batch API."""
+
+
+def _door(entry: RequestFile) -> _Door:
+    return entry.base_url, entry.api_key_env, entry.model
 
 
 class _Desk(Protocol):
@@ -213,9 +246,9 @@ class _Anthropic:
 @asynccontextmanager
 async def _openai(entry: RequestFile, problem: str) -> AsyncIterator[_OpenAI]:
     endpoint = _endpoint(entry)
-    connection = await endpoint.connection()
+    client = await _client(endpoint, problem)
     async with _reported("openai", endpoint, problem):
-        yield _OpenAI(connection.client.with_options(max_retries=2))
+        yield _OpenAI(client.with_options(max_retries=2))
 
 
 @asynccontextmanager
@@ -225,7 +258,7 @@ async def _anthropic(entry: RequestFile, problem: str) -> AsyncIterator[_Anthrop
     except ImportError:
         raise MissingExtra("anthropic", "anthropic") from None
     endpoint = _endpoint(entry)
-    key = (await endpoint.connection()).client.api_key
+    key = (await _client(endpoint, problem)).api_key
     base_url = endpoint.base_url.removesuffix("/v1")  # of the endpoint that speaks OpenAI's language
     async with (
         AsyncAnthropic(api_key=key, base_url=base_url, timeout=_SECONDS) as client,
@@ -242,6 +275,13 @@ def _endpoint(entry: RequestFile) -> Endpoint:
     return Endpoint(entry.base_url, entry.api_key_env, 4, _SECONDS, 6 * _SECONDS, 0)
 
 
+async def _client(endpoint: Endpoint, problem: str) -> openai.AsyncOpenAI:
+    try:
+        return (await endpoint.connection()).client
+    except UsageError as error:  # of the key, or of the address
+        raise _Closed(f"{problem}: {error}") from None
+
+
 @asynccontextmanager
 async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIterator[None]:
     """What the library raises inside becomes an EndpointError that begins with the problem."""
@@ -254,15 +294,18 @@ async def _reported(library: str, endpoint: Endpoint, problem: str) -> AsyncIter
         message = endpoint.without_key(error_message(error.body, error.response.reason_phrase))
         advice = "; without a batch API there, carry the files out yourself and give the answers to collect"
         said = f"{endpoint.place} answers HTTP {error.status_code}: {message}"
-        raise EndpointError(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
+        kind = {401: _Closed, 403: _Closed, 404: _NotThere}.get(error.status_code, EndpointError)
+        raise kind(f"{problem}: {said}{advice if error.status_code == 404 else ''}") from None
     except sdk.APIConnectionError as error:
         if (refused := _refused_certificate(error)) is not None:
-            raise _Unreachable(f"{problem}: {endpoint.no_trust(refused)}") from None
+            raise _Closed(f"{problem}: {endpoint.no_trust(refused)}") from None
         why = endpoint.without_key(str(error.__cause__ or error))
-        raise _Unreachable(f"{problem}: cannot reach {endpoint.place} ({why})") from None
+        raise _Closed(f"{problem}: cannot reach {endpoint.place} ({why})") from None
     except (aiohttp.ClientError, http_library().HTTPError) as error:  # while a file comes: it is handed on as it is
         why = endpoint.without_key(str(error) or type(error).__name__)
         raise EndpointError(f"{problem}: the connection to {endpoint.place} broke ({why})") from None
+    except OSError as error:  # of the file of requests
+        raise InputError(f"{problem}: {error.filename}: {error.strerror}; write a new batch") from None
     except (AttributeError, ValueError) as error:  # a page of a proxy, say: the libraries go on with it as it is
         raise EndpointError(f"{problem}: {endpoint.place} does not answer as a batch API does") from error
 

@@ -189,11 +189,17 @@ def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
     return _EXIT_ALL
 
 
+# As a model is given, and as it calls itself.
+_OF_ONES_OWN = ("local:", "local/", "vllm:", "vllm/")
+
+
 def _price(args: argparse.Namespace, evaluator: Evaluator) -> Price | None:
     """The price of the model of the command line, or of a judge file's when it has only one."""
     names = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
     of_file = {name for name in names if not name.startswith("sha256:")}
     models = of_file if args.evaluator.endswith((".toml", ".json")) else {args.model or ""}
+    if all(name.startswith(_OF_ONES_OWN) for name in models):
+        return Price(0.0, 0.0)
     return price_of(models.pop(), args.prices) if len(models) == 1 else None
 
 

@@ -150,13 +150,13 @@ async def ask(
     A request that is refused as too long is sent again with less, by what the refusal teaches; where it says nothing, with a
     sixth of the characters.
     """
-    limits, most, scale = await _limits(model), Room(room), 1.0
+    limits, most, scale = await limits_of(model), Room(room), 1.0
     request = _fitted(messages, most, limits, max_tokens, scale)
     for _ in range(_MOST_SIZES):
         try:
             return await _complete(model, request, form, max_tokens, prompt.hash)
         except ContextTooLong as error:
-            known, limits = limits, await _limits(model)
+            known, limits = limits, await limits_of(model)
             if error.tokens and limits.window is not None:
                 scale = error.tokens / max(1, guessed_tokens(request))
             elif limits == known and limits.window is not None:
@@ -170,7 +170,8 @@ async def ask(
     return await _complete(model, request, form, max_tokens, prompt.hash)
 
 
-async def _limits(model: LanguageModel) -> Limits:
+async def limits_of(model: LanguageModel) -> Limits:
+    """How much one request to the model may hold, as far as it says so."""
     limits = getattr(model, "limits", None)  # isinstance with the protocol takes as long as reading the reply
     return await limits() if callable(limits) else Limits()
 

@@ -34,6 +34,10 @@ _WINDOW = (
     rf"maximum (?:number of tokens allowed|model length of) ?\(?{_NUMBER}",
     rf"max_new_tokens` must be <= {_NUMBER}",
     rf"must have less than {_NUMBER} tokens",
+    # By these words litellm recognises others; the second are Bedrock's, the third Cerebras's.
+    rf"exceed the configured limit of {_NUMBER}",
+    rf"exceed model maximum \({_NUMBER}\)",
+    rf"while limit is {_NUMBER}",
 )
 # The tokens of the request without its reply, in the words of the same.
 _TOKENS = (
@@ -41,6 +45,7 @@ _TOKENS = (
     rf"(?:resulted in|prompt contains(?: at least)?|keep the first|n_prompt_tokens=) ?{_NUMBER}",
     rf"(?:request|input|input token count|prompt) \((?:length )?{_NUMBER}",
     rf"(?:too long|context limit|given): {_NUMBER}",
+    rf"(?:prompt tokens \(|current length is ){_NUMBER}",
 )
 # "max_tokens is too large: 5000. This model supports at most 4096 completion tokens", "max_tokens: 70000 > 64000, which is".
 _REPLY = (rf"at most {_NUMBER} (?:completion|output) tokens", rf"max_tokens: \d+ > {_NUMBER}")

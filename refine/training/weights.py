@@ -15,6 +15,7 @@ from typing import Any
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.weights import library_errors
 from prill.models.replies import excerpt
 from prill.refine.training.spec import TrainSpec
 from prill.registry import OptionError
@@ -235,7 +236,7 @@ def model_failures(name: str) -> Iterator[None]:
         yield
     except MissingExtra:
         raise
-    except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except library_errors() as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__

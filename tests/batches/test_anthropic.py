@@ -50,9 +50,10 @@ def judge(url: str, name: str = "vlm") -> Evaluator:
 
 async def carried_out(folder: Path, asked: Evaluator, output: Path, **settings: Any) -> Tally:
     """Everything until nothing is missing."""
-    for _ in range(9):
+    for i in range(9):
         with BatchFolder(folder) as batch:
-            await submit(batch, api="anthropic")
+            await submit(batch, api="anthropic" if i == 0 else None)  # later files go where the first ones went
+            assert all(file.batch is None or file.batch.startswith("msgbatch_") for file in batch.manifest.files)
             while await fetch(batch):
                 pass
         tally = await collect(folder, asked, output, **settings)

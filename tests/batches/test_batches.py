@@ -18,6 +18,7 @@ from PIL import Image as Picture
 import prill
 from prill.batches import BatchFolder, collect, fetch, jobs, submit, write
 from prill.batches.folder import MANIFEST
+from prill.batches.jobs import BatchProblems
 from prill.errors import EndpointError, UsageError
 from prill.protocols import Evaluator
 from prill.scoring import Tally, score_files
@@ -258,6 +259,12 @@ async def test_answers_to_other_batch_are_refused(folder: Path, server: MockServ
     assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
 
 
+async def test_requests_are_no_answers(folder: Path, server: MockServer, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"requests-01-001\.jsonl: holds no answers of this batch"):
+        await collect(folder, judge(server), tmp_path / "v.jsonl", answers=[folder / "requests-01-001.jsonl"])
+    assert (await collect(folder, judge(server), tmp_path / "v.jsonl")).pending == COUNT
+
+
 async def test_line_with_error_is_transport(folder: Path, server: MockServer, tmp_path: Path) -> None:
     lines = answers_to(folder / "requests-01-001.jsonl")
     lines[0] |= {"response": None, "error": {"code": "server_error", "message": "the engine died"}}
@@ -452,6 +459,32 @@ async def test_problem_of_a_batch_stops_no_other(server: MockServer, trajectorie
             with pytest.raises(EndpointError, match="batch batch_unknown cannot be fetched"):
                 await fetch(folder)
         assert [file.fetched for file in folder.manifest.files] == [False, True]
+
+
+async def test_problem_of_a_file_stops_no_other(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    await write([trajectories], judge(server), tmp_path / "b", most_requests=2)
+    first, second = (tmp_path / "b" / f"requests-01-00{number}.jsonl" for number in (1, 2))
+    kept = first.read_bytes()
+    first.unlink()
+    with BatchFolder(tmp_path / "b") as folder:
+        folder.update(replace(folder.manifest.files[1], base_url="http://127.0.0.1:9/v1"))
+        with pytest.raises(BatchProblems) as raised:
+            await submit(folder)
+        assert list(raised.value.problems) == [first.name, second.name]
+        gone, away = str(raised.value).split("\n")
+        assert f"{first}: No such file" in gone and "cannot reach http://127.0.0.1:9" in away
+        assert [file.batch is not None for file in folder.manifest.files] == [False, False, True]
+        first.write_bytes(kept)
+        folder.update(replace(folder.manifest.files[1], base_url=server.base_url))
+        assert await submit(folder) == 3
+
+
+async def test_closed_door_is_tried_once(trajectories: Path, tmp_path: Path) -> None:
+    with MockServer(refuse_key=True) as closed:
+        await write([trajectories], judge(closed), tmp_path / "b", most_requests=1)
+        with BatchFolder(tmp_path / "b") as folder, pytest.raises(BatchProblems) as raised:
+            await submit(folder)
+    assert list(raised.value.problems) == ["requests-01-001.jsonl"], "the same key at the same place"
 
 
 @pytest.mark.parametrize("api", ["openai", "anthropic"])

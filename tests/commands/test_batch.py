@@ -1,8 +1,10 @@
 """`prill batch` as a user meets it: written, handed in, collected, and one clear error for what cannot be used."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,6 +82,35 @@ def test_misuse_of_batch_is_one_error(prill: Prill, tmp_path: Path, command: tup
     assert not (tmp_path / "b" / "batch.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda record: None, "batch.json: no description of a batch (Expected `object`, got `null`)"),
+        (
+            lambda record: record | {"secret": 5},
+            "batch.json: no description of a batch (Expected `str`, got `int` - at `$.secret`)",
+        ),
+        (
+            lambda record: record | {"judge": record["judge"] | {"evaluator": ["x"]}},
+            "batch.json: judge.evaluator: expected a text",
+        ),
+        (lambda record: record | {"judge": record["judge"] | {"model": 5}}, "batch.json: judge.model: expected a text, got 5"),
+        (lambda record: record | {"judge": record["judge"] | {"timeout": "soon"}}, "timeout: Expected `float`"),
+    ],
+)
+def test_damaged_batch_is_one_clear_error(
+    prill: Prill, server: MockServer, tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str
+) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 1)
+    prill("batch", "write", "t.jsonl", "-o", "b", *judged(server))
+    manifest = tmp_path / "b" / "batch.json"
+    manifest.write_text(json.dumps(change(json.loads(manifest.read_text()))))
+    before = manifest.read_bytes()
+    done = prill("batch", "collect", "b", "-o", "v.jsonl")
+    assert (done.returncode, words in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done.stderr
+    assert manifest.read_bytes() == before and not (tmp_path / "v.jsonl").exists()
+
+
 def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None:
     write_trajectories(tmp_path / "t.jsonl", 1)
     with MockServer(refuse_key=True) as closed:
@@ -89,6 +120,26 @@ def test_endpoint_without_batches_is_named(prill: Prill, tmp_path: Path) -> None
     assert (done.returncode, gone.returncode) == (2, 2)
     assert "requests-01-001.jsonl cannot be submitted" in gone.stderr
     assert "sk-secret" not in done.stderr + gone.stderr + (tmp_path / "b" / "batch.json").read_text()
+
+
+def test_waiting_outlasts_a_problem(prill: Prill, server: MockServer, tmp_path: Path) -> None:
+    write_trajectories(tmp_path / "t.jsonl", 3)
+    for limit in ("1", "3"):
+        prill("batch", "write", "t.jsonl", "-o", "b", "--limit", limit, *judged(server))
+    manifest = tmp_path / "b" / "batch.json"
+    record = json.loads(manifest.read_text())
+    record["files"][0]["base_url"] = "http://127.0.0.1:9/v1"
+    manifest.write_text(json.dumps(record))
+    done = prill("batch", "submit", "b", "--wait", "--every", "1")
+    last = done.stderr.splitlines()[-1]
+    assert (done.returncode, " completed, 2 done and 0 failed of 2" in done.stderr) == (2, True), done.stderr
+    assert last.startswith("prill batch: requests-01-001.jsonl cannot be submitted: cannot reach http://127.0.0.1:9"), last
+    record = json.loads(manifest.read_text())
+    record["files"][0]["base_url"] = server.base_url
+    manifest.write_text(json.dumps(record))
+    assert prill("batch", "submit", "b", "--wait", "--every", "1").returncode == 0
+    assert prill("batch", "collect", "b", "-o", "v.jsonl").returncode == 0
+    assert len(list(read_verdicts(tmp_path / "v.jsonl"))) == 3
 
 
 def test_problem_of_a_batch_costs_no_verdict(prill: Prill, server: MockServer, tmp_path: Path) -> None:

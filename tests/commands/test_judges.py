@@ -141,7 +141,10 @@ def test_wrong_judge_file_is_one_error(prill: Prill, tmp_path: Path, attempts: P
             ("--evaluator", "vlm", "--model", "m", "--captioner", "text"),
             "judges that have it: modular, steps, webjudge, rubric",
         ),
-        (("--evaluator", "modular", "--model", "embedded", "--base-url", "http://x"), "base_url: judge 'modular' has no such"),
+        (
+            ("--evaluator", "modular", "--model", "embedded", "--base-url", "http://x"),
+            "base_url: model 'embedded' is at no endpoint",
+        ),
         (("--evaluator", "self-report", "--set", "frames"), "give KEY=VALUE"),
         (("--evaluator", "vlm", "--model", "m", "--frames", "0"), "frames: Expected `int` >= 1, got '0' (--frames)"),
         (("--evaluator", "modular", "--preset", "paper", "--frames", "2", "--model", "m"), "one state"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -119,6 +120,34 @@ def test_same_id_of_other_content_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'a' has other content"):
         merge_verdicts(files, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (None, "part.jsonl: no such file"),
+        (b"", "part.jsonl: the file is empty"),
+        (b"no verdict\n", "part.jsonl:1: not valid JSON"),
+        (b"5\n", "part.jsonl:1: Expected `object`, got `int`"),
+        (encode(line("a"))[:40] + b"\n" + encode(line("b")), "part.jsonl:1: not valid JSON"),
+        (encode(line("a")).replace(b'"score":1.0', b'"score":"1"'), "at `$.score`"),
+        (gzip.compress(encode(line("a")))[:-9], "part.jsonl.gz:2: cannot be read further"),
+    ],
+)
+def test_damaged_shard_is_one_clear_error(prill: Prill, tmp_path: Path, data: bytes | None, words: str) -> None:
+    whole, out = write(tmp_path / "whole.jsonl", line("y")), write(tmp_path / "out.jsonl", line("z"))
+    part = tmp_path / ("part.jsonl.gz" if "gz" in words else "part.jsonl")
+    if data is not None:
+        part.write_bytes(data)
+    before = out.read_bytes()
+    done = prill("merge", whole.name, part.name, "-o", "out.jsonl")
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert words in done.stderr and out.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} - {"cache"} == {
+        whole.name,
+        out.name,
+        *([part.name] if data is not None else []),
+    }
 
 
 def test_verdicts_that_are_there_stay(tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ def test_plan_makes_no_call_and_no_file(prill: Prill, tmp_path: Path) -> None:
     assert found["usd"] == pytest.approx(found["prompt_tokens"] * 0.15e-6 + found["completion_tokens"] * 0.6e-6)
     assert not (tmp_path / "v.jsonl").exists()
     assert "10 calls" in prill("score", "t.jsonl", *plan).stdout
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").write_text("{}")
+    own = prill("score", "t.jsonl", *("local:own" if word == "gpt-4o-mini" else word for word in plan))
+    assert "cost: about $0.00" in own.stdout, own.stderr
 
 
 def test_plan_skips_done_and_names_unusable(prill: Prill, server: MockServer, tmp_path: Path) -> None:

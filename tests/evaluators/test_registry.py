@@ -162,6 +162,11 @@ def test_parts_inherit_the_model() -> None:
         ("modular", {"model": "m", "captioner": "nonsense"}, "unknown captioner 'nonsense'"),
         ("vlm", {"model": "embedded", "frames": 1}, "takes no images"),
         ("student", {"model": "s.json", "base_url": "http://x"}, "base_url: judge 'student' has no such option"),
+        (
+            "vlm",
+            {"model": "vllm:q", "base_url": "http://x"},
+            "base_url: model 'vllm:q' is at no endpoint: it has no such option",
+        ),
         ("nobody", {}, "unknown judge 'nobody'"),
         ("vlmm", {}, "did you mean 'vlm'?"),
         ("rubric", {"model": "m", "threshold": 0}, "threshold: Expected `float` > 0"),

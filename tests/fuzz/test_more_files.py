@@ -67,6 +67,11 @@ def values(things: Any) -> list[Any]:
     return [msgspec.to_builtins(thing) for thing in things]
 
 
+def adapter(folder: Path) -> None:
+    (folder / "adapter_model.safetensors").touch()
+    check_adapter(folder)
+
+
 # Name of the file, what is in it (a text, a value, or the lines of a file of lines), and who reads it.
 FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "captions": (
@@ -101,7 +106,7 @@ FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "lessons": ("l.jsonl", values(Lesson(id=f"a{n}", text="Look twice.", status="failed") for n in range(3)), read_lessons),
     "results": ("r.json", RESULTS, read_results),
     "sentences": ("s.jsonl", [{"key": f"k{n}", "text": "a"} for n in range(3)], Sentences),
-    "adapter": ("adapter_config.json", {"r": 8, "peft_type": "LORA"}, lambda path: check_adapter(path.parent)),
+    "adapter": ("adapter_config.json", {"r": 8, "peft_type": "LORA"}, lambda path: adapter(path.parent)),
     "exemplars": (
         EXEMPLARS,
         [

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image as Picture
 
+from prill.captioner.recorded import GivenCaption
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, InputError, Truncated, Unparsable, UsageError
+from prill.evaluators.outcome import CaptionJudge
 from prill.models.ledger import metered
 from prill.models.local.model import LocalModel
 from prill.models.prompts import NONCE
 from prill.models.replies import ReplyFormat, choice_probability
 from prill.protocols import Image, Message, SampledModel
-from prill.types import Usage
+from prill.transcripts.calls import transcribed
+from prill.types import Observation, Task, Trajectory, Usage
+
+from . import tiny
 
 pytestmark = [
     pytest.mark.skipif(
@@ -250,6 +257,44 @@ async def test_too_long_for_window_is_context(blind: Path) -> None:
         await local.complete((Message("user", ("word",)),))
 
 
+@pytest.mark.parametrize(("characters", "sizes"), [("the link of the shop is open. ", 1), ("7", 2)])
+async def test_evidence_fills_the_window(
+    tmp_path: Path, characters: str, sizes: int, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
+    torchvision_beside_cpu_torch()
+    prompt = (resources.files("prill.evaluators") / "prompts" / "web_text.md").read_text()
+    built, words = tiny.build("qwen2", lines=["success", characters * 8, prompt], tokens=800)
+    folder = tiny.save(tiny.taught(built, words, "success"), words, tmp_path / "tiny")
+    local = LocalModel(folder, device="cpu")
+    page = Observation(caption=(characters * 30_000)[:30_000])
+    trajectory = Trajectory(id="t", task=Task(goal="buy", platform="web"), steps=(), final=page)
+    with transcribed() as calls:
+        verdict = await CaptionJudge(local, GivenCaption(), form="verdict")(trajectory)
+    assert (verdict.success, verdict.usage.calls, len(calls)) == (True, 1, sizes), verdict.reason
+    # 7s have three times the tokens that they were guessed to have: one request tells, before anything is generated, and the
+    # next is cut to what was counted.
+    assert 2048 < verdict.usage.prompt_tokens < 4096
+
+
+def test_window_is_told_without_weights(tmp_path: Path) -> None:
+    def window(tokenizer: str | None = None, **config: object) -> int | None:
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", **config}))
+        (tmp_path / "tokenizer_config.json").write_text(tokenizer or "{}")
+        return asyncio.run(LocalModel(tmp_path).limits()).window
+
+    assert window(max_position_embeddings=4096) == 4096
+    assert window('{"model_max_length": 2048}', max_position_embeddings=4096) == 2048
+    assert window('{"model_max_length": 1000000000000000019884624838656}', max_position_embeddings=4096) == 4096
+    assert window("[not a tokenizer", max_position_embeddings=4096) == 4096
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "rope_theta": 1e6}
+    assert window(max_position_embeddings=4096, rope_parameters=yarn) == 16384
+    assert window(max_position_embeddings=16384, rope_parameters=yarn) == 16384, "what is multiplied already"
+    assert window(model_type="llava", text_config={"model_type": "qwen2", "max_position_embeddings": 1024}) == 1024
+    assert window('{"model_max_length": 512}', model_type="t5") is None, "relative places have no end"
+    with pytest.raises(EndpointError, match="the model cannot be loaded"):
+        window(model_type="none")
+
+
 async def test_text_model_refuses_images(blind: Path, tmp_path: Path) -> None:
     with pytest.raises(EndpointError, match="takes no images"):
         await LocalModel(blind, device="cpu").complete(look(tmp_path, "white"))
@@ -278,7 +323,7 @@ async def test_folder_without_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no folder with a model in it"):
         LocalModel(tmp_path / "none")
     (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
-    with pytest.raises(EndpointError, match="the local model cannot be used"):
+    with pytest.raises(EndpointError, match="the model cannot be loaded"):
         await LocalModel(tmp_path).complete((Message("user", ("?",)),))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import json
 import pickle
 import shutil
 import threading
@@ -254,6 +255,37 @@ async def test_adapter_changes_the_answers(tiny_model: Callable[[str], Path], tm
     assert repr(" ".join(words.decode(out).split()))[1:100] in text
     with pytest.raises(UsageError, match="no folder with an adapter in it"):
         LocalModel(folder, adapter=str(tmp_path))
+
+
+async def test_damaged_adapter_is_one_clear_error(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    folder, place = tiny_model("qwen2"), tmp_path / "tuned"
+    adapted(folder, place)
+    config, weights = place / "adapter_config.json", place / "adapter_model.safetensors"
+    settings, tensors = config.read_bytes(), weights.read_bytes()
+    cases: list[tuple[Path, bytes | None, str]] = [
+        (config, None, "no folder with an adapter in it"),
+        (config, settings[: len(settings) // 2], "adapter_config.json: not valid JSON"),
+        (config, b"[]", r"adapter_config.json: .* \(peft_type is missing\)"),
+        (config, json.dumps({**json.loads(settings), "r": "x"}).encode(), "tuned: the adapter cannot be loaded"),
+        (config, json.dumps({**json.loads(settings), "peft_type": "y"}).encode(), "tuned: the adapter cannot be loaded"),
+        (weights, None, r"the weights of the adapter are missing \(adapter_model.safetensors\)"),
+        (weights, tensors[: len(tensors) // 2], "tuned: the adapter cannot be loaded"),
+        (weights, b"[]", "tuned: the adapter cannot be loaded"),
+    ]
+    for file, data, words in cases:
+        config.write_bytes(settings)
+        weights.write_bytes(tensors)
+        file.unlink() if data is None else file.write_bytes(data)
+        with pytest.raises((UsageError, EndpointError), match=words):
+            await LocalModel(folder, device="cpu", adapter=str(place)).complete([Message("user", ("?",))], max_tokens=2)
+
+
+async def test_damaged_weights_are_one_clear_error(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    for name, data in (("model.safetensors", b"half"), ("tokenizer_config.json", b"[]"), ("config.json", b"{")):
+        folder = shutil.copytree(tiny_model("qwen2"), tmp_path / name)
+        (folder / name).write_bytes(data)
+        with pytest.raises(EndpointError, match=f"{name}: the model cannot be loaded"):
+            await LocalModel(folder, device="cpu").complete([Message("user", ("?",))], max_tokens=2)
 
 
 @pytest.mark.skipif(

@@ -57,6 +57,13 @@ ASK = (Message("user", ("Did it work? " * 40,)),)
             "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
             Told(8192, 9000),
         ),
+        (
+            "Input tokens exceed the configured limit of 2048 tokens. Your messages resulted in 5000 tokens. "
+            "context_length_exceeded",
+            Told(2048, 5000),
+        ),
+        ("prompt tokens (5000) exceed model maximum (2048) context_length_exceeded", Told(2048, 5000)),
+        ("Current length is 5000 while limit is 2048 context_length_exceeded", Told(2048, 5000)),
         ("request (5000 tokens) exceeds the available context size (4096 tokens), try increasing it", Told(4096, 5000)),
         ("the request exceeds the available context size, try increasing it n_ctx=4096 n_prompt_tokens=5000", Told(4096, 5000)),
         ("the request exceeds the available context size, try increasing it", Told()),

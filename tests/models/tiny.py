@@ -154,6 +154,21 @@ def _processor(family: str, words: Any, patch: int) -> Any:
     )
 
 
+def taught(model: Any, reader: Any, text: str) -> Any:
+    """A model of `build("qwen2")` that answers whatever it is asked with this text, of tokens that all differ."""
+    import torch
+
+    said = reader("\n" + text + "<|im_end|>")["input_ids"]  # a question ends with a new line
+    assert len(set(said)) == len(said)
+    with torch.no_grad():
+        for layer in model.model.layers:  # nothing is left but the last token
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[said[1:]] = model.model.embed_tokens.weight[said[:-1]]
+    return model
+
+
 def save(model: Any, reader: Any, folder: Path) -> Path:
     """The folder, with the model in it as `save_pretrained` writes it."""
     model.save_pretrained(folder)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,31 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
     assert not (folder / "dataset_info.json").exists(), "what the last run wrote for another trainer is gone"
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
     assert manifest["rows"]["sft"]["rows"] == 1
-    (folder / "manifest.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"holds README.md, manifest.json, report.html and 1 more"):
-        check_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "manifest.json: does not say which files are rows .*, so nothing is replaced"),
+        (lambda text: "rows", "manifest.json: does not say which files are rows .*, so nothing is replaced"),
+        (lambda text: "[]", "manifest.json: .*Expected `object`, got `array`"),
+        (lambda text: text.replace('"files": [', '"files": 5, "was": ['), r"manifest.json: .*at `\$.files`"),
+        (lambda text: text.replace('"files": [', '"files": [5, '), r"manifest.json: .*at `\$.files\[0\]`"),
+        (lambda text: text.replace("prill rows 1", "prill rows 9"), "manifest.json: is in the form 'prill rows 9'"),
+        (None, "holds README.md, report.html, sft.jsonl, which this would remove"),
+    ],
+)
+def test_damaged_manifest_replaces_nothing(change: Callable[[str], str] | None, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    filtered = filter_steps([attempt("a", click(7))], [verdict("a")])
+    export_rows(folder, filtered)
+    manifest = folder / "manifest.json"
+    manifest.write_text(change(manifest.read_text())) if change else manifest.unlink()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UsageError, match=message):
+        export_rows(folder, filtered)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 
 
 def test_rows_are_named_once_each() -> None:

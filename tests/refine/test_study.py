@@ -8,6 +8,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from prill.cli import main
 from prill.errors import Unparsable, UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
@@ -28,6 +31,7 @@ from prill.refine.training.spec import TrainSpec
 from prill.run_folder import RunFolder
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
+EXAMPLE = Path(__file__).parents[2] / "examples/filtered_bc/miniwob.toml"
 FILTERED = {"name": "filtered", "judge": {"evaluator": "oracle"}}
 SELF_TRAINING = {"name": "self-training"}
 TABLE: dict[str, Any] = {
@@ -396,6 +400,64 @@ WRONG = [
 def test_wrong_settings_are_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         study_of({**TABLE, **change})
+
+
+ROUND = "seed-0/filtered/round-1"
+# A file of a study, what is changed in it (None: the file is taken away), and what is said.
+DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
+    (f"{ROUND}/manifest.json", lambda data: data[: len(data) // 2], "manifest.json: no manifest of a round .*; delete it"),
+    (f"{ROUND}/manifest.json", lambda data: b"none", "manifest.json: no manifest of a round .*; delete it"),
+    (f"{ROUND}/manifest.json", lambda data: b"[]", "manifest.json: no manifest of a round .*Expected `object`, got `array`"),
+    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": "0"'), r"manifest.json: .*at `\$.seed`"),
+    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"precision": 1.0', b'"precision": []'), r"at `\$.judge.precision`"),
+    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'), "manifest.json: `arm` is 'x'"),
+    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl:2: no row"),
+    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', r"rows.jsonl:1: no row .*at `\$.trajectory`"),
+    (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: no such file"),
+    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: no such file"),
+    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl:1: "),
+    ("base/evaluation/trajectories.jsonl", lambda data: data.replace(b'"seed":100', b'"seed":"a"'), "'100-2': `seed` and `att"),
+    ("study.json", lambda data: data[:9], "study.json: no study"),
+    ("study.json", lambda data: b'{"arms": [{"name": 5}]}', r"study.json: no study .*at `\$.arms\[0\].name`"),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "s"
+    run(Small(), out)
+    write_results(out)
+    return out
+
+
+@pytest.mark.parametrize(("name", "change", "message"), DAMAGED)
+def test_damaged_study_is_one_clear_error(
+    name: str,
+    change: Callable[[bytes], bytes | None],
+    message: str,
+    finished: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shutil.copytree(finished, tmp_path / "s")
+    data = change((out / name).read_bytes())
+    (out / name).unlink() if data is None else (out / name).write_bytes(data)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert main(["refine", "filtered-bc", str(EXAMPLE), "-o", str(out), "--tables-only"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line), line
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+
+
+def test_round_without_manifest_makes_it_again(finished: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(finished, tmp_path / "s")
+    (out / ROUND / "manifest.json").write_text("{")
+    with pytest.raises(UsageError, match="delete it: the study's own command makes it again"):
+        run(Small(), out)
+    (out / ROUND / "manifest.json").unlink()
+    world = Small()
+    run(world, out)
+    assert world.done == [] and results_of(out) == results_of(finished), "nothing is played or trained again"
 
 
 def test_shared_thresholds_leave_self_training_be() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
-from prill.batches.folder import Api
+from prill.batches.folder import MANIFEST, Api
+from prill.batches.jobs import BatchProblems
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
 from prill.commands.tallies import figures, say_counts
 from prill.errors import EndpointError, UsageError
@@ -71,11 +72,16 @@ def _configure_write(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_submit(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 done, 2 bad usage or no batch API, 130 interrupted (batches that were handed in go on)."
+    parser.epilog = (
+        "Exit codes: 0 done, 2 bad usage, no batch API, or a problem with a file (the others are handed in), "
+        "130 interrupted (batches that were handed in go on)."
+    )
     parser.add_argument("folder", metavar="DIR", help="folder of `prill batch write`")
     parser.add_argument("--wait", action="store_true", help="wait until the batches have ended, and fetch their answers")
     parser.add_argument(
-        "--api", choices=get_args(Api), help="whose batch API the endpoint has (default: anthropic at Anthropic, else openai)"
+        "--api",
+        choices=get_args(Api),
+        help="whose batch API the endpoint has (default: as before, else anthropic at Anthropic and openai elsewhere)",
     )
     parser.add_argument("--every", type=positive, default=60, metavar="S", help="seconds between two looks (default 60)")
 
@@ -131,11 +137,24 @@ def _submit(args: argparse.Namespace) -> int:
 
 
 async def _carry(args: argparse.Namespace) -> int:
+    problems: dict[str, str] = {}
     with BatchFolder(args.folder) as folder:
-        if not await submit(folder, _say, api=args.api):
-            _say("there is nothing to submit")
-        while args.wait and await fetch(folder, _say):
+        try:
+            if not await submit(folder, _say, api=args.api):
+                _say("there is nothing to submit")
+        except BatchProblems as error:
+            problems = error.problems
+        while args.wait:
+            try:
+                under_way = await fetch(folder, _say)
+            except BatchProblems as error:  # the others are waited for all the same
+                problems, under_way = problems | error.problems, error.under_way
+            if not under_way:
+                break
             await asyncio.sleep(args.every)
+        here = {file.name for file in folder.manifest.files if file.fetched}
+    if left := {name: problem for name, problem in problems.items() if name not in here}:
+        raise BatchProblems(left)
     return 0
 
 
@@ -151,7 +170,7 @@ def _collect(args: argparse.Namespace) -> int:
         manifest = folder.manifest
     if not manifest.judge:
         raise UsageError(f"{args.folder}: its judge was made in Python; collect it there (prill.batches.collect)")
-    judge = make_evaluator(_as_described(manifest.judge, manifest.trajectories))
+    judge = make_evaluator(_as_described(Path(args.folder) / MANIFEST, manifest.judge, manifest.trajectories))
     on_disk = not is_stdout(args.output) and not is_stream(args.output)
     with _bar(manifest.trajectories, manifest.limit) as bar:
 
@@ -201,8 +220,11 @@ def _described(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(args).items() if name not in left_out and value not in (None, [])}
 
 
-def _as_described(judge: dict[str, Any], trajectories: tuple[str, ...]) -> argparse.Namespace:
+def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ...]) -> argparse.Namespace:
     """The options again. Raises UsageError for those that this version does not have."""
+    for name in ("evaluator", "model", "captioner", "base_url"):  # options of other types are checked as those of judge files
+        if not isinstance(judge.get(name, ""), str):
+            raise UsageError(f"{file}: judge.{name}: expected a text, got {json.dumps(judge[name])}; write a new batch")
     parser = argparse.ArgumentParser()
     add_judge_options(parser)
     args = parser.parse_args(["--evaluator", str(judge.get("evaluator"))])

@@ -20,8 +20,8 @@ from prill.files.outputs import expect_place
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator
-from prill.refine.filtered_bc import PLAYED, STUDY, Audience, Study, Table, read_study, run_study
-from prill.refine.results import BASE, BY_ROUND, RESULTS, TABLES, results_text, write_results
+from prill.refine.filtered_bc import PLAYED, Audience, Study, Table, read_study, run_study
+from prill.refine.results import BASE, BY_ROUND, RESULTS, STUDY, TABLES, results_text, write_results
 from prill.refine.training.weights import open_base
 from prill.registry import options_of
 

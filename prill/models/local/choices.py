@@ -22,6 +22,7 @@ from typing import Any
 from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.weights import check_adapter, library_errors
 from prill.models.replies import excerpt
 from prill.protocols import Message
 
@@ -170,7 +171,9 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
         raise MissingExtra(error.name or "transformers", "train") from None
     if dtype not in (None, *DTYPES):
         raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(DTYPES)}", parameters=("dtype",))
-    folder = folder_of_embedded() if model == "embedded" else _folder(model, "config.json", "a model")
+    folder = folder_of_embedded() if model == "embedded" else _folder(model)
+    if adapter is not None:
+        check_adapter(Path(adapter))
     if threads is not None:
         torch.set_num_threads(threads)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -182,10 +185,10 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
         if peft is not None and adapter is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # what peft and transformers say of each other
-                adapted = peft.PeftModel.from_pretrained(loaded, _folder(adapter, "adapter_config.json", "an adapter"))
+                adapted = peft.PeftModel.from_pretrained(loaded, str(adapter))
             loaded = adapted.merge_and_unload()
         loaded = loaded.to(device)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+    except library_errors() as error:
         raise EndpointError(f"{adapter or folder}: cannot be loaded: {excerpt(str(error), 300)}") from error
     if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
@@ -201,8 +204,8 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
     return f"sha256:{digest.hexdigest()}" if files else "missing"
 
 
-def _folder(path: str | os.PathLike[str], file: str, what: str) -> Path:
+def _folder(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
-    if not (folder / file).is_file():
-        raise UsageError(f"{folder}: no folder with {what} in it ({file} is missing)")
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"{folder}: no folder with a model in it (config.json is missing)")
     return folder

@@ -28,11 +28,11 @@ from prill.models.dialect import GREEDY, TOP_LOGPROBS, Sampling
 from prill.models.images import ImageEncoder
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
-from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load
+from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, window_of
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
 from prill.models.wire import worded
-from prill.protocols import Form, Image, Message, Reply, SamplingLimits
+from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
 from prill.transcripts.calls import Call, image_files, is_transcribed, note, turns_of
 from prill.types import Usage
 
@@ -70,6 +70,10 @@ class _Desk:
         with self._lock:
             self._waiting.append(call)
         self._worker.submit(self._serve)  # as often as there are calls: what comes too late finds none waiting
+
+    def window(self, path: Path) -> Future[int | None]:
+        """The window of the model in a folder. Read in the thread that loads: transformers is imported by one at a time."""
+        return self._worker.submit(window_of, path)
 
     def _serve(self) -> None:
         """Answers one batch. Whatever happens, nobody waits for ever."""
@@ -167,6 +171,7 @@ class LocalModel:
         self._device, self._dtype = device, dtype
         self._encode = ImageEncoder(max_pixels)
         self._sampling = GREEDY
+        self._limits: Limits | None = None
         self._desk = self._new_desk()  # samples share it
 
     def _new_desk(self) -> _Desk:
@@ -209,6 +214,12 @@ class LocalModel:
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         return other
+
+    async def limits(self) -> Limits:
+        """How much one request may hold, as the folder says; nothing is loaded for it."""
+        if self._limits is None:
+            self._limits = Limits(window=await asyncio.wrap_future(self._desk.window(self.path)))
+        return self._limits
 
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""

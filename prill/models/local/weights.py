@@ -15,7 +15,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from prill.models.dialect import Sampling
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
 from prill.protocols import Token
+
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +105,9 @@ class Weights:
                     turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
                 )
         length = int(inputs["input_ids"].shape[1])
-        window = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        window = _places(self.model.config)
         if window is not None and length >= window + self.has_encoder:
-            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}")
+            raise ContextTooLong(f"the request has {length} tokens, and the model's window {window}", tokens=length)
         # A decoder of its own begins with one token, and has the whole window for the answer.
         room = max_tokens if window is None else min(max_tokens, window - (1 if self.has_encoder else length))
         return Prepared(dict(inputs), length, room, max_tokens, sampling, alternatives, timeout, stop)
@@ -262,14 +264,10 @@ class _Draw:
 
 def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None = None) -> Weights:
     """The model in a folder, ready to answer. Raises MissingExtra, EndpointError."""
-    try:
-        mend_torchvision()
-        torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
-    except ImportError as error:
-        raise MissingExtra(error.name or "transformers", "local") from None
+    torch, transformers = _libraries()
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
-    with model_failures():
+    with model_failures(f"{path}: the model cannot be loaded"):
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if config.is_encoder_decoder and not sees:
@@ -284,12 +282,56 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
         return Weights(model.to(device).eval(), reader, sees)
 
 
+def _libraries() -> tuple[Any, Any]:
+    try:
+        mend_torchvision()
+        return importlib.import_module("torch"), importlib.import_module("transformers")
+    except ImportError as error:
+        raise MissingExtra(error.name or "transformers", "local") from None
+
+
+def window_of(path: Path) -> int | None:
+    """Tokens of request and reply together for the model in a folder, whose weights are not loaded; None where nothing says.
+
+    It is what the model has places for, or what its tokenizer was made for, if that is less. For an encoder the tokenizer has
+    no say: T5's says 512, and its relative places have no end. Raises MissingExtra, EndpointError.
+    """
+    _, transformers = _libraries()
+    with model_failures(f"{path}: the model cannot be loaded"):
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    windows = [places] if (places := _places(config)) is not None else []
+    with suppress(OSError, ValueError, RecursionError, AttributeError):
+        says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get("model_max_length")
+        # Tokenizers that know no end say 10 to the power of 30.
+        if isinstance(says, int) and 0 < says < 10**9 and not config.is_encoder_decoder:
+            windows.append(says)
+    return min(windows, default=None)
+
+
+def _places(config: Any) -> int | None:
+    """How many tokens a model has places for; None where they have no end. YaRN (arXiv 2309.00071) multiplies them."""
+    text = config.get_text_config()
+    places: int | None = getattr(text, "max_position_embeddings", None)
+    rope = getattr(text, "rope_parameters", None) or {}
+    if places is not None and rope.get("rope_type") == "yarn":
+        trained = rope.get("original_max_position_embeddings") or places
+        return max(places, int(trained * rope["factor"]))
+    return places
+
+
 def check_adapter(adapter: Path) -> None:
     """Raises UsageError where a folder holds no adapter of PEFT."""
+    file = adapter / "adapter_config.json"
     try:
-        json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except OSError:
         raise UsageError(f"{adapter}: no folder with an adapter in it (PEFT's adapter_config.json and weights)") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file}: not valid JSON ({error}); train the adapter anew, or copy the file again") from None
+    if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
+        raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
+    if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):  # PEFT would look for them on the network
+        raise UsageError(f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})")
 
 
 def _adapted(model: Any, adapter: Path) -> Any:
@@ -298,7 +340,8 @@ def _adapted(model: Any, adapter: Path) -> Any:
         peft = importlib.import_module("peft")
     except ImportError:
         raise MissingExtra("peft", "train") from None
-    return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
+    with model_failures(f"{adapter}: the adapter cannot be loaded"):
+        return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
 
 
 def _alike(calls: Sequence[Prepared]) -> bool:
@@ -348,8 +391,8 @@ def one_text(turns: Sequence[str]) -> str:
 
 
 @contextmanager
-def model_failures() -> Iterator[None]:
-    """Turns what torch, transformers and chat templates raise into our errors."""
+def model_failures(problem: str = "the local model cannot be used") -> Iterator[None]:
+    """Turns what torch, transformers and chat templates raise into our errors, which begin with the problem."""
     torch, jinja2 = (importlib.import_module(name) for name in ("torch", "jinja2"))
     try:
         yield
@@ -357,11 +400,17 @@ def model_failures() -> Iterator[None]:
         raise
     except torch.OutOfMemoryError as error:
         raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
-    except (ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, jinja2.TemplateError) as error:
+    except (*library_errors(), jinja2.TemplateError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
             cause = cause.__cause__
-        raise EndpointError(f"the local model cannot be used: {excerpt(str(cause), 300)}") from error
+        raise EndpointError(f"{problem}: {excerpt(str(cause), 300)}") from error
+
+
+def library_errors() -> tuple[type[Exception], ...]:
+    """What transformers, PEFT and safetensors raise over a folder with a damaged file in it."""
+    damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
+    return ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, damaged
 
 
 def folder_hash(folder: Path) -> str:

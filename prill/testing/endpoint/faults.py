@@ -74,7 +74,9 @@ class Faults:
     no_system: Annotated[bool, "answer 400 to a system role, as chat templates without one make servers do"] = False
     api_key_header: Annotated[bool, "answer 401 without an api-key header, and 404 without ?api-version= in the URL"] = False
     no_credit: Annotated[bool, "answer 402 to every request: the account cannot pay"] = False
-    error_form: Annotated[str, "form of error bodies: openai, list (of such), detail (a list of problems) or text"] = "openai"
+    error_form: Annotated[
+        str, "form of error bodies: openai, list (of one, in Google's form), detail (a list of problems) or text"
+    ] = "openai"
     logprobs_form: Annotated[str, "form of log-probabilities: openai, null, missing, nulls (inside) or lists"] = "openai"
     usage_form: Annotated[str, "form of token counts: openai, null, missing, float or negative"] = "openai"
     content_form: Annotated[str, "form of replies: text, or parts (a list of them)"] = "text"

@@ -157,7 +157,7 @@ class MockEndpoint:
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
         if (rejection := refusal_of(self.faults, request, prompt)) is not None:
             self.outcomes[rejection.outcome] += 1
-            return rejection.status, in_form(rejection.body, self.faults.error_form)
+            return rejection.status, in_form(rejection, self.faults.error_form)
         self.outcomes[outcome] += 1
         return 200, self._answer(request, prompt, outcome, detail)
 
@@ -170,7 +170,7 @@ class MockEndpoint:
 
     def _reject(self, rejection: Rejection) -> web.Response:
         self.outcomes[rejection.outcome] += 1
-        return _json(rejection.status, in_form(rejection.body, self.faults.error_form), headers=rejection.headers)
+        return _json(rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers)
 
     def _answer(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> bytes:
         truth = self.truth(prompt.user_text)

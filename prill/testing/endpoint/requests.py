@@ -210,7 +210,11 @@ _BOUND = re.compile(rb'"(m(in|ax)(Items|Length|imum))":')
 
 
 def too_long(faults: Faults, tokens: int, reply: int) -> str:
-    """What a server says of a prompt that is too long for it."""
+    """What a server says of a prompt that is too long for it.
+
+    By "prompt is too long: N tokens > M maximum" and "exceeds the maximum number of tokens allowed", litellm knows Anthropic's
+    and Gemini's refusals.
+    """
     window = faults.context
     return {
         "openai": f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens} "
@@ -230,15 +234,27 @@ def tokens_of(text: str) -> int:
     return len(text) // CHARS_PER_TOKEN + 1
 
 
-def in_form(body: bytes, form: str) -> bytes:
-    """An error body, which is in OpenAI's form, in another one."""
-    error = msgspec.json.decode(body)
+# Names that Google's interfaces give to statuses, in the `status` of an error that google-genai and litellm read.
+_GOOGLES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+}
+
+
+def in_form(rejection: Rejection, form: str) -> bytes:
+    """The body of a rejection, which is in OpenAI's form, in another one."""
+    error = msgspec.json.decode(rejection.body)
     if form == "list":
-        return _encode([error])
+        status = rejection.status
+        named = {"code": status, "message": error["error"]["message"], "status": _GOOGLES.get(status, "UNKNOWN")}
+        return _encode([{"error": named}])
     if form == "detail":
         detail = [{"type": "extra_forbidden", "loc": ["body", error["error"]["param"]], "msg": error["error"]["message"]}]
         return _encode({"object": "error", "message": {"detail": detail}, "code": None})
-    return str(error["error"]["message"]).encode() if form == "text" else body
+    return str(error["error"]["message"]).encode() if form == "text" else rejection.body
 
 
 def problem(message: str, *, kind: str = "invalid_request_error", param: str | None = None, code: str | None = None) -> bytes:
