@@ -161,7 +161,7 @@ class OpenAIModel:
         `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
         """
         paths = sorted({part.path for message in messages for part in message.parts if isinstance(part, Image)})
-        images = {path: self._encode.at_once(path) or await asyncio.to_thread(self._encode, path) for path in paths}
+        images = {path: await self._encoded(path) for path in paths}
         cache = self.cache
         if cache is None:
             return await self._answer(messages, images, form, max_tokens)
@@ -181,6 +181,11 @@ class OpenAIModel:
             request, _ = self._request(messages, form, max_tokens, UNKNOWN_CODE)
             note(Call(model=self.name, messages=_turns(request, images), reply=reply.text, attempts=0, cached=True))
         return reply
+
+    async def _encoded(self, path: str) -> EncodedImage:
+        if (image := self._encode.at_once(path)) is not None:
+            return image
+        return await asyncio.to_thread(self._encode, path)
 
     async def _answer(
         self, messages: Sequence[Message], images: Mapping[str, EncodedImage], form: Form | None, max_tokens: int

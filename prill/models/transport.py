@@ -43,6 +43,7 @@ _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, ti
 # What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
 _NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
 _LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
+_WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
 _PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
@@ -335,7 +336,7 @@ class Endpoint:
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
             return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
         key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
-        if status == 401:
+        if status == 401 or (status == 400 and message.startswith(_WRONG_KEY)):
             return key
         if status == 403 and not self.answered:
             return Rejected(status, message, key)

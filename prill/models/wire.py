@@ -22,6 +22,7 @@ from prill.protocols import Image, Message, Token
 _CONTEXT = (
     r"context.?length|maximum context|context (size|window|limit)|prompt is too long|too many tokens"
     r"|exceeds the (available|model)|maximum (number of tokens|model length)|max_new_tokens. must be|inputs. must have less"
+    r"|exceed the configured limit|exceed model maximum|while limit is|input (is )?too long"  # as litellm knows others by
 )
 # More images than the endpoint takes at once, not one that it cannot use.
 _TOO_MANY_IMAGES = (

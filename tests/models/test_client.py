@@ -103,9 +103,14 @@ async def test_silence_is_a_timeout_failure(endpoint: ScriptedEndpoint) -> None:
         await status(model(endpoint, timeout=0.05, retries=1))
 
 
-async def test_refused_key_ends_run_unshown(endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"), [(401, "Incorrect API key provided: sk-secret-1"), (400, "API key not valid. Not sk-secret-1.")]
+)
+async def test_refused_key_ends_run_unshown(
+    endpoint: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch, code: int, words: str
+) -> None:
     monkeypatch.setenv("MY_KEY", "sk-secret-1")
-    endpoint.script = [failed(401, "Incorrect API key provided: sk-secret-1")]
+    endpoint.script = [failed(code, words)]
     with pytest.raises(EndpointError, match="MY_KEY") as caught:
         await status(model(endpoint, api_key_env="MY_KEY"))
     assert "sk-secret-1" not in str(caught.value)
