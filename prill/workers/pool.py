@@ -23,7 +23,7 @@ from prill.registry import loaded_files
 from prill.store import encode
 from prill.transcripts.calls import is_transcribed, note
 from prill.types import EvaluatorInfo, Trajectory, Verdict
-from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Ready, Setup, framed, next_message
+from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Outbox, Ready, Setup, framed, next_message
 from prill.workers.seats import Seat, Table, packing_for
 
 _read = msgspec.json.Decoder(Verdict).decode
@@ -146,15 +146,13 @@ class _Worker:
         self.load += 1
         number = next(self._numbers)
         try:
-            writer = await asyncio.shield(self.ready)
+            outbox = await asyncio.shield(self.ready)
             if self._ended.done():
                 raise self._loss()
             done: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
             self._at[number] = done
             pictures = (state.screenshot for state in trajectory.observations if state.screenshot)
-            with suppress(ConnectionError):  # the listener notices, too
-                writer.write(framed(Job(number, encode(trajectory), known_hashes(pictures), is_transcribed())))
-                await writer.drain()
+            outbox.send(Job(number, encode(trajectory), known_hashes(pictures), is_transcribed()))
             answer = await done
         finally:
             self.load -= 1
@@ -170,8 +168,8 @@ class _Worker:
         """Lets it end, and what it has to say then."""
         with suppress(_Lost, TimeoutError, ConnectionError):
             async with asyncio.timeout(_TO_END):
-                writer = await self.ready
-                writer.write(framed(End()))
+                outbox = await self.ready
+                outbox.send(End())
                 return await self._ended
         return End()
 
@@ -185,7 +183,7 @@ class _Worker:
         self._process.kill()
         self._process.wait()
 
-    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> asyncio.StreamWriter:
+    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> Outbox:
         reader, self._writer = await asyncio.open_connection(sock=end, limit=BUFFER)
         self._writer.write(framed(setup))
         answer = await next_message(reader)
@@ -194,7 +192,7 @@ class _Worker:
         if answer.problem is not None:
             raise _unfit(judge, answer.problem)
         self._listening = asyncio.create_task(self._listen(reader))
-        return self._writer
+        return Outbox(self._writer)
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         message = None

@@ -81,6 +81,27 @@ def framed(message: object) -> bytes:
     return len(data).to_bytes(_LENGTH) + data
 
 
+class Outbox:
+    """Sends messages: those of one turn of the event loop in one write, since each write wakes the other end."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self._frames: list[bytes] = []
+
+    def send(self, message: object) -> None:
+        """Puts a message into the next write. Raises what pickle raises."""
+        frame = framed(message)
+        if not self._frames:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._frames.append(frame)
+
+    def flush(self) -> None:
+        """Writes now."""
+        if self._frames:
+            self.writer.write(b"".join(self._frames))
+            self._frames.clear()
+
+
 async def next_message(reader: asyncio.StreamReader) -> Any:
     """The next message; None when the other end is gone."""
     try:
@@ -112,6 +133,7 @@ async def _work(end: socket.socket) -> None:
         await writer.drain()
         return
     writer.write(framed(Ready()))
+    outbox = Outbox(writer)
     running: set[asyncio.Task[_Judged]] = set()
 
     def begin(job: Job) -> None:
@@ -125,9 +147,9 @@ async def _work(end: socket.socket) -> None:
                 else:
                     verdict, calls = task.result()
                     done = Done(job.number, encode(verdict), calls)
-                writer.write(framed(done))
+                outbox.send(done)
             except UNPICKLABLE as problem:
-                writer.write(framed(Done(job.number, RuntimeError(f"the verdict cannot be handed over: {problem}"), ())))
+                outbox.send(Done(job.number, RuntimeError(f"the verdict cannot be handed over: {problem}"), ()))
 
         learn_hashes(job.hashes)
         running.add(task := asyncio.create_task(_judged(judge, job)))
@@ -137,7 +159,8 @@ async def _work(end: socket.socket) -> None:
         begin(message)
     if message is None:
         os._exit(1)  # nobody wants what threads are still at
-    writer.write(framed(End(tuple(lessons_of(judge)))))
+    outbox.send(End(tuple(lessons_of(judge))))
+    outbox.flush()
     await writer.drain()
 
 
