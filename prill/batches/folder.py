@@ -163,19 +163,19 @@ class BatchFolder(LockedFolder):
         files = (self.path / _ANSWERS).glob("*.jsonl")
         return sorted(files, key=lambda file: (file.stat().st_mtime_ns, file.name))
 
-    def written(self) -> Iterator[str]:
-        """The ids of all requests, again for each time that one was written."""
+    def written(self) -> Iterator[tuple[str, bool]]:
+        """The ids of all requests, again for each time that one was written, and whether all of that file was answered."""
         for entry in self.manifest.files:
             path = self.path / entry.name
             try:
                 with path.open("rb") as file:
                     for line in file:
-                        yield _decode_line(line).custom_id
+                        yield _decode_line(line).custom_id, entry.fetched
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise UsageError(f"{path}: the requests cannot be read ({error}); write a new batch") from None
 
     def _look_through(self, path: str | os.PathLike[str], file: IO[bytes]) -> list[str]:
-        ours, problems, others = set(self.written()), [], 0
+        ours, problems, others = {id for id, _ in self.written()}, [], 0
         known = 0
         for number, line in enumerate(file, 1):
             try:
@@ -333,20 +333,21 @@ def answer_of(data: bytes) -> tuple[str, int, bytes, bool]:
 class Answers:
     """Which requests were written, and where the answers are that have come. Neither is held in memory.
 
-    Lines of answers that cannot be read are passed over. With `retry_failed`, failed requests count as not carried out.
+    Lines of answers that cannot be read are passed over: what they answered counts as not carried out once all of its batch
+    was fetched, and so does what a batch has no line for. With `retry_failed`, failed requests do, too.
     """
 
     def __init__(self, folder: BatchFolder, *, retry_failed: bool = False) -> None:
         self._retry = retry_failed
         self._files = folder.answer_files()
         self._db = scratch_database()
-        self._db.execute("CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER, fetched INTEGER) WITHOUT ROWID")
         self._db.execute(
             "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, start INTEGER, kind TEXT, "
             "UNIQUE (id, line))"
         )
-        for id in folder.written():
-            self.note_written(id)
+        for id, fetched in folder.written():
+            self.note_written(id, fetched=fetched)
         for number, path in enumerate(self._files):
             self._read(number, path)
 
@@ -378,16 +379,18 @@ class Answers:
 
     def wants(self, id: str) -> bool:
         """Whether the request is to be written: it never was, or what was written was not carried out."""
-        row = self._db.execute("SELECT times FROM written WHERE id = ?", (id,)).fetchone()
+        row = self._db.execute("SELECT times, fetched FROM written WHERE id = ?", (id,)).fetchone()
         if row is None:
             return True
         kinds = "'not done', 'failed'" if self._retry else "'not done'"
-        undone = self._db.execute(f"SELECT COUNT(*) FROM answers WHERE id = ? AND kind IN ({kinds})", (id,)).fetchone()[0]
-        return bool(undone >= row[0])
+        counted = f"SELECT COUNT(*), COUNT(*) FILTER (WHERE kind IN ({kinds})) FROM answers WHERE id = ?"
+        lines, undone = self._db.execute(counted, (id,)).fetchone()
+        return bool(undone + max(0, row[1] - lines) >= row[0])
 
-    def note_written(self, id: str) -> None:
-        """The request has been written once more."""
-        self._db.execute("INSERT INTO written VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET times = times + 1", (id,))
+    def note_written(self, id: str, *, fetched: bool = False) -> None:
+        """The request has been written once more; `fetched`: all answers of its file are there."""
+        again = "ON CONFLICT (id) DO UPDATE SET times = times + 1, fetched = fetched + excluded.fetched"
+        self._db.execute(f"INSERT INTO written VALUES (?, 1, ?) {again}", (id, int(fetched)))
 
     def close(self) -> None:
         """Drops the temporary database."""

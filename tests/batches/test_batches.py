@@ -183,6 +183,26 @@ async def test_expired_requests_are_asked_anew(trajectories: Path, tmp_path: Pat
         assert plain(tmp_path / "v.jsonl") == plain(tmp_path / "online.jsonl")
 
 
+async def test_lost_answers_are_asked_for_anew(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    """A batch that has ended and has no line for a request, or one that cannot be read, will never have another."""
+    asked = judge(server)
+    await write([trajectories], asked, tmp_path / "b")
+    with BatchFolder(tmp_path / "b") as folder:
+        await submit(folder)
+        while await fetch(folder):
+            pass
+        (answers,) = folder.answer_files()
+        lines = answers.read_bytes().splitlines(keepends=True)
+        answers.write_bytes(b"".join([lines[0][:40] + b"\n", *lines[2:]]))
+    for _ in range(2):  # a second time, they have been written already
+        assert (await collect(tmp_path / "b", asked, tmp_path / "v.jsonl")).pending == 2
+        with BatchFolder(tmp_path / "b") as folder:
+            assert [file.requests for file in folder.manifest.files] == [COUNT, 2]
+    await stages(tmp_path / "b", asked, tmp_path / "v.jsonl")
+    await score_files([trajectories], judge(server), tmp_path / "online.jsonl")
+    assert plain(tmp_path / "v.jsonl") == plain(tmp_path / "online.jsonl")
+
+
 async def test_failed_requests_are_unscored(trajectories: Path, tmp_path: Path) -> None:
     with MockServer(batch_failed=0.5, seed=3) as server:
         asked = judge(server)
