@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from prill.errors import EnvironmentFailure, Unscored
+from prill.files.lines import valid_unicode
 from prill.protocols import Environment, Locator, Policy
-from prill.types import Step, Task, Trajectory
+from prill.types import Action, Observation, Step, Task, Trajectory
+
+_T = TypeVar("_T", Action, Observation)
 
 
 async def rollout(
@@ -41,23 +45,25 @@ async def rollout(
     limit = asyncio.timeout(timeout)
     try:
         async with limit:
-            record = replace(record, final=await environment.reset(task))
+            record = replace(record, final=_legible(await environment.reset(task)))
             policy.reset(task)
             for _ in range(max_steps):
                 if watch is not None:
                     watch(record)
                 assert record.final is not None
                 step = await policy.act(record.final)
+                thought = None if step.thought is None else valid_unicode(step.thought)
+                step = Step(_legible(step.observation), _legible(step.action), thought)
                 steps.append(step)
                 record = replace(record, steps=(*record.steps, step))
                 if step.action.is_final:
                     record, ended_by = replace(record, answer=step.action.value), "agent"
                     break
                 if isinstance(environment, Locator):
-                    step = replace(step, action=await environment.locate(step.action))
+                    step = replace(step, action=_legible(await environment.locate(step.action)))
                     record = replace(record, steps=(*record.steps[:-1], step))
                 final, done = await environment.step(steps[-1].action)
-                record = replace(record, final=final)
+                record = replace(record, final=_legible(final))
                 if done:
                     ended_by = "environment"
                     break
@@ -65,7 +71,7 @@ async def rollout(
                     ended_by = "early_stop"
                     break
     except EnvironmentFailure as failure:
-        record, ended_by = replace(record, final=None, error=str(failure)), "error"
+        record, ended_by = replace(record, final=None, error=valid_unicode(str(failure))), "error"
     except Unscored as failure:
         record, ended_by = replace(record, error=f"the agent's model gave no action ({failure.code}): {failure}"), "error"
     except TimeoutError:
@@ -73,3 +79,10 @@ async def rollout(
             raise
         record, ended_by = replace(record, final=None, error=f"the episode took more than {timeout:g} s"), "error"
     return replace(record, metadata=metadata | {"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))
+
+
+def _legible(part: _T) -> _T:
+    """The same without half characters, which a page's script can make and neither a record nor a request can hold."""
+    texts = {f.name: text for f in fields(part) if f.name != "screenshot" and isinstance(text := getattr(part, f.name), str)}
+    changed: dict[str, Any] = {name: valid for name, text in texts.items() if (valid := valid_unicode(text)) is not text}
+    return replace(part, **changed) if changed else part

@@ -3,9 +3,11 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from prill.errors import EnvironmentFailure, Refusal
 from prill.loop import rollout
+from prill.store import write_trajectories
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 TASK = Task(id="t", goal="count")
@@ -52,6 +54,37 @@ async def test_final_action_ends_with_answer() -> None:
     assert [s.action.kind for s in trajectory.steps] == ["click", "click", "answer"]
     assert (trajectory.answer, environment.seen, trajectory.final) == ("there", 2, Observation(text="2"))
     assert trajectory.metadata == {"date": trajectory.metadata["date"], "ended_by": "agent"}
+
+
+async def test_half_characters_are_marks_in_records(tmp_path: Path) -> None:
+    """A page's script makes them where it cuts a text, and a model where it is cut: a record with one could not be written."""
+    half, mark, seen = "half \ud83d", "half \N{REPLACEMENT CHARACTER}", list[str | None]()
+
+    class Halving(Counter):
+        async def reset(self, task: Task) -> Observation:
+            return Observation(text=half, url=half)
+
+        async def locate(self, action: Action) -> Action:
+            return replace(action, target=half)
+
+        async def step(self, action: Action) -> tuple[Observation, bool]:
+            seen.append(action.value)
+            if self.breaks_after == 0:
+                raise EnvironmentFailure(half)
+            return Observation(text=half, caption="\ud83d\ude00"), False
+
+    class Typist(Clicker):
+        async def act(self, observation: Observation) -> Step:
+            seen.append(observation.text)
+            return Step(observation, Action("type", value=half, text=half), half)
+
+    trajectory = await rollout(Typist(), Halving(), TASK, id="a", max_steps=1)
+    write_trajectories(tmp_path / "t.jsonl", [trajectory])
+    (step,) = trajectory.steps
+    assert seen == [mark, mark]
+    assert (step.observation.url, step.action.text, step.action.target, step.thought) == (mark, mark, mark, mark)
+    assert trajectory.final == Observation(text=mark, caption="\N{GRINNING FACE}")
+    assert (await rollout(Typist(), Halving(breaks_after=0), TASK, id="a")).error == mark
 
 
 async def test_date_is_when_episode_began() -> None:
