@@ -22,6 +22,7 @@ from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import UsageError
 from prill.store import read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
+from tests.closing import closed
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -61,7 +62,7 @@ async def opened(browser: Chromium, trajectories: Path, labels: Path, **options:
                 yield page
                 assert not errors
     finally:
-        await context.close()
+        await closed(context)
 
 
 async def at(page: Page, number: int) -> None:

@@ -33,6 +33,7 @@ from prill.types import (
     Trajectory,
     Verdict,
 )
+from tests.closing import closed
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -95,7 +96,7 @@ class Reader:
 async def reader(chromium: Chromium) -> AsyncIterator[Reader]:
     context = await chromium.context(1280, 800)
     yield Reader(await context.new_page())
-    await context.close()
+    await closed(context)
 
 
 @pytest.fixture
@@ -258,7 +259,7 @@ async def test_five_judges_beside_the_picture(chromium: Chromium, tmp_path: Path
     await browser.goto(f"{(tmp_path / 'r.html').as_uri()}#t=a")
     image = await browser.locator("#stage img").bounding_box()
     cards = [await card.bounding_box() for card in await browser.locator(".judge").all()]
-    await context.close()
+    await closed(context)
     assert image is not None
     assert image["width"] > 500
     assert len(cards) == 5
@@ -596,7 +597,7 @@ async def test_nothing_is_wider_than_the_screen(chromium: Chromium, tmp_path: Pa
         wide = "document.documentElement.scrollWidth <= innerWidth && ['summary', 'detail'].every("
         wide += "id => document.getElementById(id).scrollWidth <= document.getElementById(id).clientWidth)"
         assert await browser.evaluate(wide), key
-    await context.close()
+    await closed(context)
 
 
 # Attempts at one task

@@ -14,6 +14,7 @@ from prill.emulators.webarena.oracle import WebArenaOracle
 from prill.emulators.webarena.oracle_pages import ShopAccess, check_pages, post_url, read_call, shop_access
 from prill.emulators.webarena.tasks import Check, Contents, Mode, PageCheck, Undecidable
 from prill.errors import UsageError
+from tests.closing import closed
 
 from .conftest import MODES, config, ended
 
@@ -88,7 +89,7 @@ async def site(browser: Chromium) -> BrowserContext:
 async def shared(browser: Chromium) -> AsyncIterator[BrowserContext]:
     context = await site(browser)
     yield context
-    await context.close()
+    await closed(context)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -96,7 +97,7 @@ async def tested(shared: BrowserContext) -> AsyncIterator[Probe]:
     page = await shared.new_page()
     await page.goto("http://site.test/")
     yield Probe(page)
-    await page.close()
+    await closed(page)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
