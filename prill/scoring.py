@@ -25,7 +25,7 @@ from prill.transcripts.files import TranscriptLog
 from prill.types import Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog, open_log
 from prill.workers.engines import make_engine
-from prill.workers.items import judge_items, transcript_log
+from prill.workers.items import KeyMade, judge_items, key_of, transcript_log
 from prill.workers.items import verdict_key as verdict_key  # here, too: what scores goes by it
 from prill.workers.judging import Elsewhere, gather_left_over
 from prill.workers.parts import Ended, Shards
@@ -183,10 +183,11 @@ async def score_files(
             transcript_log(transcripts, resume=resume) as calls,
         ):
 
-            def is_done(place: str, id: str, key: str) -> bool:
+            def is_done(place: str, id: str, key: KeyMade) -> bool:
                 if id != place:
                     log.drop(place)
-                if not log.done(id, key):
+                known = log.lasting_key(id)
+                if known is None or known != key():
                     return False
                 tally.skipped += 1
                 tally.read = intake.read
@@ -218,10 +219,10 @@ async def score_files(
                 else:
                     if isinstance(log, VerdictLog) and Shards(log.path, judge.info).is_there():
                         gather_left_over(log, judge.info, calls, resume=resume).end()
-                    async with _spread(judge, min(processes, concurrency)) as evaluator:
-                        await judge_items(evaluator, source, at_once, stop, record, is_done, calls, later)
-                    if isinstance(evaluator, Workers):
-                        tally.lessons = evaluator.lessons
+                    async with _spread(judge, min(processes, concurrency)) as workers:
+                        await judge_items(judge, source, at_once, stop, record, is_done, calls, later, workers)
+                    if workers is not None:
+                        tally.lessons = workers.lessons
             finally:
                 tally.untranscribed += calls.lost if calls else 0
                 tally.seconds = time.monotonic() - start
@@ -234,8 +235,8 @@ def _concurrency(judge: Evaluator) -> int:
     return concurrency_of(judge) or CONCURRENCY
 
 
-def _spread(judge: Evaluator, processes: int) -> AbstractAsyncContextManager[Evaluator]:
-    return nullcontext(judge) if processes < 2 else Workers(judge, processes)
+def _spread(judge: Evaluator, processes: int) -> AbstractAsyncContextManager[Workers | None]:
+    return nullcontext() if processes < 2 else Workers(judge, processes)
 
 
 async def _stream(
@@ -287,7 +288,7 @@ def plan_files(
             try:
                 if isinstance(item, BadLine):
                     raise InputError(item.problem)
-                if keys and keys.get(item.id) == verdict_key(evaluator.info, item, evaluator.screenshots(item)):
+                if keys and keys.get(item.id) == key_of(evaluator, item):
                     done += 1
                     continue
                 usage += evaluator.estimate(item)

@@ -283,9 +283,9 @@ class VerdictStream:
         self.path = path
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
 
-    def done(self, id: str, key: str) -> bool:
-        """False: nothing can be taken up."""
-        return False
+    def lasting_key(self, id: str) -> str | None:
+        """None: nothing can be taken up."""
+        return None
 
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict."""

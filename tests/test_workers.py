@@ -9,11 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prill.captioner import GivenCaption
 from prill.errors import BudgetSpent, EndpointGone, PrillError, UsageError
@@ -26,6 +29,7 @@ from prill.scoring import score_files
 from prill.testing import Faults
 from prill.testing.endpoint.server import serving
 from prill.transcripts import read_transcripts
+from prill.workers.line import Line
 from prill.workers.seats import Seat, Table, packing_for
 
 from .test_scoring import verdicts, write
@@ -56,10 +60,12 @@ class Judge:
         self.unheard = []
 
     def screenshots(self, trajectory):
-        return []
+        return [state.screenshot for state in trajectory.observations if state.screenshot]
 
     async def __call__(self, trajectory):
         await asyncio.sleep(0.001)
+        for path in self.screenshots(trajectory):
+            Path(path).write_bytes(b"a later picture")
         number = int(trajectory.task.goal)
         mark = self.folder / "mark"
         if number == 666 or (number == 13 and not mark.exists()):
@@ -120,6 +126,28 @@ async def test_processes_share_and_resume(tmp_path: Path, judge: Evaluator, capf
     assert len(makers) == 3
     assert str(os.getpid()) in makers
     assert capfd.readouterr().out.count("words") == 20  # those of other processes go to stderr
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_picture_that_changes_meanwhile_is_judged_anew(tmp_path: Path, judge: Evaluator, processes: int) -> None:
+    task = {"id": "even", "goal": "2", "platform": "web"}
+    lines = [{"id": f"t{i}", "task": task, "steps": [], "final": {"screenshot": f"{i}.png"}} for i in range(2)]
+    path, out = tmp_path / "t.jsonl", tmp_path / "v.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    for i in range(2):
+        (tmp_path / f"{i}.png").write_bytes(b"a picture")
+    made = [(await score_files([path], judge, out, processes=processes, concurrency=2)).made for _ in range(3)]
+    assert made == [2, 2, 0]
+
+
+@given(sizes=st.lists(st.integers(0, 300), max_size=20), cuts=st.lists(st.integers(1, 4000), max_size=40))
+def test_messages_arrive_whole_however_they_are_cut(sizes: list[int], cuts: list[int]) -> None:
+    sent = [os.urandom(size) for size in sizes]
+    stream, found = b"".join(len(data).to_bytes(8) + data for data in sent), list[bytes]()
+    line = Line(found.append, lambda: None)
+    for start, end in pairwise([0, *sorted(cuts), len(stream) + 4000]):
+        line.data_received(stream[start:end])
+    assert found == sent
 
 
 async def test_killed_process_loses_nothing(tmp_path: Path, judge: Evaluator) -> None:

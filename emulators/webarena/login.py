@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _WINDOW = (1280, 720)
+_CLOSING = 10.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +156,9 @@ class Logins:
             yield context
         finally:
             # A browser that has died has closed its contexts already.
-            with contextlib.suppress(Error):
-                await context.close()
+            with contextlib.suppress(Error, TimeoutError):
+                async with asyncio.timeout(_CLOSING):
+                    await context.close()
 
 
 @contextlib.contextmanager

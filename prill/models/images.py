@@ -9,7 +9,6 @@ import struct
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
@@ -34,7 +33,6 @@ _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": 
 _CACHE_BYTES = 32_000_000
 _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
 _Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
-KnownHash = tuple[_Version, str]
 # A verdict's key, the choice of frames and the transcript go by the same hash, which takes as long as encoding the picture.
 _hashes: dict[_Version, str] = {}
 _MOST_HASHES = 20_000
@@ -111,22 +109,6 @@ def file_hash(path: str) -> str:
             return known
     with open_image_file(path) as file:
         return _remembered(_version(path, os.fstat(file.fileno())), hashlib.sha256(file.read()).hexdigest())
-
-
-def known_hashes(paths: Iterable[str]) -> tuple[KnownHash, ...]:
-    """The hashes of image files that are known by now, for another process to learn."""
-    known = []
-    for path in paths:
-        with suppress(OSError, ValueError):
-            if digest := _hashes.get(version := _version(path, os.stat(path))):
-                known.append((version, digest))
-    return tuple(known)
-
-
-def learn_hashes(known: Iterable[KnownHash]) -> None:
-    """Takes over what another process knows."""
-    for version, digest in known:
-        _remembered(version, digest)
 
 
 def _version(path: str, status: os.stat_result) -> _Version:

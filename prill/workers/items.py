@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -22,6 +23,10 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _encode, _read = msgspec.json.Encoder().encode, msgspec.json.Decoder(Verdict).decode
+
+
+Judge = Callable[[Trajectory], Awaitable[Verdict]]
+KeyMade = Callable[[], str]
 
 
 class Stop(Protocol):
@@ -60,18 +65,20 @@ async def judge_items(
     workers: int,
     stop: Stop,
     record: Callable[[Any, Verdict], None],
-    is_done: Callable[[Any, str, str], bool] = lambda place, id, key: False,
+    is_done: Callable[[Any, str, KeyMade], bool] = lambda place, id, key: False,
     log: TranscriptLog | None = None,
     later: Callable[[], None] = lambda: None,
+    judge: Judge | None = None,
 ) -> None:
     """Hands every item's verdict to `record`, in the same breath as it is there: nothing else runs in between.
 
-    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript.
+    The calls that led to it go into `log` just before: where there is a verdict, there is its transcript. `judge` makes the
+    verdicts, with their keys, where that is not to be done here.
 
     Items that are done, by place, id and key, are passed over; `later` is called for each whose answers are still to come.
     After a first error, or when `stop` is set, no item is begun; those under way are finished, then the error is raised.
     """
-    items = iter(source)
+    items, judge = iter(source), judge or partial(keyed_verdict, evaluator)
 
     async def work() -> None:
         with ExitStack() as on_failure:
@@ -79,16 +86,15 @@ async def judge_items(
             while not stop.is_set() and (entry := next(items, None)) is not None:
                 place, item = entry
                 if isinstance(item, BadLine):
-                    key = bad_key(evaluator.info, item)
+                    key = partial(bad_key, evaluator.info, item)
                     if not is_done(place, item.id, key):
-                        record(place, bad_verdict(evaluator.info, item, key))
+                        record(place, bad_verdict(evaluator.info, item, key()))
                     continue
-                key = verdict_key(evaluator.info, item, evaluator.screenshots(item))
-                if is_done(place, item.id, key):
+                if is_done(place, item.id, partial(key_of, evaluator, item)):
                     await asyncio.sleep(0)
                     continue
                 try:
-                    verdict = await _verdict(evaluator, item, key, log)
+                    verdict = await _transcribed(judge, item, log)
                 except AnswerPending:
                     later()
                 else:
@@ -100,18 +106,27 @@ async def judge_items(
             raise result
 
 
-async def _verdict(evaluator: Evaluator, item: Trajectory, key: str, log: TranscriptLog | None) -> Verdict:
+async def _transcribed(judge: Judge, item: Trajectory, log: TranscriptLog | None) -> Verdict:
     if log is None:
-        return replace(await judged(evaluator, item), key=key)
+        return await judge(item)
     with transcribed() as calls:
-        verdict = replace(await judged(evaluator, item), key=key)
+        verdict = await judge(item)
     if calls:
-        log.append(Transcript(item.id, key, tuple(calls)))
+        log.append(Transcript(item.id, verdict.key, tuple(calls)))
     return verdict
 
 
-async def judged(evaluator: Evaluator, trajectory: Trajectory) -> Verdict:
-    """The judge's verdict. Raises UsageError where a user's own gives something else: a file that held it could not be read."""
+def key_of(evaluator: Evaluator, trajectory: Trajectory) -> str:
+    """The key of the verdict that this evaluator would make now."""
+    return verdict_key(evaluator.info, trajectory, evaluator.screenshots(trajectory))
+
+
+async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory) -> Verdict:
+    """The judge's verdict. Its key is that of the content before: what changes meanwhile is judged anew by the next run.
+
+    Raises UsageError where a user's own judge gives something else: a file that held it could not be read.
+    """
+    key = key_of(evaluator, trajectory)
     verdict = await evaluator(trajectory)
     try:
         if not isinstance(verdict, Verdict):
@@ -124,7 +139,7 @@ async def judged(evaluator: Evaluator, trajectory: Trajectory) -> Verdict:
             f"the judge {evaluator.info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is to give a "
             "prill.types.Verdict"
         ) from None
-    return verdict
+    return replace(verdict, key=key)
 
 
 def bad_key(info: EvaluatorInfo, line: BadLine) -> str:

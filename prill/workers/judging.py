@@ -8,6 +8,7 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -18,7 +19,7 @@ from prill.store import BadLine, Item
 from prill.transcripts.files import TranscriptLog, read_transcripts
 from prill.types import EvaluatorInfo, Verdict
 from prill.verdict_log import VerdictLog
-from prill.workers.items import bad_key, bad_verdict, judge_items, transcript_log, verdict_key
+from prill.workers.items import KeyMade, bad_key, bad_verdict, judge_items, key_of, transcript_log
 from prill.workers.parts import (
     Ended,
     Place,
@@ -54,11 +55,12 @@ class JudgePart:
         ended, known = Ended(todo.number), {place.name: place.known for place in todo.places}
         shard = shard_of(self.folder, todo.number)
 
-        def is_done(place: str, id: str, key: str) -> bool:
-            if known[place] == key:
+        def is_done(place: str, id: str, key: KeyMade) -> bool:
+            if known[place] and known[place] == key():
                 ended.skipped += 1
                 return True
-            return log.done(id, key)
+            there = log.lasting_key(id)
+            return there is not None and there == key()
 
         def record(place: str, verdict: Verdict) -> None:
             log.append(verdict)
@@ -87,7 +89,7 @@ class Elsewhere:
     log: VerdictLog
     calls: TranscriptLog | None
     record: Callable[[str, Verdict], None]
-    is_done: Callable[[str, str, str], bool]
+    is_done: Callable[[str, str, KeyMade], bool]
     stop: asyncio.Event
     resume: bool
 
@@ -125,13 +127,13 @@ class Elsewhere:
             if self.stop.is_set():
                 return
             if isinstance(item, BadLine):
-                key = bad_key(self.evaluator.info, item)
+                key = partial(bad_key, self.evaluator.info, item)
                 if not self.is_done(name, item.id, key):
-                    self.record(name, bad_verdict(self.evaluator.info, item, key))
+                    self.record(name, bad_verdict(self.evaluator.info, item, key()))
                 continue
             assert place is not None
             known, pictures = self.log.lasting_key(item.id), self.evaluator.screenshots(item)
-            if known is not None and not pictures and self.is_done(name, item.id, verdict_key(self.evaluator.info, item, ())):
+            if known is not None and not pictures and self.is_done(name, item.id, partial(key_of, self.evaluator, item)):
                 continue
             if item.id != name:
                 self.log.drop(name)  # a line could not be read before, and now it can

@@ -29,10 +29,9 @@ from prill.errors import InputError, PrillError, UsageError
 from prill.files.lines import Line, folder_of, name_of, read_lines
 from prill.files.outputs import write_output
 from prill.protocols import Engine, Work
-from prill.registry import loaded_files
 from prill.store import BadLine, Item, decode_trajectory
 from prill.types import EvaluatorInfo, Usage
-from prill.workers.process import UNPICKLABLE, Setup, unpacked
+from prill.workers.process import UNPICKLABLE, Setup, setup_of, unpacked
 from prill.workers.seats import Share, packing_for
 
 PART = 256  # trajectories or pictures; those that a worker was at when it died are what may be asked twice
@@ -144,7 +143,7 @@ def pack(thing: Any, name: str, workers: int) -> Setup:
     """The judge, or the captioner, for one of so many workers. Raises UsageError for what cannot be pickled."""
     try:
         with packing_for(Share(workers)):
-            return Setup(pickle.dumps(thing), loaded_files())
+            return setup_of(thing)
     except UNPICKLABLE as error:
         raise UsageError(
             f"{name} cannot be handed to other processes ({error}); do without an engine, or make it of classes and functions "

@@ -1,4 +1,4 @@
-"""A judge that hands trajectories to several processes; whoever reads the input and writes the verdicts notices nothing."""
+"""Trajectories that are handed to several processes to judge; one reads the input and writes the verdicts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 from types import TracebackType
@@ -17,16 +16,16 @@ from typing import Self
 import msgspec
 
 from prill.errors import PrillError, UsageError
-from prill.models.images import known_hashes
 from prill.protocols import Evaluator
-from prill.registry import loaded_files
 from prill.store import encode
 from prill.transcripts.calls import is_transcribed, note
-from prill.types import EvaluatorInfo, Trajectory, Verdict
-from prill.workers.process import BUFFER, UNPICKLABLE, Done, End, Job, Outbox, Ready, Setup, framed, next_message
+from prill.types import Trajectory, Verdict
+from prill.workers.line import Line
+from prill.workers.process import UNPICKLABLE, Done, End, Job, Ready, Setup, packed, setup_of
 from prill.workers.seats import Seat, Table, packing_for
 
-_read = msgspec.json.Decoder(Verdict).decode
+_message = msgspec.msgpack.Decoder(Ready | Done | End).decode
+_verdict = msgspec.json.Decoder(Verdict).decode
 # A trajectory that so many processes were at when they died is not given to another one.
 _MOST_LOSSES = 3
 _TO_END = 10.0  # seconds for a process that has nothing left to do
@@ -52,17 +51,8 @@ class Workers:
         self._table = Table(processes)
         self._workers: list[_Worker] = []
 
-    @property
-    def info(self) -> EvaluatorInfo:
-        """That of the judge."""
-        return self.judge.info
-
-    def screenshots(self, trajectory: Trajectory) -> Sequence[str]:
-        """The image files that the verdict depends on."""
-        return self.judge.screenshots(trajectory)
-
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict of the process with the least to do."""
+        """The verdict of the process with the least to do, with its key."""
         losses = 0
         while True:
             worker = min(self._workers, key=lambda worker: worker.load)
@@ -98,10 +88,10 @@ class Workers:
         seat = Seat(self._table, number)
         try:
             with packing_for(seat):
-                judge = pickle.dumps(self.judge)
+                setup = setup_of(self.judge)
         except UNPICKLABLE as error:
             raise _unfit(self.judge, str(error)) from None
-        return _Worker(Setup(judge, loaded_files()), self.judge, self._table.file)
+        return _Worker(setup, self.judge, self._table.file)
 
     def _replace(self, worker: _Worker) -> None:
         """Puts another process in the place of one that has died; its place may have been taken already."""
@@ -133,78 +123,81 @@ class _Worker:
                 pass_fds=(theirs.fileno(), shared),
                 start_new_session=True,
             )
+        self.load = 0
         self._numbers = count()
         self._at: dict[int, asyncio.Future[Done]] = {}
-        self._ended: asyncio.Future[End] = asyncio.get_running_loop().create_future()
-        self._writer: asyncio.StreamWriter | None = None
-        self.load = 0
+        self._loop = asyncio.get_running_loop()
+        self._answer: asyncio.Future[Ready] = self._loop.create_future()
+        self._ended: asyncio.Future[End] = self._loop.create_future()
+        self._line: Line | None = None
         self.ready = asyncio.create_task(self._begin(ours, setup, judge))
-        self._listening: asyncio.Task[None] | None = None
 
     async def judge(self, trajectory: Trajectory) -> Verdict:
         """Its verdict. Raises what the judge raised there, and _Lost."""
         self.load += 1
         number = next(self._numbers)
         try:
-            outbox = await asyncio.shield(self.ready)
+            if not self.ready.done():
+                await asyncio.shield(self.ready)
+            line = self.ready.result()
             if self._ended.done():
                 raise self._loss()
-            done: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-            self._at[number] = done
-            pictures = (state.screenshot for state in trajectory.observations if state.screenshot)
-            outbox.send(Job(number, encode(trajectory), known_hashes(pictures), is_transcribed()))
-            answer = await done
+            self._at[number] = waiting = self._loop.create_future()
+            line.send(packed(Job(number, encode(trajectory), is_transcribed())))
+            done = await waiting
         finally:
             self.load -= 1
             self._at.pop(number, None)
-        for call in answer.calls:
-            note(call)
-        outcome = answer.outcome
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return _read(outcome)
+        if done.calls:
+            for call in pickle.loads(done.calls):
+                note(call)
+        if done.error:
+            raise pickle.loads(done.error)
+        return _verdict(done.verdict)
 
     async def end(self) -> End:
         """Lets it end, and what it has to say then."""
-        with suppress(_Lost, TimeoutError, ConnectionError):
+        with suppress(_Lost, TimeoutError):
             async with asyncio.timeout(_TO_END):
-                outbox = await self.ready
-                outbox.send(End())
+                line = await self.ready
+                line.send(packed(End()))
                 return await self._ended
         return End()
 
     def kill(self) -> None:
         """Ends it at once, where it has not ended."""
-        for task in (self.ready, self._listening):
-            if task is not None:
-                task.cancel()
-        if self._writer is not None:
-            self._writer.close()
+        self.ready.cancel()
+        if self._line is not None:
+            self._line.close()
         self._process.kill()
         self._process.wait()
 
-    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> Outbox:
-        reader, self._writer = await asyncio.open_connection(sock=end, limit=BUFFER)
-        self._writer.write(framed(setup))
-        answer = await next_message(reader)
-        if not isinstance(answer, Ready):
-            raise self._loss()
+    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> Line:
+        self._line = await Line.over(end, self._take, self._lost)
+        self._line.send(packed(setup))
+        answer = await self._answer
         if answer.problem is not None:
             raise _unfit(judge, answer.problem)
-        self._listening = asyncio.create_task(self._listen(reader))
-        return Outbox(self._writer)
+        return self._line
 
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        message = None
-        try:
-            while isinstance(message := await next_message(reader), Done):
-                if (waiting := self._at.get(message.number)) is not None and not waiting.done():
-                    waiting.set_result(message)
-        finally:
-            self._ended.set_result(message if isinstance(message, End) else End())
-            for waiting in self._at.values():
-                if not waiting.done():
-                    waiting.set_exception(self._loss())
+    def _take(self, data: bytes) -> None:
+        match _message(data):
+            case Done() as done:
+                if (waiting := self._at.get(done.number)) is not None and not waiting.done():
+                    waiting.set_result(done)
+            case Ready() as answer:
+                self._answer.set_result(answer)
+            case End() as end:
+                self._ended.set_result(end)
+
+    def _lost(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(End())
+        if not self._answer.done():
+            self._answer.set_exception(self._loss())
+        for waiting in self._at.values():
+            if not waiting.done():
+                waiting.set_exception(self._loss())
 
     def _loss(self) -> _Lost:
         with suppress(subprocess.TimeoutExpired):

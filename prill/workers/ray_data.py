@@ -24,7 +24,7 @@ from msgspec import Meta
 
 from prill.errors import MissingExtra, PrillError, UsageError
 from prill.protocols import Work
-from prill.workers.process import framed, wait_for_message
+from prill.workers.line import pickled, wait_for_pickle
 
 _TO_END = 30.0  # seconds that Ray has to end its workers
 
@@ -133,11 +133,11 @@ class _Driver:
     def send(self, message: object) -> None:
         """Sends it a message; where it is gone, `answer` tells."""
         with suppress(ConnectionError):
-            self._socket.sendall(framed(message))
+            self._socket.sendall(pickled(message))
 
     def answer(self) -> Any:
         """Its next message. Raises what it sends to be raised, and PrillError where it is gone."""
-        message = wait_for_message(self._messages)
+        message = wait_for_pickle(self._messages)
         if message is None:
             raise PrillError("the run was given up") if self._is_over else self._loss()
         if isinstance(message, PrillError):

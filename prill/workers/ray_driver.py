@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prill.errors import PrillError, UsageError
-from prill.workers.process import framed, wait_for_message
+from prill.workers.line import pickled, wait_for_pickle
 from prill.workers.ray_data import AllDone, NotStarted, RaySpec, Run
 
 if TYPE_CHECKING:
@@ -38,25 +38,25 @@ def main(words: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end = socket.socket(fileno=int(words[0]))
     messages = end.makefile("rb")
-    spec = wait_for_message(messages)
+    spec = wait_for_pickle(messages)
     if not isinstance(spec, RaySpec):
         return
     try:
         workers = start(spec)
     except PrillError as error:
-        end.sendall(framed(error))
+        end.sendall(pickled(error))
         return
-    end.sendall(framed(workers))
-    wanted = wait_for_message(messages)
+    end.sendall(pickled(workers))
+    wanted = wait_for_pickle(messages)
     ending = threading.Thread(target=_end_with, args=(end,), daemon=True)  # an error that nobody expects ends the process, too
     ending.start()
     if isinstance(wanted, Run):
         try:
             for done in run(spec, workers, wanted):
-                end.sendall(framed(done))
-            end.sendall(framed(AllDone()))
+                end.sendall(pickled(done))
+            end.sendall(pickled(AllDone()))
         except PrillError as error:
-            end.sendall(framed(error))
+            end.sendall(pickled(error))
     ending.join()
 
 
