@@ -7,7 +7,7 @@ import asyncio
 import pickle
 import socket
 from collections.abc import Callable
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 _LENGTH = 8
 
@@ -39,11 +39,9 @@ class Line(asyncio.Protocol):
         self._rest = bytearray()
         self._frames: list[bytes] = []
 
-    @classmethod
-    async def over(cls, end: socket.socket, take: Callable[[bytes], None], lost: Callable[[], None]) -> Self:
-        """The line over a connected socket, which is the line's from then on."""
-        _, line = await asyncio.get_running_loop().create_connection(lambda: cls(take, lost), sock=end)
-        return line
+    async def open(self, end: socket.socket) -> None:
+        """Begins, over a connected socket, which is the line's from then on."""
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=end)
 
     def send(self, data: bytes) -> None:
         """Puts a message into the next write."""

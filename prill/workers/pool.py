@@ -129,7 +129,7 @@ class _Worker:
         self._loop = asyncio.get_running_loop()
         self._answer: asyncio.Future[Ready] = self._loop.create_future()
         self._ended: asyncio.Future[End] = self._loop.create_future()
-        self._line: Line | None = None
+        self._line = Line(self._take, self._lost)
         self.ready = asyncio.create_task(self._begin(ours, setup, judge))
 
     async def judge(self, trajectory: Trajectory) -> Verdict:
@@ -139,11 +139,11 @@ class _Worker:
         try:
             if not self.ready.done():
                 await asyncio.shield(self.ready)
-            line = self.ready.result()
+            self.ready.result()
             if self._ended.done():
                 raise self._loss()
             self._at[number] = waiting = self._loop.create_future()
-            line.send(packed(Job(number, encode(trajectory), is_transcribed())))
+            self._line.send(packed(Job(number, encode(trajectory), is_transcribed())))
             done = await waiting
         finally:
             self.load -= 1
@@ -159,26 +159,24 @@ class _Worker:
         """Lets it end, and what it has to say then."""
         with suppress(_Lost, TimeoutError):
             async with asyncio.timeout(_TO_END):
-                line = await self.ready
-                line.send(packed(End()))
+                await self.ready
+                self._line.send(packed(End()))
                 return await self._ended
         return End()
 
     def kill(self) -> None:
         """Ends it at once, where it has not ended."""
         self.ready.cancel()
-        if self._line is not None:
-            self._line.close()
+        self._line.close()
         self._process.kill()
         self._process.wait()
 
-    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> Line:
-        self._line = await Line.over(end, self._take, self._lost)
+    async def _begin(self, end: socket.socket, setup: Setup, judge: Evaluator) -> None:
+        await self._line.open(end)
         self._line.send(packed(setup))
         answer = await self._answer
         if answer.problem is not None:
             raise _unfit(judge, answer.problem)
-        return self._line
 
     def _take(self, data: bytes) -> None:
         match _message(data):

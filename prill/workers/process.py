@@ -82,14 +82,14 @@ class _Work:
 
     def __init__(self) -> None:
         self.over = asyncio.Event()
-        self._line: Line
+        self._line = Line(self._take, self._lost)
         self._judge: Evaluator
         self._running: set[asyncio.Task[_Judged]] = set()
         self._ended = False
 
     async def begin(self, end: socket.socket) -> None:
         """Works for the other end of the line."""
-        self._line = await Line.over(end, self._take, self._lost)
+        await self._line.open(end)
 
     def _take(self, data: bytes) -> None:
         match _message(data):
