@@ -186,8 +186,7 @@ async def score_files(
             def is_done(place: str, id: str, key: KeyMade) -> bool:
                 if id != place:
                     log.drop(place)
-                known = log.lasting_key(id)
-                if known is None or known != key():
+                if not log.done(id, key):
                     return False
                 tally.skipped += 1
                 tally.read = intake.read

@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
@@ -81,9 +81,11 @@ class VerdictLog:
             self._end = os.fstat(self._file).st_size
             on_failure.pop_all()
 
-    def done(self, id: str, key: str) -> bool:
-        """True when the file holds a verdict of this very content that need not be made again."""
-        return self.lasting_key(id) == key
+    def done(self, id: str, key: Callable[[], str]) -> bool:
+        """True when the file holds a verdict of this very content that need not be made again. The key is made only where
+        there is one to compare: it may take reading pictures."""
+        known = self.lasting_key(id)
+        return known is not None and known == key()
 
     def lasting_key(self, id: str) -> str | None:
         """The key of the verdict that the file holds and that need not be made again, as long as its content is the same."""
@@ -283,9 +285,9 @@ class VerdictStream:
         self.path = path
         self._file = sys.stdout.buffer if is_stdout(path) else open(path, "wb")  # noqa: SIM115 - closed by `__exit__`
 
-    def lasting_key(self, id: str) -> str | None:
-        """None: nothing can be taken up."""
-        return None
+    def done(self, id: str, key: Callable[[], str]) -> bool:
+        """False: nothing can be taken up."""
+        return False
 
     def append(self, verdict: Verdict) -> None:
         """Writes a verdict."""

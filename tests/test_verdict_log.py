@@ -35,7 +35,7 @@ def test_torn_last_line_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")) + torn)
     with VerdictLog(path, INFO) as log:
-        assert log.done("a", "k")
+        assert log.done("a", lambda: "k")
         log.append(verdict("b"))
     assert [v.id for v in read_verdicts(path)] == ["a", "b"]
 
@@ -53,10 +53,10 @@ def test_done_goes_by_key_and_reason(tmp_path: Path) -> None:
     rows = [verdict("a"), verdict("b", None, "timeout"), verdict("c", None, "budget"), verdict("d", None, "input")]
     path.write_bytes(b"".join(map(encode, rows)))
     with VerdictLog(path, INFO) as log:
-        assert [log.done(id, "k") for id in "abcd"] == [True, True, False, False]
-        assert not log.done("a", "other content")
+        assert [log.done(id, lambda: "k") for id in "abcd"] == [True, True, False, False]
+        assert not log.done("a", lambda: "other content")
     with VerdictLog(path, INFO, retry_unscored=True) as log:
-        assert [log.done(id, "k") for id in "abcd"] == [True, False, False, False]
+        assert [log.done(id, lambda: "k") for id in "abcd"] == [True, False, False, False]
 
 
 def test_new_verdict_replaces_the_old(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_id_left_twice_by_crash_is_tidied(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a", None, "timeout")) + encode(verdict("a")))
     with VerdictLog(path, INFO) as log:
-        assert log.done("a", "k")
+        assert log.done("a", lambda: "k")
     assert [v.success for v in read_verdicts(path)] == [True]
 
 
@@ -91,7 +91,7 @@ def test_no_resume_keeps_a_backup(tmp_path: Path) -> None:
     path = tmp_path / "v.jsonl"
     path.write_bytes(encode(verdict("a")))
     with VerdictLog(path, EvaluatorInfo("other", "1"), resume=False) as log:
-        assert not log.done("a", "k")
+        assert not log.done("a", lambda: "k")
     assert (tmp_path / "v.jsonl.bak").read_bytes() == encode(verdict("a"))
     assert path.read_bytes() == b""
 

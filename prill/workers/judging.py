@@ -59,8 +59,7 @@ class JudgePart:
             if known[place] and known[place] == key():
                 ended.skipped += 1
                 return True
-            there = log.lasting_key(id)
-            return there is not None and there == key()
+            return log.done(id, key)
 
         def record(place: str, verdict: Verdict) -> None:
             log.append(verdict)

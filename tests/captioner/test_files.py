@@ -85,7 +85,7 @@ def test_log_repairs_and_refuses_like_verdicts(tmp_path: Path) -> None:
     path = tmp_path / "c.jsonl"
     path.write_bytes(encode(caption(red)) + b'{"id":"sha256:12')
     with CaptionLog(path, "vlm m") as log:
-        assert log.done(caption(red).id, "") and not log.done(caption(blue).id, "")
+        assert [log.lasting_key(caption(color).id) is not None for color in (red, blue)] == [True, False]
         log.append(caption(blue))
         log.append(caption(red, "anew"))
     assert [(line.id, line.caption) for line in read_captions(path)] == [

@@ -173,7 +173,7 @@ def test_verdict_file_is_taken_up_or_left(tmp_path: Path, change: bytes, cut: bo
 
     def take_up() -> bool:
         with VerdictLog(path, INFO) as log:
-            assert log.done("first", "k")
+            assert log.done("first", lambda: "k")
             log.append(Verdict(id="new", success=True, evaluator=INFO, key="k"))
         return True
 
