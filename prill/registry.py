@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -272,7 +273,7 @@ def loaded_files() -> tuple[Path, ...]:
 def load_file(path: Path) -> Any:
     """The module of a file, loaded once; it has a name of its own, so that what it defines can be pickled."""
     path = path.resolve()
-    name = f"{_PLUGIN}{path.stem}_{sha256(str(path).encode()).hexdigest()[:8]}"
+    name = f"{_PLUGIN}{path.stem}_{sha256(os.fsencode(path)).hexdigest()[:8]}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():

@@ -128,6 +128,13 @@ async def test_processes_share_and_resume(tmp_path: Path, judge: Evaluator, capf
     assert capfd.readouterr().out.count("words") == 20  # those of other processes go to stderr
 
 
+async def test_judge_in_a_file_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    path, file = write(tmp_path / "t.jsonl", [1, 2, 4]), tmp_path / os.fsdecode(b"own\xff.py")
+    file.write_text(JUDGE)
+    tally = await score_files([path], make_judge(f"{file}:Judge"), tmp_path / "v.jsonl", processes=2)
+    assert (tally.succeeded, tally.failed) == (2, 1)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 async def test_picture_that_changes_meanwhile_is_judged_anew(tmp_path: Path, judge: Evaluator, processes: int) -> None:
     task = {"id": "even", "goal": "2", "platform": "web"}

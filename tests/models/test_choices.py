@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from prill.errors import ContextTooLong, EndpointError, UsageError
 from prill.models.local.choices import Chooser, load_chooser, weights_hash
+from prill.models.local.weights import folder_hash
 from prill.protocols import Message
 
 ASKED = [Message("user", ("Which?",))]
@@ -94,3 +96,10 @@ def test_missing_folders_are_named(folder: str, tmp_path: Path) -> None:
         load_chooser(str(tmp_path))
     with pytest.raises(UsageError, match=r"no folder with an adapter in it \(PEFT"):
         load_chooser(folder, str(tmp_path))
+
+
+def test_files_of_any_name_have_a_hash(tmp_path: Path) -> None:
+    for name in (b"adapter_\xff.bin", b"pytorch_model\xff.bin"):
+        (tmp_path / os.fsdecode(name)).write_bytes(b"weights")
+    assert weights_hash(tmp_path) != "missing"
+    assert folder_hash(tmp_path) != "missing"

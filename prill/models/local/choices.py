@@ -200,7 +200,7 @@ def weights_hash(folder: str | os.PathLike[str]) -> str:
     digest = hashlib.sha256()
     files = [file for file in sorted(Path(folder).glob("adapter_*")) if file.is_file()]
     for file in files:
-        digest.update(file.name.encode() + file.read_bytes())
+        digest.update(os.fsencode(file.name) + file.read_bytes())
     return f"sha256:{digest.hexdigest()}" if files else "missing"
 
 

@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -418,6 +419,6 @@ def folder_hash(folder: Path) -> str:
     digest, found = hashlib.sha256(), False
     for file in sorted(path for form in ("config.json", "*.safetensors", "pytorch_model*.bin") for path in folder.glob(form)):
         with file.open("rb") as data:
-            digest.update(file.name.encode() + hashlib.file_digest(data, "sha256").digest())
+            digest.update(os.fsencode(file.name) + hashlib.file_digest(data, "sha256").digest())
         found = True
     return digest.hexdigest()[:12] if found else "missing"
