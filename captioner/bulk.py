@@ -17,6 +17,7 @@ import msgspec
 from prill.cache import scratch_database
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog
+from prill.captioner.recorded import GivenCaption
 from prill.captioner.vision import unmarked
 from prill.errors import InputError, NoEvidence, PrillError, Unscored, UsageError
 from prill.files.outputs import check_output, expect_place
@@ -108,15 +109,16 @@ async def caption_files(
     expect_place(output, "captions, which are continued,")
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         check_output(output, "captions", paths, continued=asking.get("resume", True))
-        await caption_pictures((picture.path for picture in pictures()), captioner, output, tally, **asking)
+        await caption_pictures(pictures(), captioner, output, tally, **asking)
     return tally
 
 
 class Picture(NamedTuple):
-    """A screenshot file, and the page text of the first state that it shows."""
+    """A screenshot file, with the page text and the recorded caption of the first state that it shows."""
 
     path: str
     text: str
+    caption: str | None
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def screenshots_in(
     """
     tally = CaptionTally()
     with closing(scratch_database()) as files, closing(Intake(paths, limit)) as intake:
-        files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT)")
+        files.execute("CREATE TABLE files (number INTEGER PRIMARY KEY, path TEXT UNIQUE, text TEXT, caption TEXT)")
         for _, item in intake:
             if isinstance(item, BadLine):
                 tally.reject(item)
@@ -137,16 +139,16 @@ def screenshots_in(
             tally.trajectories += 1
             for state in item.observations[-(last or 0) :]:
                 if state.screenshot:
-                    row = (state.screenshot, state.text or "")
-                    files.execute("INSERT OR IGNORE INTO files (path, text) VALUES (?, ?)", row)
+                    row = (state.screenshot, state.text or "", state.caption)
+                    files.execute("INSERT OR IGNORE INTO files (path, text, caption) VALUES (?, ?, ?)", row)
         (tally.files,) = files.execute("SELECT COUNT(*) FROM files").fetchone()
         if not tally.files:
             raise UsageError(f"{', '.join(map(str, intake.paths))}: no state has a screenshot; there is nothing to caption")
-        yield lambda: (Picture(*row) for row in files.execute("SELECT path, text FROM files ORDER BY number")), tally
+        yield lambda: (Picture(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")), tally
 
 
 async def caption_pictures(
-    paths: Iterator[str],
+    pictures: Iterator[Picture],
     captioner: Captioner,
     output: str | os.PathLike[str],
     tally: CaptionTally,
@@ -159,7 +161,7 @@ async def caption_pictures(
     engine: str | Mapping[str, Any] | Engine | None = None,
 ) -> None:
     """Captions some pictures into a caption file, as `caption_files` does, and counts in `tally`."""
-    if isinstance(captioner, RecordedCaptioner):
+    if isinstance(captioner, RecordedCaptioner) and (engine is not None or not isinstance(captioner, GivenCaption)):
         raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
     elsewhere = None if engine is None else make_engine(engine)
     stop, start = stop or asyncio.Event(), time.monotonic()
@@ -169,9 +171,9 @@ async def caption_pictures(
             if elsewhere is None:
                 if Shards(log.path, captioner.name).is_there():
                     _gather_left_over(log, captioner.name, resume).end()
-                await _Run(captioner, log, tally, stop, progress).work(paths, workers)
+                await _Run(captioner, log, tally, stop, progress).work(pictures, workers)
             else:
-                await _caption_elsewhere(elsewhere, captioner, log, tally, stop, progress, paths, workers, resume)
+                await _caption_elsewhere(elsewhere, captioner, log, tally, stop, progress, pictures, workers, resume)
         finally:
             tally.seconds = time.monotonic() - start
             tally.stopped = stop.is_set()
@@ -188,14 +190,14 @@ class _Run:
     unreadable: list[str] = field(default_factory=list)
     _begun: set[str] = field(default_factory=set)
 
-    async def work(self, paths: Iterator[str], workers: int) -> None:
+    async def work(self, pictures: Iterator[Picture], workers: int) -> None:
         """Captions the files, so many at a time. After a first error no file is begun; it is raised when the others ended."""
 
         async def one_after_another() -> None:
             with ExitStack() as on_failure:
                 on_failure.callback(self.stop.set)
-                while not self.stop.is_set() and (path := next(paths, None)) is not None:
-                    await self._caption(path)
+                while not self.stop.is_set() and (picture := next(pictures, None)) is not None:
+                    await self._caption(picture)
                     self.tally.seen += 1
                     self.progress(self.tally)
                 on_failure.pop_all()
@@ -204,7 +206,8 @@ class _Run:
             if isinstance(result, BaseException):
                 raise result
 
-    async def _caption(self, path: str) -> None:
+    async def _caption(self, picture: Picture) -> None:
+        path = picture.path
         try:
             id = await asyncio.to_thread(image_id, path)
         except InputError as error:
@@ -224,7 +227,7 @@ class _Run:
         place = os.path.relpath(path, self.log.path.resolve().parent)
         with metered() as meter:
             try:
-                text, cut = unmarked(await self.captioner(Observation(screenshot=path)))
+                text, cut = unmarked(await self.captioner(Observation(screenshot=path, caption=picture.caption)))
                 if not text.strip():
                     raise NoEvidence("the caption is empty")
                 caption = Caption(id=id, captioner=self.captioner.name, image=place, caption=text, truncated=cut)
@@ -255,7 +258,7 @@ class CaptionPart:
             attempt(self.folder, todo.number)
             with CaptionLog(shard_of(self.folder, todo.number), captioner.name) as log:
                 run = _Run(captioner, log, tally, StopFile(self.folder), lambda tally: None)
-                await run.work(iter(todo.pictures), self.at_once)
+                await run.work((Picture(path, "", None) for path in todo.pictures), self.at_once)
             ended.usage, ended.unreadable = tally.usage, run.unreadable
         except PrillError as error:
             ended.error = pickle.dumps(error)
@@ -285,14 +288,14 @@ async def _caption_elsewhere(
     tally: CaptionTally,
     stop: asyncio.Event,
     progress: Callable[[CaptionTally], None],
-    paths: Iterator[str],
+    pictures: Iterator[Picture],
     workers: int,
     resume: bool,
 ) -> None:
     """Captions by the workers of an engine. Here is found out which pictures are equal, or have their caption already."""
     shards = _gather_left_over(log, captioner.name, resume)
     todo: list[str] = []
-    await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(paths, workers)
+    await _Run(captioner, log, tally, stop, lambda tally: None, todo).work(pictures, workers)
     tally.seen -= len(todo)
     progress(tally)
 

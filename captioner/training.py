@@ -98,12 +98,12 @@ async def training_data(
     check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
         sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")
-        kept: list[str] = []
+        kept: list[Picture] = []
         for picture in pictures():
             if stop is not None and stop.is_set():
                 break
             if await asyncio.to_thread(sieve.passes, picture):
-                kept.append(picture.path)
+                kept.append(picture)
             else:
                 tally.passed += 1
                 tally.seen += 1
@@ -112,7 +112,7 @@ async def training_data(
         await caption_pictures(iter(kept), captioner, root / CAPTIONS, tally, **asking)
     result = TrainingTally(tally)
     if not tally.stopped:
-        await _write_rows(root, kept, captioner, sieve, result)
+        await _write_rows(root, [picture.path for picture in kept], captioner, sieve, result)
     return result
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from prill.actions.grounded import split_reply, thousandths
 from prill.actions.keys import key_names
 from prill.actions.phone import IPHONE_POINTS, SWIPES, TAP_DISTANCE, dual_point
 from prill.actions.targets import read_target
@@ -27,8 +28,6 @@ from prill.types import Action, Observation, Platform, Point, Step, Task, Trajec
 
 Generation = Literal["18b", "9b"]
 SwipeUp = Literal["left-or-right", "right"]
-_OPERATION = re.compile(r"grounded operation\s*:", re.IGNORECASE)
-_PLACE = re.compile(r"\[\[\s*(\d+)\s*,\s*(\d+)(?:\s*,\s*(\d+)\s*,\s*(\d+))?\s*\]\]")
 _QUOTED = re.compile(r'"(.*?)"', re.DOTALL)
 # Android's buttons and endings by CogAgent's words, in the log form of arXiv 2404.06474.
 FIXED = {
@@ -93,7 +92,7 @@ class CogAgent:
         """The next step. Raises NoEvidence without a screenshot, and whatever `Unscored` error the model raises."""
         question = self._question(self._task, observation, self._done)
         reply = await self.model.complete((question,), max_tokens=self.max_tokens, prompt=self.fingerprint(self._task.platform))
-        thought = _before_operation(reply.text)
+        thought, _ = split_reply(reply.text)
         if self.generation == "18b":
             action = read_cogagent_18b(reply.text, self._task.platform, swipe_up=self.swipe_up, draw=self._draw)
         else:
@@ -132,23 +131,6 @@ class CogAgent:
         return Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
 
 
-def operation_of(reply: str) -> str:
-    """What follows the last "Grounded Operation:" of a reply; the whole reply when it has none."""
-    return _OPERATION.split(reply)[-1].strip()
-
-
-def thousandths(text: str) -> Point:
-    """The point of `[[x,y]]`, or the middle of the box `[[x1,y1,x2,y2]]`, in thousandths of the screen. Raises ValueError."""
-    place = _PLACE.search(text)
-    if place is None:
-        raise ValueError(f"no [[x,y]] in {excerpt(text)}")
-    numbers = [int(group) for group in place.groups() if group is not None]
-    x, y = numbers if len(numbers) == 2 else ((numbers[0] + numbers[2]) / 2, (numbers[1] + numbers[3]) / 2)
-    if max(x, y) > 1000:
-        raise ValueError(f"{excerpt(place[0])} is outside the screen")
-    return x / 1000, y / 1000
-
-
 def read_cogagent_18b(
     reply: str, platform: Platform, *, swipe_up: SwipeUp | None = None, draw: random.Random | None = None
 ) -> Action:
@@ -157,7 +139,7 @@ def read_cogagent_18b(
     What cannot be read ends the episode on iOS, and is a `wait` on Android, as in the original. `swipe_up` is what a swipe up
     means on iOS: "left-or-right" draws one of them (the paper's code), "right" is the paper's text, None leaves it.
     """
-    operation = operation_of(reply)
+    _, operation = split_reply(reply)
     if platform != "ios":
         return _android(operation)
     try:
@@ -217,7 +199,7 @@ def read_cogagent_9b(reply: str) -> Action:
     Kind `other`, with the operation or the reply as text, for what cannot be read and for what no environment here does:
     double and right clicks, the model's clipboard, starting a program by name.
     """
-    call = _CALL.search(operation_of(reply))
+    call = _CALL.search(split_reply(reply)[1])
     if call is None:
         return Action("other", reply.strip())
     operation, name = call[0], call[1]
@@ -349,12 +331,6 @@ def _is_like(read: Action, meant: Action) -> bool:
 def _machine(platform: Platform) -> str:
     """The 9B model's word for it: Mobile, WIN or Mac."""
     return "Mobile" if platform in ("android", "ios") else "WIN"
-
-
-def _before_operation(reply: str) -> str:
-    operation = operation_of(reply)
-    before = reply.strip().removesuffix(operation) if operation != reply.strip() else reply
-    return before.strip().removesuffix(":").removesuffix("Grounded Operation").strip()
 
 
 def _line(operation: str, thought: str | None) -> tuple[str, str]:

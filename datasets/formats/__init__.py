@@ -29,6 +29,7 @@ FORMATS = {
     "online-mind2web": Format("Online-Mind2Web result folders, version 1 or 2", f"{_HERE}.online_mind2web"),
     "openai-batch": Format("OpenAI batch files: requests, and the replies beside them", f"{_HERE}.openai_batch"),
     "osworld": Format("OSWorld result folders with traj.jsonl", f"{_HERE}.osworld"),
+    "screenshots": Format("pictures in a folder, or a JSON list of pictures with descriptions", f"{_HERE}.screenshots"),
     "verifiers": Format("verifiers result folders or files", f"{_HERE}.verifiers"),
     "webarena": Format("WebArena render_*.html and the merged log", f"{_HERE}.webarena"),
 }

@@ -1,6 +1,8 @@
 """The folders of Agent-Eval-Refine (arXiv 2404.06474): trajectory_log.json, images/, captions/*.json, evals/*.jsonl.
 
-Folders of its Reflexion runs (records/*.json beside images/) are read as well, one trajectory a trial.
+They are read as the authors' notebooks write them (Berkeley-NLP/Agent-Eval-Refine, agent_eval/domains/unify_*.ipynb and
+exps/*): on the web, `config` is the text of the render's `<pre>`; on phones, `other` is the whole step of the agent's own log.
+Folders of its Reflexion runs (records/*.json and images/) are read as well, one trajectory a trial.
 """
 
 from __future__ import annotations
@@ -11,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar, cast, get_args
+from typing import Literal, TypeVar, cast, get_args
 
 import msgspec
 
 from prill.actions.elements import with_element
+from prill.actions.grounded import goal_of_question, split_reply
 from prill.actions.phone import parse_android, parse_ios
 from prill.actions.webarena import parse_action, site_of, split_answer
+from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_record, read_rows
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
@@ -27,8 +31,26 @@ LOG, RECORDS = "trajectory_log.json", "records"
 # The platforms that the original tells apart, and the field in which it keeps the action of each.
 ACTION_FIELDS = {"web": "raw_action", "android": "action", "ios": "translated_action"}
 _PARSERS: dict[str, Callable[[str], Action]] = {"web": parse_action, "android": parse_android, "ios": parse_ios}
+_MAX_DIGITS = 10  # of a template's number
+# Captions of the web set are made for the last two states only (captioner/prepare_caps_sub.py); the others hold this.
+_NO_CAPTION = "SKIP, NOT LAST TWO"
+# Who wrote judgements that no person made (unify_webarena.ipynb, unify_android_aitw_data.ipynb).
+_ORACLES = ("webarena", "aitw")
+# What the annotation app offers (eval/annotate_app.py); the AitW set has true and false.
+_DECISIONS: dict[str | bool | None, bool] = {"Success": True, "Failure": False, True: True, False: False}
+_UNDECIDED: dict[str | bool | None, Literal["not_executable", "unsure"]] = {
+    "Unsure": "unsure",
+    "Emulator Error": "not_executable",
+}
+# The iOS agent's word for a reply without a readable operation (exps/ios_exp/utils.py); the episode ended with it.
+_INVALID = "Invalid action"
 _T = TypeVar("_T")
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class _Actor:
+    output: str | None = None
 
 
 @dataclass(frozen=True)
@@ -37,6 +59,10 @@ class _LoggedAction:
     action: str | None = None
     translated_action: str | None = None
     thought: str | None = None
+    idb_action: str | None = None
+    next_observation: str | None = None
+    actor_info: _Actor | None = None
+    action_success: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +84,7 @@ class _Config:
 
 @dataclass(frozen=True)
 class _Other:
-    config: _Config | None = None
+    config: _Config | str | None = None
     agent: str | None = None
 
 
@@ -85,7 +111,7 @@ class _Score:
 @dataclass(frozen=True)
 class _Judgement:
     task_uid: str | int = ""
-    task_idx: int | None = None
+    task_idx: int | str | None = None
     user_uid: str | int | None = None
     annotation: str | bool | None = None
     comment: str | None = None
@@ -106,10 +132,18 @@ class _Folder:
 
 
 def load(folder: str | PathLike[str], *, captions: str | None = None) -> Iterator[Trajectory | BadLine]:
-    """Every trajectory, without its judgements and scores. A last step without an action is the final state.
+    """Every trajectory, without its judgements and scores.
 
-    `captions` names one of the files in captions/ (default: the first by name); `metadata["captions"]` says which was used.
-    A picture without a caption has None. Raises UsageError when the platform is unknown: see `platform_of`.
+    The final state is a last step without an action, or on iOS the picture after the last action, where it is in images/.
+    On iOS the action that was carried out counts: where the model wrote "swipe up", its authors' program swiped left or right.
+
+    Args:
+        folder: The folder with trajectory_log.json, or with records/ of a Reflexion run.
+        captions: A file in captions/ by its name, or the path of another one (default: the first by name);
+            `metadata["captions"]` says which was used. A picture without a caption has None.
+
+    Raises:
+        UsageError: The platform is unknown (see `platform_of`), or there is no such caption file.
     """
     root = Path(folder)
     if (root / LOG).is_file():
@@ -128,8 +162,9 @@ def load(folder: str | PathLike[str], *, captions: str | None = None) -> Iterato
 def load_labels(folder: str | PathLike[str]) -> Iterator[LabelRecord | BadLine]:
     """The judgements, one for each trajectory and annotator: the last line counts. The first annotator's is the gold label.
 
-    Void lines (no task) are passed over. The source is `oracle` where the file's or the annotator's name says so, else
-    `human`. Reflexion runs have the oracle's score of each trial: success is a score of exactly 1.
+    Void lines (no task) are passed over. The source is `oracle` for WebArena's and AitW's own results and where the file's or
+    the annotator's name says so, else `human`. Reflexion runs have the oracle's score of each trial: success is a score of
+    exactly 1.
     """
     root = Path(folder)
     if not (root / LOG).is_file() and (root / RECORDS).is_dir():
@@ -183,30 +218,46 @@ def _trajectory(record: _Record, folder: _Folder) -> Trajectory:
     uid = str(record.uid)
     if not uid:
         raise InputError("uid is empty")
-    states = [(_observation(step, folder), _action_text(step, folder.platform), step.other) for step in record.steps]
-    final = states.pop()[0] if states and states[-1][1] is None else None
-    parse = _PARSERS.get(folder.platform, partial(Action, "other"))
+    states = [(_observation(step, folder), _action(step, folder.platform), step.other) for step in record.steps]
+    final = states.pop()[0] if states and states[-1][1] is None else _after(record.steps, folder)
     steps = tuple(
-        Step(
-            observation,
-            with_element(parse(action), observation.text) if action else Action("other"),
-            (logged.thought or None) if logged else None,
-        )
+        Step(observation, with_element(action, observation.text) if action else Action("other"), _thought(logged))
         for observation, action, logged in states
     )
     answer, ended_by = split_answer(record.response)
+    if steps and steps[-1].action.text == _INVALID:
+        ended_by = ended_by or "the agent's reply held no readable operation"
     other = record.other or _Other()
-    template = None if other.config is None else other.config.intent_template_id
-    extra = {"captions": folder.captions_name, "ended_by": ended_by, "intent_template_id": template}
+    config = _config(other.config)
+    extra = {"captions": folder.captions_name, "ended_by": ended_by, "intent_template_id": config.intent_template_id}
+    failed = any(step.other is not None and step.other.action_success is False for step in record.steps)
     return Trajectory(
         id=uid,
-        task=_task(uid, record.intent, other.config, folder.platform),
+        task=_task(uid, goal_of_question(record.intent), config, folder.platform),
         agent=other.agent,
         steps=steps,
         final=final,
         answer=answer,
+        error="the environment could not carry out the last action" if failed else None,
         metadata={key: value for key, value in extra.items() if value is not None},
     )
+
+
+def _config(config: _Config | str | None) -> _Config:
+    """The task's configuration: an object, its JSON text, or the text that WebArena renders, one `key: value` a line."""
+    if not isinstance(config, str):
+        return config or _Config()
+    try:
+        return decode_json(config.encode(), _Config)
+    except InputError:
+        values = config_values(config)
+        number, template = (values.get(key, "") for key in ("task_id", "intent_template_id"))
+        return _Config(
+            task_id=number if number.isdecimal() else None,
+            sites=sites_in(values),
+            start_url=values.get("start_url") or None,
+            intent_template_id=int(template) if template.isdecimal() and len(template) < _MAX_DIGITS else None,
+        )
 
 
 def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
@@ -223,45 +274,99 @@ def _trial(name: str, folder: _Folder, record: _Trial) -> Trajectory:
 def _observation(step: _Step, folder: _Folder) -> Observation:
     if not step.img:
         return Observation(text=step.accessibility_tree, url=step.url)
+    name = _image_name(step.img)
+    return Observation(image_in(folder.path / "images", name), step.accessibility_tree, step.url, _caption(name, folder))
+
+
+def _image_name(path: str) -> str:
+    """The part below images/: Reflexion records and agents' logs hold the path on the machine that wrote them."""
+    return path.replace("\\", "/").rpartition("images/")[2]
+
+
+def _caption(name: str, folder: _Folder) -> str | None:
     # The original cuts four characters off the name; for .jpeg and .webp that leaves a dot.
-    caption = folder.captions.get(Path(step.img).stem) or folder.captions.get(step.img[:-4])
-    return Observation(image_in(folder.path / "images", step.img), step.accessibility_tree, step.url, caption or None)
+    caption = folder.captions.get(Path(name).stem) or folder.captions.get(name[:-4])
+    return None if caption is None or caption.strip() in ("", _NO_CAPTION) else caption
 
 
-def _action_text(step: _Step, platform: Platform) -> str | None:
-    """The action as logged; None for a state after which nothing was done."""
-    if step.other is None:
+def _after(steps: tuple[_Step, ...], folder: _Folder) -> Observation | None:
+    """The state after the last action, of which iOS logs name the picture; None where the picture is not there."""
+    last = steps[-1].other if steps else None
+    if last is None or not last.next_observation:
         return None
-    own = getattr(step.other, ACTION_FIELDS.get(platform, "action"))
-    text = own or step.other.raw_action or step.other.action or step.other.translated_action
-    return text if isinstance(text, str) else None
+    name = _image_name(last.next_observation)
+    path = image_in(folder.path / "images", name)
+    return Observation(path, caption=_caption(name, folder)) if Path(path).is_file() else None
 
 
-def _task(uid: str, goal: str, config: _Config | None, platform: Platform) -> Task:
-    config = config or _Config()
+def _action(step: _Step, platform: Platform) -> Action | None:
+    """The action of a step; None for a state after which nothing was done."""
+    logged = step.other
+    if logged is None:
+        return None
+    own = getattr(logged, ACTION_FIELDS.get(platform, "action"))
+    operation = own or logged.raw_action or logged.action or logged.translated_action or logged.idb_action
+    if operation is None:
+        return None
+    if platform == "ios":
+        return _ios_action(split_reply(operation)[1], logged)
+    return _PARSERS.get(platform, partial(Action, "other"))(operation)
+
+
+def _ios_action(operation: str, logged: _LoggedAction) -> Action:
+    """What was carried out; where a tap's translation names no place on the screen, the reply or the command does."""
+    action = parse_ios(operation)
+    for text in (split_reply(logged.raw_action)[1] if logged.raw_action else None, logged.idb_action):
+        if text and action.kind == "click" and action.point is None and (other := parse_ios(text)).kind == "click":
+            action = replace(action, point=other.point)
+    return action
+
+
+def _thought(logged: _LoggedAction | None) -> str | None:
+    """What the agent wrote before its operation: CogAgent's plan and next action, Auto-UI's plan."""
+    if logged is None or logged.thought:
+        return logged.thought if logged else None
+    reply = (logged.actor_info.output if logged.actor_info else None) or (
+        logged.raw_action if logged.translated_action else None
+    )
+    if not reply:
+        return None
+    return split_reply(reply.rpartition("Action Decision:")[0].rstrip(" ;") or reply)[0] or None
+
+
+def _task(uid: str, goal: str, config: _Config, platform: Platform) -> Task:
     id = f"webarena.{config.task_id}" if config.task_id is not None else uid if platform == "web" else ""
     return Task(id=id, goal=goal, platform=platform, site=site_of(config.sites), start_url=config.start_url)
 
 
 def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:
-    if row.task_uid == "" or row.task_idx == -1:
+    if row.task_uid == "" or row.task_idx in (-1, "-1"):
         return
-    words: dict[str | bool | None, bool] = {"Success": True, "Failure": False, True: True, False: False}
-    if row.annotation not in words:
-        raise InputError(f"annotation {row.annotation!r} is neither Success nor Failure")
-    source = "oracle" if "oracle" in f"{file} {row.user_uid}".lower() else "human"
-    annotator = None if row.user_uid in (None, "", source) else str(row.user_uid)
+    if row.annotation not in _DECISIONS and row.annotation not in _UNDECIDED:
+        raise InputError(f"annotation {row.annotation!r} is none of Success, Failure, Unsure, Emulator Error")
+    who = "" if row.user_uid is None else str(row.user_uid)
+    source = "oracle" if who.lower() in _ORACLES or "oracle" in f"{file} {who}".lower() else "human"
+    annotator = None if who == "" or source == who or who.lower() in _ORACLES else who
     yield LabelRecord(
-        id=str(row.task_uid), success=words[row.annotation], source=source, annotator=annotator, note=row.comment or None
+        id=str(row.task_uid),
+        success=_DECISIONS.get(row.annotation),
+        source=source,
+        annotator=annotator,
+        note=row.comment or None,
+        undecided=_UNDECIDED.get(row.annotation),
     )
 
 
 def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str | None]]:
     files = {path.stem: path for path in sorted((folder / "captions").glob("*.json"))}
+    if name is not None and name not in files and Path(name).is_file():
+        files[name := Path(name).stem] = Path(name)
     if name is None:
         name = next(iter(files), None)
     elif name not in files:
-        raise UsageError(f"{folder / 'captions'}: no file {name}.json; there are: {', '.join(files) or 'none'}")
+        raise UsageError(
+            f"{folder / 'captions'}: no file {name}.json; there are: {', '.join(files) or 'none'}", parameters=("captions",)
+        )
     return name, _file(files[name], dict[str, str | None]) if name is not None else {}
 
 

@@ -5,7 +5,6 @@ The pages are read by the marks that WebArena writes between their parts, not as
 
 from __future__ import annotations
 
-import ast
 import base64
 import binascii
 import re
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from prill.actions.elements import with_element
 from prill.actions.webarena import parse_action, site_of, split_answer
+from prill.datasets.reading.configs import config_values, sites_in
 from prill.datasets.reading.images import ImageFolder, image_store
 from prill.datasets.reading.records import date_in, read_record
 from prill.errors import InputError, UsageError
@@ -29,12 +29,6 @@ _TEXT = "<div class='state_obv'><pre>"
 _AFTER_TEXT = re.compile(r"</pre><div>\s*(?:<img src='data:image/\w+;base64,([^']*)'[^>]*>\s*)?<div class='prev_action'")
 _RAW = re.compile(r"<div class='raw_parsed_prediction'[^>]*><pre>(.*?)</pre></div><div class='action_object'", re.DOTALL)
 _PARSED, _PLAIN = "<div class='parsed_action'", "<div class='predict_action'>"
-# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not named here stays out.
-_CONFIG = re.compile(
-    r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
-    r"require_reset|eval|intent_template_id|string_note): ",
-    re.MULTILINE,
-)
 _RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) .*?(?<!\d)(\d{1,9})\.json")
 _BEGIN = re.compile(r"\[Config file\]: .*?(?<!\d)(\d{1,9})\.json")
 _ERROR = re.compile(r"\[(?:Unhandled|OpenAI) Error\] (.*)")
@@ -148,11 +142,7 @@ def _trajectory(path: Path, image_folder: ImageFolder, error: str | None, date: 
 def _config(head: str) -> dict[str, str]:
     """The configuration in front of the pages, as it is written."""
     _, _, config = head.partition("<pre>")
-    parts = _CONFIG.split(config.rpartition("</pre>")[0])
-    values: dict[str, str] = {}
-    for key, value in zip(parts[1::2], parts[2::2], strict=True):
-        values.setdefault(key, value.strip())
-    return values
+    return config_values(config.rpartition("</pre>")[0])
 
 
 def _task(values: Mapping[str, str]) -> Task:
@@ -160,15 +150,11 @@ def _task(values: Mapping[str, str]) -> Task:
     number = values.get("task_id", "")
     if not number.isdecimal() or not values.get("intent"):
         raise InputError("the configuration in front of the first page has no task_id or no intent")
-    try:
-        sites = tuple(str(site) for site in ast.literal_eval(values.get("sites", "[]")))
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-        sites = ()
     return Task(
         id=f"webarena.{number}",
         goal=values["intent"],
         platform="web",
-        site=site_of(sites),
+        site=site_of(sites_in(values)),
         start_url=values.get("start_url") or None,
     )
 

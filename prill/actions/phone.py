@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import dist
 
+from prill.actions.grounded import thousandths
 from prill.types import Action, Platform, Point
 
 # Between touch and lift, as a fraction of the screen: further apart is a swipe. Two papers draw the line in two places.
@@ -141,9 +142,11 @@ def _inside(start: float, way: float) -> tuple[float, float]:
 
 
 def parse_ios(text: str) -> Action:
-    """The action behind a simulator command; points are read as iPhone 14 points (390 by 844) where there are any.
+    """The action behind an operation that the iOS agent of arXiv 2404.06474 logged.
 
-    The exact commands are not documented: words are looked for, in the order in which the original looks for them.
+    `tap [[x,y]]` is in thousandths of the screen, as its model gives places; two bare numbers are points of an iPhone 14
+    (390 by 844), as its simulator commands have them. Words are looked for in the order in which the original looks for them.
+    An iPhone has no back button: `press back` presses home, as in the original.
     """
     words = text.lower()
     if "swipe" in words or "scroll" in words:
@@ -153,14 +156,23 @@ def parse_ios(text: str) -> Action:
         quoted = _QUOTED.search(text)
         return Action("type", text, value=quoted[2] if quoted else text.strip()[4:].strip(" :") or None)
     if "tap" in words:
-        pair = _PAIR.search(text)
-        width, height = IPHONE_POINTS
-        return Action("click", text, point=on_screen((float(pair[1]) / width, float(pair[2]) / height)) if pair else None)
-    if "home" in words:
+        return Action("click", text, point=_tapped(text))
+    if "home" in words or "press back" in words:
         return Action("home", text)
     if "complete" in words or words.strip() in ("end", "stop", "done"):
         return Action("stop", text)
     return Action("other", text)
+
+
+def _tapped(text: str) -> Point | None:
+    if "[[" in text:
+        try:
+            return thousandths(text)
+        except ValueError:
+            return None
+    width, height = IPHONE_POINTS
+    pair = _PAIR.search(text)
+    return on_screen((float(pair[1]) / width, float(pair[2]) / height)) if pair else None
 
 
 def on_screen(point: Point) -> Point | None:

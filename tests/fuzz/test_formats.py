@@ -22,6 +22,7 @@ from prill.files.kinds import object_of
 from prill.store import BadLine, encode
 from prill.types import LabelRecord, Trajectory
 from tests.datasets.formats import (
+    authors_release,
     test_agent_eval_refine,
     test_agentrewardbench,
     test_agentrewardbench_webjudge,
@@ -87,6 +88,40 @@ def agent_eval_refine(root: Path) -> Sample:
     sample.files.append((root / "trajectory_log.json", log))
     sample.json(root / "meta.json")
     sample.bytes(root / "evals/r.jsonl")
+    return sample
+
+
+def released_ios(root: Path) -> Sample:
+    """As the authors' programs write it: whole steps of the agent's log, and paths of another machine."""
+    steps = [
+        ("tap [[851,520]]", "tap [[851,520]]", "idb ui tap --udid {udid} 331 438"),
+        ("task complete", "task complete", "end"),
+    ]
+    authors_release.ios(root / "ios", [(goal, steps) for goal in ("Open it", "Close it", "Call Ann")])
+    records = json.loads((root / "ios/trajectory_log.json").read_text())
+    sample = Sample(root / "ios", stays=frozenset({records[0]["uid"], records[2]["uid"]}))
+
+    def log(change: bytes) -> bytes:
+        data = as_json([records[0], edited_value(records[1], change), records[2]])
+        return data if object_of(b'{"runs":' + data + b"}") else as_json([records[0], 0, records[2]])
+
+    sample.files.append((root / "ios/trajectory_log.json", log))
+    sample.bytes(root / "ios/evals/v0.jsonl")
+    return sample
+
+
+def screenshots(root: Path) -> Sample:
+    rows = [{"img": f"/home/someone/images/{i}.png", "cap": f"# Page {i}"} for i in range(3)]
+    for i in range(3):
+        authors_release.picture(root / f"images/{i}.png", i)
+    (root / "final.json").write_bytes(as_json(rows))
+    sample = Sample(root, stays=frozenset({"0.png", "2.png"}))
+
+    def pairs(change: bytes) -> bytes:
+        data = as_json([rows[0], edited_value(rows[1], change), rows[2]])
+        return data if object_of(b'{"rows":' + data + b"}") else as_json([rows[0], 0, rows[2]])
+
+    sample.files.append((root / "final.json", pairs))
     return sample
 
 
@@ -274,6 +309,7 @@ def webarena(root: Path) -> Sample:
 
 SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "agent-eval-refine": ("agent-eval-refine", agent_eval_refine),
+    "agent-eval-refine as released": ("agent-eval-refine", released_ios),
     "agentlab": ("agentlab", agentlab),
     "agentrewardbench": ("agentrewardbench", agentrewardbench_runs),
     "agentrewardbench-webjudge": ("agentrewardbench-webjudge", webjudge_runs),
@@ -284,6 +320,7 @@ SAMPLES: dict[str, tuple[str, Callable[[Path], Sample]]] = {
     "online-mind2web": ("online-mind2web", online_mind2web),
     "openai-batch": ("openai-batch", openai_batch),
     "osworld": ("osworld", osworld),
+    "screenshots": ("screenshots", screenshots),
     "verifiers": ("verifiers", verifiers),
     "verifiers traces": ("verifiers", verifiers_traces),
     "webarena": ("webarena", webarena),

@@ -18,6 +18,7 @@ from prill.store import BadLine
 from prill.types import LabelRecord, Trajectory
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
+_OF_FORMATS = ("scores", "captions")  # options that some formats take
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--scores", metavar="FILE", help="mind2web: score file, JSON or pickle, that orders the candidates of each step"
+    )
+    parser.add_argument(
+        "--captions", metavar="FILE", help="agent-eval-refine: which captions, by their name in captions/ or by path"
     )
 
 
@@ -55,12 +59,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trajectories(module: ModuleType, args: argparse.Namespace) -> Iterator[Trajectory | BadLine]:
-    if args.scores is None:
-        loaded: Iterator[Trajectory | BadLine] = module.load(args.source)
-    elif "scores" in signature(module.load).parameters:
-        loaded = module.load(args.source, scores=args.scores)
-    else:
-        raise UsageError(f"{args.format} has no candidates that scores could order", parameters=("scores",))
+    given = {name: value for name in _OF_FORMATS if (value := getattr(args, name)) is not None}
+    for name in given:
+        if name not in signature(module.load).parameters:
+            raise UsageError(f"{args.format} takes no {name}", parameters=(name,))
+    loaded: Iterator[Trajectory | BadLine] = module.load(args.source, **given)
     return loaded
 
 

@@ -1,0 +1,85 @@
+"""Screenshots with or without descriptions: a folder of pictures, or a list of `{"img": path, "cap": text}` beside them.
+
+The captioner's training data of arXiv 2404.06474 are such a list (final.json, written by its
+agent_eval/captioner/annotate_screenshots.py). Every picture becomes a trajectory of one state, its description is the caption.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import msgspec
+
+from prill.datasets.reading.records import decode_json, image_in, read_file, read_record
+from prill.errors import InputError, UsageError
+from prill.store import BadLine
+from prill.types import Observation, Task, Trajectory
+
+GOAL = "Describe this screen"
+_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp"})
+# What the authors' script notes in place of a description: a failed call, or a page in another language than English.
+_FAILURES = frozenset({"ERROR", "LANG-ERROR", "EXCEPTION"})
+
+
+@dataclass(frozen=True)
+class _Pair:
+    img: str
+    cap: str | None = None
+
+
+def load(source: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
+    """Every picture as a trajectory whose final state it is; the id is the picture's path below its folder.
+
+    Args:
+        source: A JSON list of pairs, a folder that holds one such list at its top, or a folder of pictures.
+
+    Raises:
+        UsageError: There is neither a list nor a picture, or there are several lists.
+    """
+    root = Path(source)
+    lists = [root] if root.is_file() else sorted(root.glob("*.json"))
+    if len(lists) > 1:
+        raise UsageError(f"{root}: holds {len(lists)} lists ({', '.join(path.name for path in lists)}); name one of them")
+    if lists:
+        yield from _pairs(lists[0])
+        return
+    pictures = (
+        Path(folder, name)
+        for folder, folders, names in os.walk(root)
+        for name in sorted(names)
+        if Path(name).suffix.lower() in _SUFFIXES and folders.sort() is None
+    )
+    found = False
+    for path in pictures:
+        found = True
+        yield _trajectory(path.relative_to(root).as_posix(), str(path.resolve()), None)
+    if not found:
+        raise UsageError(f"{root}: expected pictures ({', '.join(sorted(_SUFFIXES))}), or a JSON list of img and cap")
+
+
+def _pairs(path: Path) -> Iterator[Trajectory | BadLine]:
+    try:
+        rows = decode_json(read_file(path), list[msgspec.Raw])
+    except InputError as error:
+        raise UsageError(f"{path}: {error}") from None
+    folder = path.parent / "images" if (path.parent / "images").is_dir() else path.parent
+    for i, row in enumerate(rows):
+        place = f"{path}[{i}]"
+        yield read_record(place, lambda row=row: _pair(decode_json(bytes(row), _Pair), folder))  # type: ignore[misc]
+
+
+def _pair(pair: _Pair, folder: Path) -> Trajectory:
+    name = pair.img.replace("\\", "/").rpartition("/")[2]  # the list holds paths of the machine that wrote it
+    if not name:
+        raise InputError(f"img {pair.img!r} names no file")
+    if pair.cap in _FAILURES:
+        raise InputError(f"{name} has no description: the list says {pair.cap}")
+    return _trajectory(name, image_in(folder, name), pair.cap or None)
+
+
+def _trajectory(name: str, path: str, caption: str | None) -> Trajectory:
+    return Trajectory(id=name, task=Task(goal=GOAL, platform="other"), final=Observation(path, caption=caption))

@@ -1,0 +1,31 @@
+"""A WebArena task's configuration as its programs render it: one `key: value` a line, values as Python writes them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+
+# The configuration's lines that are read. Behind `eval` stand the reference answers: what is not named here stays out.
+_KEYS = re.compile(
+    r"^(sites|task_id|require_login|storage_state|start_url|geolocation|intent_template|instantiation_dict|intent|"
+    r"require_reset|eval|intent_template_id|string_note): ",
+    re.MULTILINE,
+)
+
+
+def config_values(text: str) -> dict[str, str]:
+    """A task's configuration as WebArena renders it, one `key: value` a line, with each value as it is written."""
+    parts = _KEYS.split(text)
+    values: dict[str, str] = {}
+    for key, value in zip(parts[1::2], parts[2::2], strict=True):
+        values.setdefault(key, value.strip())
+    return values
+
+
+def sites_in(values: Mapping[str, str]) -> tuple[str, ...]:
+    """The sites of such a configuration, which are written as a Python list."""
+    try:
+        return tuple(str(site) for site in ast.literal_eval(values.get("sites", "[]")))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return ()
