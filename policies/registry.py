@@ -16,6 +16,10 @@ POLICIES = Registry(
     {
         "react": Entry("a model thinks and acts on the page's text, as in WebArena", "prill.policies.react:React"),
         "step": Entry("SteP: a stack of small policies from a library of prompts", "prill.policies.step.agent:StepAgent"),
+        "screen": Entry(
+            "a screen model (Qwen-VL, UI-TARS, OpenAI's and Anthropic's computer use) by its own calls, on screenshots",
+            "prill.policies.screen.agent:Screen",
+        ),
         "cogagent": Entry("CogAgent, on screenshots", "prill.policies.cogagent:CogAgent"),
         "autoui": Entry("Auto-UI, on screenshots", "prill.policies.autoui:AutoUI"),
         "structured-reflection": Entry(

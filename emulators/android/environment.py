@@ -35,6 +35,7 @@ from prill.types import Action, Observation, Point, Task
 T = TypeVar("T")
 # Long enough that lists follow the finger and do not fly on.
 SWIPE_SECONDS = 0.5
+LONG_PRESS_SECONDS = 1.0  # Android's own limit between a tap and a long press is half a second
 HOME, BACK, ENTER = KEYCODES["home"], KEYCODES["back"], KEYCODES["enter"]
 
 
@@ -191,6 +192,9 @@ class Android:
             return
         if finger := finger_of(action, place):
             await self._touch(*finger)
+        elif action.kind == "long_press" and (spot := place or action.point) is not None:
+            still = _pixels(spot, self._picture_size)
+            await self._try(partial(self._phone.swipe, still, still, LONG_PRESS_SECONDS), repeat=False)
         elif action.kind == "type" and action.value:
             if place is not None:
                 await self._touch(place, place)

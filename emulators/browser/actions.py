@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from prill.actions.keys import key_combination
 from prill.types import Action, Point
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 _BY_KEYS = 500
 _DRAG_STEPS = 10
 _WAYS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
+# Clicks other than the usual one: the mouse button, and how often.
+OTHER_CLICKS: dict[str, tuple[Literal["left", "right", "middle"], int]] = {
+    "double_click": ("left", 2),
+    "triple_click": ("left", 3),
+    "right_click": ("right", 1),
+    "middle_click": ("middle", 1),
+}
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
 # Gives true when a drop-down list was dealt with, so that no menu is to open.
 _MENU = """function(chosen) {
@@ -88,6 +95,9 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Elem
     match action.kind:
         case "click":
             await _click(page, session, place)
+        case kind if kind in OTHER_CLICKS:
+            if spot := await _spot(page, place):
+                await click_at(page, spot, action.kind)
         case "hover":
             if spot := await _spot(page, place):
                 await page.mouse.move(*spot)
@@ -107,6 +117,12 @@ async def perform(page: Page, session: CDPSession, action: Action, element: Elem
         case "swipe" if action.value in _OPPOSITE:
             # A finger that goes up moves the page down.
             await _scroll(page, session, place, _OPPOSITE[action.value])
+
+
+async def click_at(page: Page, spot: Point, kind: str) -> None:
+    """Clicks at a place in CSS pixels, in the way of that kind of action."""
+    button, count = OTHER_CLICKS.get(kind, ("left", 1))
+    await page.mouse.click(*spot, button=button, click_count=count)
 
 
 async def _click(page: Page, session: CDPSession, place: Element | Point | None) -> bool:

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from prill.actions.keys import key_combination
+from prill.emulators.browser.actions import OTHER_CLICKS, click_at
 from prill.errors import EnvironmentFailure, MissingExtra
 from prill.types import Action, Point
 
@@ -40,9 +41,9 @@ async def perform(page: Page, action: Action) -> tuple[float, float] | None:
     element = None if action.target is None else await _find(page, action.target)
     if action.target is not None and element is None:
         return None
-    if action.kind in ("click", "hover"):
+    if action.kind in ("click", "hover", *OTHER_CLICKS):
         return await _point_at(page, action, element)
-    if action.kind == "swipe":
+    if action.kind in ("swipe", "drag"):
         return await _drag(page, action, element)
     if action.kind == "type" and action.value is not None:
         await _type(page, element, action.value)
@@ -86,10 +87,10 @@ async def _where(point: Point | None, element: ElementHandle | None) -> tuple[fl
 async def _point_at(page: Page, action: Action, element: ElementHandle | None) -> tuple[float, float] | None:
     if point := await _where(action.point, element):
         await page.mouse.move(*point)
-        if action.kind == "click":
+        if action.kind != "hover":
             # Icons that change under the pointer have no size until the other picture is there.
             await page.evaluate("() => prillDrawn()")
-            await page.mouse.click(*point)
+            await click_at(page, point, action.kind)
         return point
     if element is not None and action.kind == "click":
         # The entries of a list that is folded have no place; a click on one chooses it.

@@ -138,11 +138,17 @@ def encode_image(data: bytes, path: str, max_pixels: int, sha256: str | None = N
     picture = _decoded(image, path)
     if mime and width * height <= max_pixels and not _is_animated(image, path):
         return EncodedImage(_literal(mime, data), width, height, *source)
-    scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
-    size = max(1, int(width * scale)), max(1, int(height * scale))
+    size = scaled_size(image.size, max_pixels)
     out = BytesIO()
-    (picture.resize(size) if scale < 1 else picture).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
+    (picture if size == image.size else picture.resize(size)).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
     return EncodedImage(_literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
+
+
+def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
+    """Width and height in pixels of a picture that is scaled down to `max_pixels`; smaller ones stay as they are."""
+    width, height = size
+    scale = min(1.0, (max_pixels / (width * height)) ** 0.5)
+    return max(1, int(width * scale)), max(1, int(height * scale))
 
 
 def _as_it_is(image: Image.Image, data: bytes, path: str, max_pixels: int, sha256: str | None) -> EncodedImage | None:

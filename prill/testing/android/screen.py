@@ -73,6 +73,7 @@ class Screen:
     notes: list[str] = field(default_factory=list)
     address: str = ""
     clipboard: str = ""
+    held: tuple[float, float] | None = None  # where a finger rested last
 
     @property
     def component(self) -> str:
@@ -103,6 +104,10 @@ class Screen:
                 hit = widget.act
         if hit is not None:
             hit()
+
+    def hold(self, x: float, y: float) -> None:
+        """A finger that rests on pixels: nothing here has a menu for it, and it is no tap."""
+        self.held = x, y
 
     def swipe(self, x1: float, y1: float, x2: float, y2: float) -> None:
         """A swipe between two points in pixels; a tiny one is a tap. Vertical ones scroll; horizontal ones do nothing."""

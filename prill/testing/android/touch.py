@@ -20,6 +20,8 @@ class Answer:
 
 NOTHING = Answer()
 
+LONG_PRESS_MS = 500.0  # Android's ViewConfiguration: a finger that rests longer presses long
+
 
 def output(text: str) -> Answer:
     """It worked and printed this."""
@@ -95,7 +97,10 @@ def input_(phone: Phone, words: list[str]) -> Answer:
     if kind == "tap" and len(numbers) == 2:
         phone.screen.tap(*numbers)
     elif kind in ("swipe", "draganddrop") and len(numbers) in (4, 5):
-        phone.screen.swipe(*numbers[:4])
+        if numbers[:2] == numbers[2:4] and numbers[4:] >= [LONG_PRESS_MS]:
+            phone.screen.hold(*numbers[:2])
+        else:
+            phone.screen.swipe(*numbers[:4])
     elif kind in ("keyevent", "keycombination") and rest:
         return _keys(phone, kind, [word for word in rest if not word.startswith("--")])
     elif kind != "motionevent":

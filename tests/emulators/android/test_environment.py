@@ -172,6 +172,15 @@ async def test_short_touch_taps_long_one_swipes(environment: Android, fake: Fake
     assert screen.offset == 0
 
 
+async def test_long_press_is_no_tap(over_adb: Android, fake_adb: FakeAdb) -> None:
+    await over_adb.reset(SETTINGS)
+    before = dict(fake_adb.phone().screen.toggles)
+    await do(over_adb, Action("long_press", point=(0.5, 0.25)))
+    width, height = fake_adb.phone().screen.size
+    assert fake_adb.phone().screen.held == pytest.approx((width / 2, height / 4), abs=1)
+    assert fake_adb.phone().screen.toggles == before
+
+
 async def test_observed_screen_is_settled(over_adb: Android, fake_adb: FakeAdb) -> None:
     fake_adb.phone().frames = 5
     seen = await over_adb.reset(SETTINGS)

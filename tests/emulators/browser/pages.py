@@ -63,6 +63,9 @@ PAGES = {
     "/half": "<p id=p></p><script>document.title = p.textContent = 'half \\ud83d'</script>",
     "/form": FORM,
     "/tree": TREE,
+    "/clicks": """<title>Clicks</title><button style="position: absolute; left: 100px; top: 100px; width: 200px; height: 80px"
+ onclick="document.title = 'Click ' + event.detail" oncontextmenu="document.title = 'Menu'; return false"
+ onauxclick="if (event.button == 1) document.title = 'Middle'">x</button>""",
     "/two": "<title>Two</title><p>second page</p><button onclick=\"document.title = 'Done'\">press me</button>",
     "/frames": """<title>Frames</title><p>outside</p><iframe src="/two" style="margin: 30px"></iframe>
 <iframe src="http://localhost:PORT/two" style="margin: 50px"></iframe><iframe src="/tall" height="50"></iframe>""",

@@ -118,6 +118,16 @@ async def test_element_out_of_sight_has_no_place(chromium: Chromium, site: Site,
     await environment.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "title"),
+    [("double_click", "Click 2"), ("triple_click", "Click 3"), ("right_click", "Menu"), ("middle_click", "Middle")],
+)
+async def test_other_clicks_reach_the_page(environment: BrowserEnvironment, site: Site, kind: str, title: str) -> None:
+    await opened(environment, f"{site.url}/clicks")
+    seen, _ = await environment.step(Action(kind, point=(200 / 1280, 140 / 720)))
+    assert head(seen)[0] == f"Tab 0 (current): {title}"
+
+
 async def test_drag_and_click_by_place(environment: BrowserEnvironment, site: Site) -> None:
     await opened(environment, f"{site.url}/form")
     seen, _ = await environment.step(Action("swipe", point=(610 / 1280, 310 / 720), end_point=(0.5, 0.25)))

@@ -1,0 +1,87 @@
+"""What all grammars of calls share: JSON inside a reply, checked arguments, and actions made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prill.actions.keys import key_names
+from prill.policies.screen.frames import UnreadableReplyError
+from prill.types import Action, Point
+
+MAX_CHARS = 20_000  # of a reply that are read
+MAX_CALLS = 20  # in one reply
+_THINKING = re.compile(r".*</think>", re.DOTALL)
+CLICKS = ("click", "double_click", "triple_click", "right_click", "middle_click")
+
+
+def after_thinking(reply: str) -> str:
+    """The reply without the thoughts of a thinking model."""
+    return _THINKING.sub("", reply[:MAX_CHARS]).strip()
+
+
+def json_values(text: str) -> Iterator[tuple[int, int, Any]]:
+    """Every outermost JSON object or array in a text, with its begin and end. What is cut or broken is passed over."""
+    decoder, at = json.JSONDecoder(), 0
+    while (begin := min((i for i in (text.find("{", at), text.find("[", at)) if i >= 0), default=-1)) >= 0:
+        try:
+            value, end = decoder.raw_decode(text, begin)
+        except (ValueError, RecursionError):
+            at = begin + 1
+            continue
+        yield begin, end, value
+        at = end
+
+
+def text_before(text: str, begin: int) -> str:
+    """The prose before a call, without the opening of a code fence."""
+    return re.sub(r"```\w*\s*\Z", "", text[:begin]).strip()
+
+
+def text_of(arguments: Mapping[str, Any], name: str, *, empty: bool = False) -> str:
+    """A text among the arguments of a call.
+
+    Raises:
+        UnreadableReplyError: It is missing, no text, or (unless `empty`) empty.
+    """
+    value = arguments.get(name)
+    if not isinstance(value, str) or not (value or empty):
+        raise UnreadableReplyError(f"{name} has to be a text; got {str(value)[:60]}")
+    return value
+
+
+def number_of(arguments: Mapping[str, Any], name: str, default: float | None = None) -> float:
+    """A number among the arguments of a call.
+
+    Raises:
+        UnreadableReplyError: It is missing without a default, or no number.
+    """
+    value = arguments.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UnreadableReplyError(f"{name} has to be a number; got {str(value)[:60]}")
+    return float(value)
+
+
+def keys_of(value: Any) -> str:
+    """Keys pressed together, as a list or as text, in the names of browsers.
+
+    Raises:
+        UnreadableReplyError: There are none.
+    """
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part.strip() for part in parts):
+        raise UnreadableReplyError(f"keys have to be named; got {str(value)[:60]}")
+    return "+".join(key_names(part) for part in parts)
+
+
+def scroll(text: str, direction: str, point: Point | None) -> Action:
+    """A scroll of the content: up, down, left or right.
+
+    Raises:
+        UnreadableReplyError: It is none of these.
+    """
+    if direction not in ("up", "down", "left", "right"):
+        raise UnreadableReplyError(f"the direction of a scroll is up, down, left or right; got {direction[:60]!r}")
+    return Action("scroll", text, point=point, value=direction)
