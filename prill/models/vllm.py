@@ -43,6 +43,9 @@ _HOST = "127.0.0.1"
 _MODULE = ("-m", "vllm.entrypoints.openai.api_server")
 _LINES, _LINE = 15, 300  # what is shown of the server's log
 _POLL = 0.25
+_MAX_HEADER = 100_000_000  # bytes; the limit of safetensors itself
+# Parts of the vision encoder and its connector, as transformers' vision-language models name them.
+_VISION = re.compile(r"\.(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)\.")
 # vLLM compiles adapters for one of these ranks.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
@@ -89,6 +92,8 @@ class VLLMModel(OpenAIModel):
         if adapter:
             name = f"{name}+{Path(adapter).resolve().name}"
             settings |= {"enable_lora": True, "lora_modules": f"{name}={adapter}", "max_lora_rank": _rank(Path(adapter))}
+            # Without it vLLM leaves out what an adapter changes in the vision encoder, and says so in its log only.
+            settings |= {"enable_tower_connector_lora": True} if _adapts_vision(Path(adapter)) else {}
         options = (*_flags(settings), *_words(serve_options))
         served = str(folder) if folder else model
         command = (*_vllm(serve_python, served), *_flags({"host": _HOST}), *options)
@@ -310,6 +315,23 @@ def _rank(adapter: Path) -> int:
         return next(room for room in _RANKS if room >= rank)
     except (OSError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError):
         raise UsageError(f"{adapter}: no folder with a LoRA adapter of PEFT of rank {_RANKS[-1]} at most") from None
+
+
+def _adapts_vision(adapter: Path) -> bool:
+    """Whether an adapter of PEFT has weights for the vision encoder or what connects it, by the names in its file's header.
+
+    Raises UsageError for a file that is not whole.
+    """
+    path = adapter / "adapter_model.safetensors"
+    if not path.exists():
+        return False
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            names = json.loads(file.read(min(length, _MAX_HEADER)))
+        return any(_VISION.search(name) for name in names)
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise UsageError(f"{path}: not a whole safetensors file") from None
 
 
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:

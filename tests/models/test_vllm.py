@@ -226,6 +226,25 @@ async def test_adapter_is_served_by_name(machine: Machine, tmp_path: Path) -> No
     model.close()
 
 
+@pytest.mark.parametrize(
+    ("layer", "told"), [("model.visual.blocks.0.attn.qkv", True), ("model.language_model.layers.0.self_attn.q_proj", False)]
+)
+async def test_adapter_of_the_vision_encoder_is_used(machine: Machine, tmp_path: Path, layer: str, told: bool) -> None:
+    adapter = tmp_path / "tuned"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"r": 8}')
+    header = json.dumps({f"base_model.model.{layer}.lora_A.weight": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+    data = len(header).to_bytes(8, "little") + header.encode()
+    (adapter / "adapter_model.safetensors").write_bytes(data)
+    model = VLLMModel(str(machine.model), adapter=str(adapter))
+    await model.complete(ASK, form=FORM)
+    model.close()
+    assert ("--enable-tower-connector-lora" in machine.words[0]) is told
+    (adapter / "adapter_model.safetensors").write_bytes(data[:30])
+    with pytest.raises(UsageError, match="not a whole safetensors file"):
+        VLLMModel(str(machine.model), adapter=str(adapter))
+
+
 async def test_other_interpreter_serves(machine: Machine) -> None:
     python = machine.bin / "python-with-vllm"
     # `python -m vllm.entrypoints.openai.api_server --model MODEL …`

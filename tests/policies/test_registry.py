@@ -110,6 +110,6 @@ def test_every_option_has_a_description() -> None:
 def test_policies_are_known_by_their_options() -> None:
     assert policies_with("reasoning") == ["react", "step"]
     recorded = ["mindact", "self-map", "synapse-mind2web"]
-    asked = ["react", "step", "cogagent", "autoui", "structured-reflection"]
+    asked = ["react", "step", "screen", "cogagent", "autoui", "structured-reflection"]
     assert policies_with("max_tokens") == [*asked, "synapse", *recorded]
     assert policies_with("model") == [*asked, "small-text", "synapse", *recorded]
