@@ -128,7 +128,9 @@ class CogAgent:
             lines = (f"\n{number}. {operation}\t{sentence}" for number, (operation, sentence) in enumerate(done))
             values |= {"history": "".join(lines), "platform": _machine(task.platform)}
         prompt = load_prompt("prill.policies", f"cogagent_{self.generation}")
-        return Message("user", (Image(observation.screenshot), prompt.fill(values)["user"]))
+        # The 9B model's question ends with a line break (THUDM/CogAgent, README.md and app/client.py).
+        words = prompt.fill(values)["user"] + ("\n" if self.generation == "9b" else "")
+        return Message("user", (Image(observation.screenshot), words))
 
 
 def read_cogagent_18b(

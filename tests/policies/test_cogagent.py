@@ -43,7 +43,7 @@ async def test_9b_is_told_its_operations() -> None:
     model = ScriptedModel(lines)
     trajectory = await rollout(CogAgent(model), world(), TASK, id="a")
     asked = [str(call[0].parts[1]) for call in model.seen]
-    ending = "\n(Platform: Mobile)\n(Answer in Action-Operation format.)"
+    ending = "\n(Platform: Mobile)\n(Answer in Action-Operation format.)\n"
     first = "\n0. CLICK(box=[[0,0,100,100]], element_info='Mail')\tTap the mail icon."
     second = "\n1. SCROLL_DOWN(box=[[0,0,1000,1000]], step_count=5)\tScroll."
     assert asked == [f"Task: Open {{{{ goal }}}} mail\nHistory steps: {done}{ending}" for done in ("", first, first + second)]
