@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta
 
@@ -21,7 +21,7 @@ from prill.emulators.browser.chromium import Chromium, Profile
 from prill.emulators.browser.environment import BrowserEnvironment, Hooks, PageSpec
 from prill.emulators.browser.tabs import free_path
 from prill.emulators.webarena.login import Logins
-from prill.emulators.webarena.sites import Sites, reset_sites
+from prill.emulators.webarena.sites import PUBLIC, Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, load_configs, task_of
 from prill.errors import UsageError
 from prill.types import Action, Observation, Task
@@ -38,10 +38,11 @@ class Setup:
     """What a task's configuration says about where it is done, in the words of the task file.
 
     `storage_state` names the sites to sign in to: `./.auth/gitlab.reddit_state.json`; None: nobody signs in. `geolocation`
-    is latitude and longitude in degrees.
+    is latitude and longitude in degrees. `changes`: whoever does the task changes what is on its sites.
     """
 
     sites: tuple[str, ...]
+    changes: bool = True
     storage_state: str | None = None
     geolocation: tuple[float, float] | None = None
 
@@ -63,9 +64,19 @@ class WebArenaSpec(PageSpec):
     cookies: Annotated[
         Path | None, "folder that keeps the cookies of each combination of sites; none: every episode signs in anew"
     ] = None
-    reset: Annotated[str | None, Meta(description="shell command, or address of a reset server, for before each episode")] = (
-        None
-    )
+    reset: Annotated[
+        str | None,
+        Meta(
+            description="shell command, or address of a reset server, that brings sites back; a command is told the task and "
+            "its sites (PRILL_TASK, PRILL_SITES)"
+        ),
+    ] = None
+    reset_when: Annotated[
+        Literal["changes", "always"],
+        Meta(
+            description="changes: before a site's first episode and after a task that changes it; always: before each episode"
+        ),
+    ] = "changes"
     hars: Annotated[Path | None, "folder for the network record of each episode, which `finish` writes"] = None
     login_timeout: Annotated[float, Meta(gt=0, description="bounds each page of a login, in seconds")] = 30.0
     reset_timeout: Annotated[float, Meta(gt=0, description="bounds a reset, in seconds")] = 600.0
@@ -93,6 +104,8 @@ class WebArena:
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
         self._folder = Path()
+        # Sites that may not be as the benchmark has them: at first, all of them.
+        self._changed = {name.lower() for name in PUBLIC}
         hooks = Hooks(prepare=self._prepare, real_url=self._sites.real, public_url=self._sites.public)
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
 
@@ -157,11 +170,21 @@ class WebArena:
         if self._owns_browser:
             await self._browser.close()
 
+    async def _restore(self, command: str, task_id: str, setup: Setup) -> None:
+        """Resets the sites of a task, unless they are as the benchmark has them."""
+        sites = set(setup.sites) if self._spec.reset_when == "always" else self._changed & set(setup.sites)
+        if sites:
+            passwords = tuple(account.password for account in self._sites.accounts.values())
+            told = {"PRILL_TASK": task_id, "PRILL_SITES": ",".join(sorted(sites))}
+            await reset_sites(command, self._spec.reset_timeout, passwords, told)
+            self._changed -= sites
+        if setup.changes:
+            self._changed |= set(setup.sites)
+
     async def _prepare(self, task: Task) -> Profile:
         setup = self._setups[task.id]
         if self._spec.reset is not None:
-            passwords = tuple(account.password for account in self._sites.accounts.values())
-            await reset_sites(self._spec.reset, self._spec.reset_timeout, passwords)
+            await self._restore(self._spec.reset, task.id, setup)
         state = har = None
         if setup.logins:
             reuse = self._spec.cookies is not None
@@ -189,7 +212,13 @@ def webarena(
 def setups_of(configs: Iterable[TaskConfig]) -> dict[str, Setup]:
     """By task id, where each task is done. Raises UsageError for a place without its degrees."""
     return {
-        task_of(config).id: Setup(sites=config.sites, storage_state=config.storage_state, geolocation=_place(config))
+        task_of(config).id: Setup(
+            sites=config.sites,
+            storage_state=config.storage_state,
+            geolocation=_place(config),
+            # The benchmark says so for no task; those whose page is looked at afterwards are the ones that change something.
+            changes=config.require_reset or "program_html" in config.eval.eval_types,
+        )
         for config in configs
     }
 

@@ -119,8 +119,10 @@ def _below(url: str, start: str) -> str | None:
     return rest if url.lower().startswith(start.lower()) and (not rest or rest[0] in "/?#") else None
 
 
-async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = ()) -> None:
+async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = (), told: Mapping[str, str] | None = None) -> None:
     """Runs the command, or asks for the address when it is one, and waits for the end, `limit` seconds at most.
+
+    `told` are environment variables for a command.
 
     An address is that of a reset server such as BrowserGym's: `http://host:7565/reset`, next to which /status says
     `Ready for duty!` once it is done; a server without a /status is done when it answers. Raises EnvironmentFailure; words
@@ -135,7 +137,7 @@ async def reset_sites(command: str, limit: float, secret: tuple[str, ...] = ()) 
         except TimeoutError:
             raise EnvironmentFailure(f"the reset at {server} is not done after {limit:g} s") from None
     else:
-        await _run(command, limit, secret)
+        await _run(command, limit, secret, told or {})
 
 
 async def _ask(parts: SplitResult, server: str) -> None:
@@ -159,7 +161,7 @@ async def _ask(parts: SplitResult, server: str) -> None:
         raise EnvironmentFailure(f"the reset at {server} failed: {type(error).__name__}") from None
 
 
-async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
+async def _run(command: str, limit: float, secret: tuple[str, ...], told: Mapping[str, str]) -> None:
     # A file and not a pipe: servers that the command leaves running keep its outputs open.
     with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_shell(
@@ -167,6 +169,7 @@ async def _run(command: str, limit: float, secret: tuple[str, ...]) -> None:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=errors,
+            env={**os.environ, **told},
             start_new_session=True,
         )
         try:

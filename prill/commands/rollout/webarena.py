@@ -46,7 +46,13 @@ def _options(group: argparse._ArgumentGroup) -> None:
         help="who grades: the benchmark's rules (default), those without its known bugs, or webarena-verified",
     )
     group.add_argument("--oracle-model", metavar="M", help="model that decides fuzzy matches (default: they stay undecided)")
-    group.add_argument("--reset", metavar="COMMAND|URL", help="brings the sites back to their first state before each episode")
+    group.add_argument("--reset", metavar="COMMAND|URL", help="brings the sites back to their first state; see --reset-when")
+    group.add_argument(
+        "--reset-when",
+        choices=["changes", "always"],
+        help="changes: before a site's first episode and after a task that changes it; always: before each episode "
+        "(default: changes; with --shop always)",
+    )
     group.add_argument("--cookies", metavar="DIR", help="keep logins there (default: every episode signs in)")
     add_page_options(group)
 
@@ -261,6 +267,7 @@ def _worker_sites(
         **page_options(args),
         "cookies": args.cookies,
         "reset": environ["PRILL_SHOP_RESET"] if args.shop else args.reset,
+        "reset_when": args.reset_when or ("always" if args.shop else "changes"),
         "hars": images.parent / "hars" if args.oracle == "verified" else None,
         "traces": traces(args, images),
         **assigned,

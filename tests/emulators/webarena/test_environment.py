@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import pytest_asyncio
 
 from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec
+from prill.emulators.webarena.environment import Setup, WebArena, WebArenaSpec, setups_of
 from prill.emulators.webarena.login import Logins
 from prill.emulators.webarena.sites import Sites, reset_sites
 from prill.emulators.webarena.tasks import TaskConfig, read_configs, task_of
@@ -200,7 +201,7 @@ async def make(browser: Chromium, shop: Shop, tmp_path: Path) -> AsyncIterator[M
 
     def make(**options: object) -> WebArena:
         variables = {name: str(options.pop(name)) for name in list(options) if name.isupper()}
-        setups = {f"webarena.{c.task_id}": Setup(sites=c.sites, storage_state=c.storage_state) for c in CONFIGS.values()}
+        setups = setups_of(CONFIGS.values())
         setups |= options.pop("setups", {})  # type: ignore[arg-type]
         sites = Sites.from_environment(shop.environ | variables)
         spec = WebArenaSpec(**options)  # type: ignore[arg-type]
@@ -250,6 +251,23 @@ async def test_reset_restores_the_first_state(make: Make, shop: Shop) -> None:
     observation = await environment.reset(task_of(CONFIGS[1006]))
     assert not STATES[1006](shop.store)
     assert "Welcome, Emma Lopez!" in (observation.text or "")
+
+
+@pytest.mark.parametrize(
+    ("when", "resets"),
+    [
+        ("changes", ["webarena.1001 shopping", "webarena.1001 shopping"]),
+        ("always", [f"webarena.{n} shopping" for n in (1001, 1002, 1006, 1001)]),
+    ],
+)
+async def test_sites_are_reset_where_tasks_change_them(
+    make: Make, tmp_path: Path, when: Literal["changes", "always"], resets: list[str]
+) -> None:
+    log = tmp_path / "resets"
+    environment = make(reset=f'echo "$PRILL_TASK $PRILL_SITES" >> {shlex.quote(str(log))}', reset_when=when)
+    for number in (1001, 1002, 1006, 1001):  # looks, looks, changes, looks
+        await environment.reset(task_of(CONFIGS[number]))
+    assert log.read_text().splitlines() == resets
 
 
 async def test_records_have_public_addresses(make: Make, tmp_path: Path) -> None:
