@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,20 @@ def open_base(spec: TrainSpec) -> Base:
         size = dict(reader.image_processor.size)
         if "longest_edge" not in size:
             raise OptionError(f"max_pixels: the pictures of {name} have a size of their own; leave it out", "max_pixels")
-        reader.image_processor.size = {
-            "longest_edge": spec.max_pixels,
-            "shortest_edge": min(size.get("shortest_edge", spec.max_pixels), spec.max_pixels),
-        }
+        reader.image_processor.size = bounded_size(size, spec.max_pixels)
     return Base(name, config, reader, sees)
+
+
+def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
+    """An image processor's `size` with at most so many pixels a picture.
+
+    Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and SmolVLM scale each picture
+    until its longer side is `longest_edge`, and have no shortest one: there the side of a square of that area is the limit,
+    and the limit never grows.
+    """
+    if "shortest_edge" not in size:
+        return {"longest_edge": min(size["longest_edge"], math.isqrt(max_pixels))}
+    return {"longest_edge": max_pixels, "shortest_edge": min(size["shortest_edge"], max_pixels)}
 
 
 def open_page_base(spec: TrainSpec) -> Base:

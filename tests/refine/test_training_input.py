@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from PIL import Image
 
@@ -18,6 +19,7 @@ from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
+from prill.refine.training.weights import bounded_size
 from prill.registry import OptionError
 
 needs_torch = pytest.mark.skipif(
@@ -313,3 +315,24 @@ def test_options_of_no_policy_are_refused(tmp_path: Path, capsys: pytest.Capture
     words = ["train", "ranker", str(tmp_path / "gold.jsonl"), "-o", str(tmp_path / "out"), "--set", "negatives=9"]
     assert main(words) == 2
     assert "--set: is for options of a planner's --policy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (600, 400), (3000, 500)])
+def test_pixel_limit_enlarges_no_picture_of_idefics(
+    width: int, height: int, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
+    """Its processor takes `longest_edge` for a side: 1,310,720 there would enlarge each picture as far as it goes."""
+    torchvision_beside_cpu_torch()
+    module = pytest.importorskip("transformers.models.idefics3.image_processing_pil_idefics3", reason="no transformers")
+    size = bounded_size({"longest_edge": 1456}, 640 * 640)
+    side = size["longest_edge"]
+    sent = module.get_resize_output_image_size(numpy.zeros((3, height, width)), resolution_max_side=side)
+    assert sent[0] * sent[1] <= 640 * 640
+    assert bounded_size({"longest_edge": 1456}, 10_000_000) == {"longest_edge": 1456}
+
+
+def test_pixel_limit_of_qwen_is_an_area() -> None:
+    assert bounded_size({"shortest_edge": 3_136, "longest_edge": 12_845_056}, 1_310_720) == {
+        "shortest_edge": 3_136,
+        "longest_edge": 1_310_720,
+    }
