@@ -16,6 +16,7 @@ from PIL import Image
 
 from prill.cli import main
 from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.refine.training.preflight import check_memory
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
@@ -53,7 +54,7 @@ def test_presets_have_the_papers_figures() -> None:
     assert (paper.rank, paper.learning_rate, paper.schedule, paper.warmup, paper.batch, paper.steps) == (
         (50, 1e-5, "cosine", 0.2, 4, 3000)
     )  # arXiv 2404.06474, as in its appendix on iOS
-    captioner = training_spec(trains="captioner")
+    captioner = training_spec("captioner-paper", trains="captioner")
     assert (captioner.method, captioner.batch, captioner.epochs, captioner.learning_rate) == ("full", 72, 3, 1e-5)
     assert (captioner.schedule, captioner.weight_decay, captioner.warmup) == ("cosine", 0.1, 0.01)
     assert all(preset.source for preset in presets().values())
@@ -336,3 +337,21 @@ def test_pixel_limit_of_qwen_is_an_area() -> None:
         "shortest_edge": 3_136,
         "longest_edge": 1_310_720,
     }
+
+
+def test_training_that_cannot_fit_is_refused() -> None:
+    full = training_spec("captioner-paper", trains="captioner", model="m")
+    with pytest.raises(UsageError, match=r"needs about 155 GB, and the device has 141 GB; train an adapter"):
+        check_memory(full, 155 * 10**9, 141 * 10**9)
+    with pytest.raises(UsageError, match="39 GB on each of 4 devices"):
+        check_memory(full, 155 * 10**9, 24 * 10**9, shards=4)
+    check_memory(full, 155 * 10**9, 141 * 10**9, shards=2)
+    with pytest.raises(UsageError, match="micro_batch"):
+        check_memory(training_spec("captioner", trains="captioner"), 30 * 10**9, 24 * 10**9)
+
+
+def test_captioner_learns_an_adapter_by_default() -> None:
+    assert (training_spec(trains="captioner").method, training_spec("captioner-paper", trains="captioner").method) == (
+        "lora",
+        "full",
+    )
