@@ -111,7 +111,7 @@ async def test_large_bodies_end_early(visiting: Visiting) -> None:
         for length, status in (("9" * 5000, 413), ("²", 422)):  # which uvicorn refuses, and other servers may not
             odd = {**headers, "content-length": length.encode("latin-1")}
             assert (await client.post("/rm", content=b"{", headers=odd)).status_code == status
-    assert service.door.inside == 0
+    assert service.admission.inside == 0
 
 
 async def test_a_slow_body_is_not_waited_for(visiting: Visiting) -> None:
@@ -122,7 +122,7 @@ async def test_a_slow_body_is_not_waited_for(visiting: Visiting) -> None:
     async with visiting(Gate(), body_timeout=0.05) as (client, service):
         answer = await client.post("/rm", content=slow(), headers={"content-type": "application/json"})
         assert answer.status_code == 408
-    assert service.door.inside == 0
+    assert service.admission.inside == 0
 
 
 async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> None:
@@ -154,17 +154,17 @@ async def test_clients_say_who_they_are(query: str, headers: dict[str, str], vis
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         with pytest.raises(UsageError, match="name a token"):
-            ServiceSpec(host=host).token()
+            ServiceSpec(host=host).tokens()
     assert ServiceSpec().is_loopback
     for host in ("127.0.0.1", "::1", "localhost", "127.8.8.8"):
-        assert ServiceSpec(host=host).token() is None
+        assert ServiceSpec(host=host).tokens() == ()
     for bad in ("", "short", "with a space in the middle"):
         monkeypatch.setenv("SERVICE_TOKEN", bad)
         with pytest.raises(UsageError, match="16 characters"):
-            ServiceSpec(token_env="SERVICE_TOKEN").token()
+            ServiceSpec(token_env="SERVICE_TOKEN").tokens()
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
-    assert ServiceSpec(host="0.0.0.0", token_file=file).token() == TOKEN
+    assert ServiceSpec(host="0.0.0.0", token_file=file).tokens() == (TOKEN,)
 
 
 async def test_metrics_and_page_tell_what_happened(visiting: Visiting, record: Record) -> None:

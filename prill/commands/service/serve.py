@@ -15,8 +15,10 @@ from prill.refine.rewards import Reward, RewardSpec, WatchSpec, make_reward
 from prill.refine.rewards.watch.live import make_watch
 from prill.registry import read_options
 from prill.service import ServiceSpec, serve, service_table
+from prill.service.server import LastResort
 
 _EXIT_ENDED = 0
+_EXIT_SECONDS = 5.0  # that threads of a judge may take to end
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     serve(reward, spec, concurrency=concurrency, announce=lambda url: _announce(url, args.json), ending=_ending)
+    LastResort().end_within(_EXIT_SECONDS)
     return _EXIT_ENDED
 
 
