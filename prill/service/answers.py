@@ -343,8 +343,8 @@ def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
 def _id_of(data: msgspec.Raw, place: int) -> str:
     try:
         head = msgspec.json.decode(data, type=_Head)
-        id = head.id if head.trajectory is None else head.trajectory.get("id")
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, AttributeError):
+        id = head.trajectory.get("id") if isinstance(head.trajectory, dict) else head.id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         id = None
     return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"
 

@@ -133,24 +133,6 @@ async def test_too_many_items_are_told(visiting: Visiting, record: Record) -> No
         assert "the limit here is 2" in (await client.post("/get_reward", json=batch)).text
 
 
-@pytest.mark.parametrize(("query", "headers"), [("?client=modest", {}), ("", {"x-prill-client": "modest"})])
-async def test_clients_say_who_they_are(query: str, headers: dict[str, str], visiting: Visiting, record: Record) -> None:
-    gate = Gate(concurrency=1)
-    gate.open.clear()
-    async with visiting(gate) as (client, service), asyncio.timeout(60):
-        items = [{"trajectory": record(id=f"greedy{i}")} for i in range(20)]
-        asked = [asyncio.create_task(client.post("/v1/score", json={"items": items}))]
-        while service.desk.waiting < 19:
-            await asyncio.sleep(0)
-        body = {"items": [{"trajectory": record(id="modest")}]}
-        asked.append(asyncio.create_task(client.post(f"/v1/score{query}", json=body, headers=headers)))
-        while service.desk.waiting < 20:
-            await asyncio.sleep(0)
-        gate.open.set()
-        assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200, 200]
-    assert gate.order.index("modest") <= 2
-
-
 def test_other_addresses_need_a_good_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org"):
         with pytest.raises(UsageError, match="name a token"):
