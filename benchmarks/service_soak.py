@@ -1,12 +1,12 @@
-"""The reward service under what strangers and judges can do: its peak memory, the worst wait for /healthz, how long its end takes.
+"""The reward service under what strangers and judges can do: peak memory, the worst wait for /healthz, seconds to its end.
 
     python benchmarks/service_soak.py                  # every case, and 20,000 distinct requests
     python benchmarks/service_soak.py --minutes 30     # a soak with a tenth of each fault; nothing may be lost, nothing 0
 
-A case has a service process of its own. /healthz is asked by another process, twenty times a second, so that its figure is that of
-the service. In the soak, a tenth of the requests each is: at a judge that hangs, that crashes, that gives garbage, of clients that
-send slowly, that hang up, and floods of fifty at once; the rest is plain. Lost is a request that was sent whole, by a client that
-stayed, and has no answer; every verdict is compared with the truth.
+A case has a service process of its own. /healthz is asked by another process, twenty times a second, so that its figure is
+that of the service. In the soak, a tenth of the requests each is: at a judge that hangs, that crashes, that gives garbage, of
+clients that send slowly, that hang up, and floods of fifty at once; the rest is plain. Lost is a request that was sent whole,
+by a client that stayed, and has no answer; every verdict is compared with the truth.
 """
 
 import argparse

@@ -49,11 +49,14 @@ class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
     items: list[msgspec.Raw]
 
 
-class _Head(msgspec.Struct):
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+class _Head(_Named):
     """What names an item, also where nothing else of it can be read."""
 
-    id: Any = None
-    trajectory: Any = None
+    trajectory: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +317,7 @@ class Judging:
             del self._jobs[id]
 
 
-def decode(data: bytes, kind: type[_T]) -> _T:
+def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
     """A request's body. Raises InputError."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -332,7 +335,7 @@ def _grow(held: Reservation, size: int) -> None:
 def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
     id = _id_of(data, place)
     try:
-        return Item(id, decode(bytes(data), ScoreItem).read(intake))
+        return Item(id, decode(data, ScoreItem).read(intake))
     except InputError as error:
         return Item(id, failure=unscored(id, "input", str(error)))
     except Exception as error:  # noqa: BLE001 - a full disk, say; the other items are answered
@@ -343,7 +346,8 @@ def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
 def _id_of(data: msgspec.Raw, place: int) -> str:
     try:
         head = msgspec.json.decode(data, type=_Head)
-        id = head.trajectory.get("id") if isinstance(head.trajectory, dict) else head.id
+        has_record = bytes(memoryview(head.trajectory)[:1]) == b"{"
+        id = msgspec.json.decode(head.trajectory, type=_Named).id if has_record else head.id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         id = None
     return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"

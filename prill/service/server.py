@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import socket
@@ -55,6 +56,7 @@ async def _serve(
     last: LastResort,
 ) -> None:
     service = make_service(reward, spec, concurrency=concurrency)
+    gc.freeze()  # what is loaded by now stays: collections, which stop everything, look at what requests bring
     listening = _listen(spec)
     with listening:
         host, port = listening.getsockname()[:2]

@@ -47,7 +47,7 @@ class ServiceSpec:
     max_body: Annotated[int, Meta(ge=1, description="bytes of a request at most")] = 32_000_000
     max_held: Annotated[
         int, Meta(ge=1, description="bytes of memory for requests and jobs inside, estimated; more wait at the door")
-    ] = 128_000_000
+    ] = 100_000_000
     max_values: Annotated[
         int, Meta(ge=1, description="JSON values in a request at most; commas and brackets inside texts count, too")
     ] = 400_000
