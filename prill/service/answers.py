@@ -155,8 +155,6 @@ class Judging:
     max_jobs: int = 256
     max_results: int = 16_000_000
     _jobs: OrderedDict[str, _Job] = field(default_factory=OrderedDict)
-    # Decoding a large body holds the interpreter: two at a time would keep everybody else from it for twice as long.
-    _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
     async def read(
         self,
@@ -174,11 +172,10 @@ class Judging:
         if len(data) <= INLINE:
             _grow(held, check_values(data, self.max_values))
             return await off_loop(lambda: work(data, intake)) if intake.media_root else work(data, intake)
-        async with self._reading:
-            _grow(held, await off_loop(lambda: check_values(data, self.max_values)))
-            value = await off_loop(lambda: work(data, intake))
+        _grow(held, await off_loop(lambda: check_values(data, self.max_values), is_large=True))
+        value = await off_loop(lambda: work(data, intake), is_large=True)
         if kept is not None:
-            held.resize(await off_loop(lambda: sum(map(trajectory_bytes, kept(value)))))
+            held.resize(await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True))
         return value
 
     async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:

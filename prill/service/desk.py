@@ -88,7 +88,6 @@ class Desk:
         self._remembered: BoundedCache[str, RewardResult] = BoundedCache(MAX_REMEMBERED, MAX_REMEMBERED_BYTES)
         self._paces: deque[float] = deque(maxlen=50)
         self._closed = False
-        self._hashing = asyncio.Semaphore(1)
 
     @property
     def waiting(self) -> int:
@@ -154,11 +153,8 @@ class Desk:
             judge = self.reward.judge
             screenshots = judge.screenshots(trajectory)
             # Files are read for the key: other requests go on meanwhile.
-            if is_large:  # what is hashed is a copy
-                async with self._hashing:
-                    return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots))
-            if screenshots:
-                return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots))
+            if screenshots or is_large:
+                return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
             return verdict_key(judge.info, trajectory, ())
         except (InputError, asyncio.CancelledError):
             raise

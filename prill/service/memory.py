@@ -133,10 +133,14 @@ class BoundedCache(Generic[_K, _V]):
 
 
 @cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8, "prill-service")
+def _threads(is_large: bool) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1 if is_large else 8, "prill-service")
 
 
-async def off_loop(work: Callable[[], _V]) -> _V:
-    """What takes long, in a thread of the service's own: judges that hang may have taken all those of `asyncio.to_thread`."""
-    return await asyncio.get_running_loop().run_in_executor(_threads(), work)
+async def off_loop(work: Callable[[], _V], *, is_large: bool = False) -> _V:
+    """What takes long, in a thread of the service's own: judges that hang may have taken all those of `asyncio.to_thread`.
+
+    There is one thread for all that is large: decoding a large body holds the interpreter, and two at a time would keep
+    everybody else from it for twice as long, and take twice the memory.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_threads(is_large), work)

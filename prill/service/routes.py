@@ -170,7 +170,7 @@ class _Trainers:
             answer = nemo_answer(row, result)
         except JudgeBroke as error:
             answer = nemo_failure(row, str(error))
-        return await off_loop(lambda: _reply(answer)) if is_large else _reply(answer)
+        return await off_loop(lambda: _reply(answer), is_large=True) if is_large else _reply(answer)
 
     async def _results(self, visit: Visit, work: Callable[[bytes, Intake], list[Trajectory]]) -> list[RewardResult]:
         data = visit.take()
