@@ -14,7 +14,7 @@ from prill.service.board import Board
 from prill.service.desk import Desk
 from prill.service.guard import Guard, log
 from prill.service.intake import Intake
-from prill.service.memory import ByteBudget
+from prill.service.memory import ByteBudget, off_loop
 from prill.service.spec import ServiceSpec
 
 
@@ -45,7 +45,7 @@ class Service:
             self.admission.turn_away()
             self.desk.close()
         if self.reward.watch is not None:
-            await asyncio.to_thread(self.reward.watch.close)
+            await off_loop(self.reward.watch.close)
 
 
 def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None) -> Service:

@@ -64,7 +64,7 @@ class Desk:
     verdicts are remembered, so that a client that comes again after a 503 is answered at once. What could not be judged is not
     remembered. A judgement that takes longer than `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free.
     `judged` is told every result with its seconds in the queue and at the judge. `budget` counts the bytes of what is still at
-    the judge when nobody waits for it any more.
+    the judge when nobody waits for it any more, or it was given up.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Desk:
         self._queue: FairQueue[_Work] = FairQueue()
         self._under_way: dict[str, _Work] = {}
         self._running: dict[asyncio.Task[RewardResult | BaseException], _Work] = {}
-        self._hung: set[asyncio.Task[RewardResult | BaseException]] = set()
+        self._hung: dict[asyncio.Task[RewardResult | BaseException], Reservation] = {}
         self._remembered: BoundedCache[str, RewardResult] = BoundedCache(MAX_REMEMBERED, MAX_REMEMBERED_BYTES)
         self._paces: deque[float] = deque(maxlen=50)
         self._closed = False
@@ -200,10 +200,10 @@ class Desk:
         return result
 
     def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
-        self._hung.discard(task)
-        work = self._running.pop(task, None)
-        if work is None:  # it was given up before
+        if (held := self._hung.pop(task, None)) is not None:  # it was given up before
+            held.release()
             return
+        work = self._running.pop(task)
         self._settle(work, JudgeBroke("the judgement was given up") if task.cancelled() else task.result())
         self._begin()
 
@@ -214,7 +214,7 @@ class Desk:
 
     def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeBroke) -> None:
         work = self._running.pop(task)
-        self._hung.add(task)
+        self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
         task.cancel()  # a judge may not listen to it
         self._settle(work, outcome)
 

@@ -240,6 +240,7 @@ async def test_many_hung_judgements_end_the_trying(visiting: Visiting, monkeypat
             results = (await client.post("/v1/score", json={"items": items})).json()["results"]
             assert {one["unscored"] for one in results} == {"timeout"}
             assert service.desk.hung == 2 and "2 judgements hang" in results[5]["reason"]
+            assert service.judging.budget.used > 0, "what a judge never lets go is still there"
             assert (await client.get("/readyz")).status_code == 503
     finally:
         release.set()

@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN"
     )
     parser.epilog = (
-        "Ends on Ctrl-C or TERM when every request that was accepted is answered; a second one ends it at once. "
-        "Exit codes: 0 ended, 2 bad usage."
+        "Ends on Ctrl-C or TERM when every request that was accepted is answered, or after --grace seconds; a second one "
+        "ends it at once. Exit codes: 0 ended, 1 had to be forced, 2 bad usage."
     )
     parser.add_argument(
         "service", nargs="?", metavar="SERVICE.toml", help="file with these options, and under [reward] the judge with its own"
