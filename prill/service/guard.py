@@ -139,7 +139,31 @@ class Guard:
                     scope[VISIT] = Visit(client, deadline, held, await self._body(receive, held))
             except TimeoutError:
                 raise _Refused(408, "slow", f"the request did not come within {self.spec.body_timeout:g} s") from None
-            await self.app(scope, receive, send)
+            await self._while_there(scope, receive, send)
+
+    async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, unless the client hangs up before: then its place is free at once. Raises _Gone."""
+        answered = False
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            answered = answered or message["type"] == "http.response.start"
+            await send(message)
+
+        async def hangs_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        work = asyncio.ensure_future(self.app(scope, receive, noted)), asyncio.ensure_future(hangs_up())
+        try:
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            if not work[0].done() and not answered:
+                raise _Gone
+            await work[0]
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
 
     def _client(self, scope: Scope, token: int | None) -> str:
         """Who takes turns with others: the holder of a token where there are several, else an address. No name that clients

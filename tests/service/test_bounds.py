@@ -29,6 +29,7 @@ from prill.service.guard import network_of
 from prill.service.intake import Intake
 from prill.service.memory import ByteBudget
 from prill.service.page import status_page
+from prill.service.server import server_of
 from prill.testing import MockServer
 from prill.types import Task, Trajectory, Verdict
 
@@ -399,6 +400,45 @@ async def test_what_ends_unanswered_is_told(visiting: Visiting) -> None:
         await service.judging.finish_jobs()
         [one] = (await client.get(f"/v1/jobs/{place}")).json()["results"]
         assert (one["reward"], one["unscored"]) == (None, "transport")
+
+
+async def test_clients_that_are_gone_hold_nothing() -> None:
+    """Neither a place nor the judge: what waits for it is not judged."""
+    gate = Gate(concurrency=1)
+    gate.open.clear()
+    spec = ServiceSpec(port=0)
+    service = make_service(Reward(gate), spec)
+    server = server_of(service, spec)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        task = asyncio.create_task(server._serve([listening]))
+        writers = []
+        async with asyncio.timeout(60):
+            for number in range(5):
+                body = json.dumps({"response": "r", "label": run(id=str(number))["trajectory"]})
+                _, writer = await asyncio.open_connection(*listening.getsockname())
+                lines = [
+                    "POST /rm HTTP/1.1",
+                    "Host: localhost",
+                    "Content-Type: application/json",
+                    f"Content-Length: {len(body)}",
+                ]
+                writer.write("\r\n".join([*lines, "", body]).encode())
+                writers.append(writer)
+                while service.admission.inside <= number:
+                    await asyncio.sleep(0.001)
+            while service.desk.in_flight + service.desk.waiting < 5:
+                await asyncio.sleep(0.001)
+            for writer in writers:
+                writer.transport.abort()
+            while service.admission.inside or service.desk.waiting:
+                await asyncio.sleep(0.001)
+            assert service.board.requests["/rm", 499] == 5 and service.judging.budget.used > 0  # of what is at the judge
+            gate.open.set()
+            while service.desk.in_flight:
+                await asyncio.sleep(0.001)
+            assert gate.asked.total() == 1 and service.judging.budget.used == 0
+            server.should_exit = True
+            await task
 
 
 async def test_names_bring_no_more_turns(record: Record) -> None:
