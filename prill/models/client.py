@@ -131,6 +131,10 @@ class OpenAIModel:
         }
         return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
 
+    async def why_unreachable(self) -> str:
+        """Why the endpoint cannot be reached now; empty where it answers anything at all, be it a refusal."""
+        return await self.endpoint.why_unreachable()
+
     async def limits(self) -> Limits:
         """How much one request may hold: by the endpoint's list of models, and by what it has refused so far."""
         if not self._listed:
@@ -416,6 +420,11 @@ class Endpoints(Endpoint):
         """Whether a call may go there: one at a time where it has been left out for a while."""
         until = self._left_out.get(url)
         return until is None or (time.monotonic() >= until and not self._under_way[url])
+
+    async def why_unreachable(self) -> str:
+        """Why none of them can be reached; empty where one can."""
+        reasons = await asyncio.gather(*(endpoint.why_unreachable() for endpoint in self._all))
+        return "; ".join(reasons) if all(reasons) else ""
 
     async def models(self) -> bytes:
         """The list of the first that gives one."""

@@ -249,6 +249,20 @@ class Endpoint:
             return b""
         return data if response.status // 100 == 2 else b""
 
+    async def why_unreachable(self) -> str:
+        """Why nothing answers there; empty where something does. What connections wait for does not matter to this one."""
+        import aiohttp
+
+        try:
+            await self._exchange(await self.connection(), "GET", "/models")
+        except UsageError as error:
+            return str(error)
+        except (OSError, aiohttp.ClientError) as error:
+            return f"{self.place} cannot be reached: {self._words(error)}"
+        except (TransportFailure, ValueError):  # an answer that cannot be read is one
+            return ""
+        return ""
+
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:

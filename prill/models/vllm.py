@@ -142,6 +142,10 @@ class _ServedEndpoint(Endpoint):
         """None: only a call starts the server, which tells its window when it refuses one."""
         return b""
 
+    async def why_unreachable(self) -> str:
+        """Nothing: only a call starts the server, and tells what is wrong with it."""
+        return ""
+
     def _key(self) -> str:
         return self.server.key
 
