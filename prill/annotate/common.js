@@ -34,7 +34,7 @@ export async function ask(path, body) {
 export function say(text, mild = true) {
   $("alert").hidden = !text;
   $("alert").textContent = text ?? "";
-  $("alert").classList.toggle("mild", mild);
+  $("alert").className = mild ? "mild" : "";
 }
 
 // A key pressed while the next one is still coming must not decide about it unseen.

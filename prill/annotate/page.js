@@ -276,7 +276,7 @@ async function showText(state = card.states[chosen]) {
 
 const choose = (choice) => {
   form.choice = choice;
-  say(null);
+  $("alert").classList.add("past");
   showForm();
 };
 

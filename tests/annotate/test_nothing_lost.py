@@ -174,6 +174,23 @@ async def test_enter_presses_what_tab_has_reached(browser: Chromium, tmp_path: P
     assert on_disk(labels) == {"r0": ("failure", {}, "")}
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: Path, width: int) -> None:
+    """Nothing moves between the clicks of a double click, whatever the first one says or takes away."""
+    with LabelLog(tmp_path / "l.jsonl", "me") as log:
+        async with (
+            serving(Session(Worklist([runs(tmp_path, 1200)]), log)) as url,
+            window(browser, url, width) as page,
+        ):
+            await press(page, "Enter")
+            await page.locator("#alert").filter(has_text="first").wait_for()
+            await page.locator("#choices .success").evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+            before = await page.locator("#choices .success").bounding_box()
+            await page.dblclick("#choices .success")
+            assert await page.locator("#choices [aria-pressed=true]").get_attribute("value") == "success"
+            assert await page.locator("#choices .success").bounding_box() == before
+
+
 async def test_random_events_never_lie_about_disk(browser: Chromium, tmp_path: Path) -> None:
     """After each of 150 events the page shows what is on disk, or says that it does not."""
     random, labels, count = Random(7), tmp_path / "l.jsonl", 6
