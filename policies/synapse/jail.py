@@ -38,7 +38,7 @@ import string
 import sys
 import types
 import unicodedata  # noqa: F401 - names in other than ASCII letters are normalised by it when they are parsed
-from _string import formatter_field_name_split  # what str.format reads a field by
+from _string import formatter_field_name_split  # type: ignore[import-not-found]
 from types import ModuleType
 from typing import Any
 

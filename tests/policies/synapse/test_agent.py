@@ -239,7 +239,7 @@ async def test_a_task_with_marks_is_set_in_once() -> None:
     model = ScriptedModel(["```\nobs = task\n```"])
     await abstract(model, entry_, 0, "Say <state> and <task>", PAGE, max_tokens=9, window=None)
     [asked] = texts(model.seen[0])
-    assert asked.startswith("Task: Say <state> and <task>\n[page ") and asked.count(PAGE) == 1
+    assert asked.startswith("user: Task: Say <state> and <task>\n[page ") and asked.count(PAGE) == 1
 
 
 async def test_grown_words_hold_no_other_notes() -> None:
