@@ -13,6 +13,7 @@ from pathlib import Path
 from prill.commands.options import add_label_options, expected, positive
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
+from prill.files.outputs import expect_place
 from prill.labels.truth import gold_labels
 from prill.policies.embedders import make_embedder
 from prill.policies.synapse.growth import PER_TASK, Growth, grow
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from prill.commands.bars import Bar
 
     folder = Path(args.output)
+    expect_place(folder, "a memory")
     memory = _memory(folder, args)
     verdicts, threshold = _verdicts(args)
     labels = gold_labels(read_labels(args.labels), args.source, args.truth)[1] if args.labels else None
