@@ -140,12 +140,15 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
     except ImportError:
         raise MissingExtra("transformers", "local") from None
+    from prill.models.local.weights import cause_of, library_errors
+
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
     try:
-        return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {str(error).splitlines()[0]}") from None
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
+    except library_errors() as error:
+        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {cause_of(error)}") from None
 
 
 def _minilm() -> Path:

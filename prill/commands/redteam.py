@@ -221,11 +221,11 @@ def _write(folder: Path, result: RedTeam) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}
-    with tqdm(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 
         def show(name: str, tally: Tally) -> None:
             counts[name] = tally.skipped + tally.made

@@ -363,7 +363,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         elif re.fullmatch(r"[\d.]+", value):
             seconds = float(value)
         else:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+            until, now = email.utils.parsedate_to_datetime(value), headers.get("date")
+            # By the clock that the date is of: this machine's may be set otherwise.
+            seconds = until.timestamp() - (email.utils.parsedate_to_datetime(now).timestamp() if now else time.time())
     except (ValueError, OverflowError, TypeError):  # a date that no calendar has
         return None
     return max(0.0, seconds) if isfinite(seconds) else None

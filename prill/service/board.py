@@ -68,7 +68,7 @@ class Board:
 
     gauges: Callable[[], dict[str, tuple[float, str]]] = dict
     watch: Watch | None = None
-    started: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.monotonic)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     request_seconds: Times = field(default_factory=Times)
     queue_seconds: Times = field(default_factory=Times)
@@ -95,7 +95,7 @@ class Board:
         """Counts a judgement; one that broke is trouble until another succeeds."""
         self.queue_seconds.add(waited)
         self.judge_seconds.add(took)
-        self.finished.append(time.time())
+        self.finished.append(time.monotonic())
         if isinstance(result, BaseException):
             self.broken += 1
             self.trouble, self.broke_at = f"the latest judgement broke: {type(result).__name__}", time.monotonic()
@@ -143,7 +143,7 @@ class Board:
 
     def rate(self, seconds: float = 60.0) -> float:
         """Judgements a second, of the latest so many seconds."""
-        now = time.time()
+        now = time.monotonic()
         since = max(now - seconds, self.started)
         return sum(at >= since for at in self.finished) / max(1.0, now - since)
 

@@ -16,8 +16,7 @@ from typing import Any
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
-from prill.models.local.weights import library_errors
-from prill.models.replies import excerpt
+from prill.models.local.weights import cause_of, library_errors
 from prill.refine.training.spec import TrainSpec
 from prill.registry import OptionError
 
@@ -136,14 +135,13 @@ def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
     """The model's folder or name, its config, its processor or tokenizer, and whether it sees images."""
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
-    code = {"trust_remote_code": spec.trust_remote_code}
     with model_failures(name):
         raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
         _refuse_old(name, raw, spec)
-        config = transformers.AutoConfig.from_pretrained(name, **code)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=spec.trust_remote_code)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        return name, config, reads.from_pretrained(name, **code), sees
+        return name, config, reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code), sees
 
 
 def _ready(spec: TrainSpec) -> str:
@@ -165,7 +163,7 @@ def _ready(spec: TrainSpec) -> str:
 def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     """The model with its weights."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu), "trust_remote_code": spec.trust_remote_code}
+    settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu)}
     if spec.method == "qlora":
         settings["quantization_config"] = transformers.BitsAndBytesConfig(
             load_in_4bit=True,
@@ -176,7 +174,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     if base.loads:  # a ranker's head is its own, whatever the encoder had
         settings |= {"config": base.config, "ignore_mismatched_sizes": True}
     with model_failures(base.name):
-        return base.family().from_pretrained(base.name, **settings)
+        return base.family().from_pretrained(base.name, trust_remote_code=spec.trust_remote_code, **settings)
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
@@ -247,10 +245,7 @@ def model_failures(name: str) -> Iterator[None]:
     except MissingExtra:
         raise
     except library_errors() as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
-            cause = cause.__cause__
-        raise EndpointError(f"model {name} cannot be used: {excerpt(str(cause), 300)}") from error
+        raise EndpointError(f"model {name} cannot be used: {cause_of(error)}") from error
 
 
 def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:

@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _make(args: argparse.Namespace) -> Tally:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     model = make_model(args) if args.model else None
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("conversations", stop),
-        tqdm(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        Bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
         def show(tally: Tally) -> None:

@@ -120,9 +120,9 @@ def _going_on() -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[tqdm[NoReturn]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
-    with tqdm(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

@@ -342,9 +342,9 @@ class _Nobody:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
-    with tqdm(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with Bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         yield partial(_show, bar, {})
 
 
