@@ -24,7 +24,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
-from prill.errors import UsageError
+from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
@@ -296,7 +296,12 @@ class _Line:
         name = hashlib.sha256(msgspec.json.encode(description, order="deterministic")).hexdigest()[:8]
         file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
         with _alone(file, self.audience):
-            asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
+            tally = asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
+            if short := tally.unscored[BudgetSpent.code]:
+                raise UsageError(
+                    f"{file}: the budget is used up, and {short} attempts have no verdict; the study goes on with a higher one",
+                    parameters=("budget_usd",),
+                )
             latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 

@@ -139,10 +139,12 @@ encode_body = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error inside an answer of status 200. `status` is the one that it names; None where it names none."""
+    """An error inside an answer of status 200. `status` is the one that it names; None where it names none. `begun`: a reply
+    had begun, which is paid for."""
 
     status: int | None
     message: str
+    begun: bool = False
 
 
 def decode_completion(data: bytes) -> Completion | Failure | None:
@@ -157,7 +159,8 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
         choice = completion.choices[0] if completion.choices else None
         error = completion.error or (choice.error if choice else None)
         if error or (choice and choice.finish_reason in _FAILED):
-            return _failure(error, f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error")
+            words = f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error"
+            return _failure(error, words, begun=choice is not None)
         if choice is None:
             return None
         if (counts := completion.usage) and not _is_count(counts):
@@ -169,10 +172,10 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
 _FAILED = frozenset({"error", "abort", "failed"})
 
 
-def _failure(error: object, fallback: str) -> Failure:
+def _failure(error: object, fallback: str, *, begun: bool) -> Failure:
     code = str(error.get("code")) if isinstance(error, dict) else ""
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
-    return Failure(status, error_message(error, fallback))
+    return Failure(status, error_message(error, fallback), begun)
 
 
 def _read_loosely(data: bytes) -> Completion | None:
@@ -229,11 +232,12 @@ def _logprobs(record: object) -> Logprobs | None:
 
 
 def _counts(record: object) -> TokenCounts | None:
-    """The counts as whole numbers; None when one is missing or is no count."""
+    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a text."""
     if not isinstance(record, dict):
         return None
-    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), record.get("total_tokens") or 0]
-    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n)]
+    total = record.get("total_tokens")
+    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), 0 if total is None else total]
+    numbers = [int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())]
     return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
 
 
@@ -338,19 +342,21 @@ def too_many_images(message: str) -> bool:
     return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
 
 
-def rejection(status: int, message: str, has_images: bool) -> Unscored:
-    """The error for a request that the endpoint will not take however often it is sent."""
+def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> Unscored:
+    """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
+    repeats as it is `shown` (with the key hidden)."""
+    shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
-        return ContextTooLong(f"the request does not fit the model's window: {message}", tokens=told_by(message).tokens)
+        return ContextTooLong(f"the request does not fit the model's window: {shown}", tokens=told_by(message).tokens)
     if has_images and too_many_images(message):
-        return ContextTooLong(f"the endpoint takes fewer images in one request: {message}")
+        return ContextTooLong(f"the endpoint takes fewer images in one request: {shown}")
     if status == TOO_LARGE:
-        return ContextTooLong(f"the request is larger than the endpoint takes: {message}")
+        return ContextTooLong(f"the request is larger than the endpoint takes: {shown}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
-        return Refusal(f"the endpoint declined: {message}")
+        return Refusal(f"the endpoint declined: {shown}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):
-        return InputError(f"the endpoint cannot use an image: {message}")
-    return TransportFailure(f"HTTP {status}: {message}")
+        return InputError(f"the endpoint cannot use an image: {shown}")
+    return TransportFailure(f"HTTP {status}: {shown}")
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -23,6 +23,7 @@ from prill.commands.options import (
     open_folders,
     options_given,
     positive,
+    run_budget,
 )
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
@@ -71,7 +72,9 @@ def run(args: argparse.Namespace) -> int:
     if args.for_training and args.engine:
         raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
     try:
-        tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
+        output = {"folder" if args.for_training else "file": args.output}
+        with run_budget(args, **output, begin_again=args.no_resume):
+            tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
     except asyncio.CancelledError:
         print("prill caption: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
