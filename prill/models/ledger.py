@@ -241,7 +241,7 @@ class Ledger:
         others = tuple(budget for budget in self.budgets if not budget.closed)
         self.budgets = others + tuple(budget for budget in budgets if budget not in others)
         if self.price is None and any(budget.usd is not None for budget in self.budgets):
-            raise UsageError(f"a budget needs a price for {self.name}: give a price table (--prices FILE)")
+            raise UsageError(f"a budget needs a price for {self.name}: give a price table", parameters=("prices",))
 
     def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
         """The books of one answer. `most` tells how large it may be: bytes of text and pictures that are sent, and the limit of

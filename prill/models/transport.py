@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import os
 import random
-import re
 import urllib.request
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +19,16 @@ from weakref import WeakKeyDictionary
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
 from prill.models.guard import PATIENCE, AdaptiveLimiter, Guard
 from prill.models.ledger import Booking, queued
-from prill.models.wire import Completion, Failure, decode_completion, error_of, lacks_vision, retry_after
+from prill.models.wire import (
+    Completion,
+    Failure,
+    cannot_pay,
+    decode_completion,
+    error_of,
+    lacks_vision,
+    retry_after,
+    without_key,
+)
 from prill.workers.seats import seat_packed_for
 
 if TYPE_CHECKING:
@@ -38,25 +46,11 @@ _MOST_SECONDS = 86_400.0
 # Bytes of an answer, unpacked: a thousand times what a long reply has with its log-probabilities.
 MOST_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
-_TELLING = 4  # characters of a key's beginning that are not shown
-# What people put where a server wants no key, and what is too short to be one: hiding it would only spoil words.
-_LEAST_KEY = 8
-_NO_KEYS = frozenset(
-    {
-        "placeholder", "not-needed", "not_needed", "no-key-required", "no_key_required", "sk-no-key-required", "sk-placeholder",
-        "your-api-key", "your_api_key", "api_key_here", "localhost", "lm-studio", "llama-cpp", "undefined", "anything",
-        "something",
-    }
-)  # fmt: skip
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, timeout, patience: who shares a connection
 
 
-# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
-_NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
-_LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
 _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
-_PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
 class Rejected(Exception):
@@ -235,16 +229,19 @@ class Endpoint:
                         begin()
                         start = loop.time()
                         effort.attempts += 1
+                        is_open = True
                         try:
                             answer = await ask(connection, body())
-                        except BaseException as error:
-                            if _is_free(error):
+                            is_open = False  # whoever asked knows what it cost
+                        except (Rejected, EndpointError, _Again) as error:
+                            if not getattr(error, "billed", False):
                                 booking.release()
-                            else:
-                                booking.lose()
+                                is_open = False
                             raise
                         finally:
                             effort.seconds += loop.time() - start
+                            if is_open:  # sent, without an answer: also where the caller gave it up
+                                booking.lose()
                 connection.limiter.succeeded()
                 guard.answered()
                 return answer
@@ -367,7 +364,7 @@ class Endpoint:
             return EndpointError(
                 f"{self.place} answers with a redirect (HTTP {status}), which is not followed: give its final URL"
             )
-        if _cannot_pay(status, message):
+        if cannot_pay(status, message):
             return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {shown})")
         if connection is not None and (status == 429 or (status in (503, 529) and wait is not None)):
             pause = None if wait is None else min(wait, self.total_timeout, connection.guard.left())
@@ -440,31 +437,13 @@ class Endpoint:
 
     def without_key(self, message: str) -> str:
         """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut."""
-        key = os.environ.get(self.api_key_env, "")
-        if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
-            return message
-        message = message.replace(key, "***")
-        cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
-        return f"{message[:-cut]}***" if cut else message
+        return without_key(message, os.environ.get(self.api_key_env, ""))
 
     def _words(self, error: BaseException) -> str:
         """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
         message = getattr(error, "message", None)
         message = message if isinstance(message, str) and message else str(error) or type(error).__name__
         return self.without_key(" ".join(message.split())[:200])
-
-
-def _is_free(error: BaseException) -> bool:
-    """Whether an attempt that ended so costs nothing: it was refused, or never sent. What was sent and brought no answer, also
-    because the caller gave it up, is charged for by providers."""
-    return isinstance(error, Rejected | EndpointError) or (isinstance(error, _Again) and not error.billed)
-
-
-def _cannot_pay(status: int, message: str) -> bool:
-    """Whether a refusal is about the account, which no other request can change. Other words with a 400 may quote a page."""
-    if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
-        return re.search(_PASSES, message) is None
-    return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
 def http_library() -> Any:

@@ -38,6 +38,20 @@ _NO_VISION = (
     r"|image[^.]{0,60}(not (be )?(support|allow|accept)|unsupported|only supported)"
     r"|(not? support|unsupported|only support|cannot accept|at most 0)[^.]{0,60}image"
 )
+_TELLING = 4  # characters of a key's beginning that are not shown
+# What people put where a server wants no key, and what is too short to be one: hiding it would only spoil words.
+_LEAST_KEY = 8
+_NO_KEYS = frozenset(
+    {
+        "placeholder", "not-needed", "not_needed", "no-key-required", "no_key_required", "sk-no-key-required", "sk-placeholder",
+        "your-api-key", "your_api_key", "api_key_here", "localhost", "lm-studio", "llama-cpp", "undefined", "anything",
+        "something",
+    }
+)  # fmt: skip
+# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
+_NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
+_LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
+_PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
 class TokenEntry(msgspec.Struct, frozen=True, gc=False):
@@ -357,6 +371,23 @@ def rejection(status: int, message: str, has_images: bool, shown: str | None = N
     if has_images and ("image" in message.lower() or lacks_vision(message)):
         return InputError(f"the endpoint cannot use an image: {shown}")
     return TransportFailure(f"HTTP {status}: {shown}")
+
+
+def cannot_pay(status: int, message: str) -> bool:
+    """Whether a refusal is about the account, which no other request can change. Other words with a 400 may quote a page."""
+    if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
+        return re.search(_PASSES, message) is None
+    return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
+
+
+def without_key(message: str, key: str) -> str:
+    """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut. For what
+    is shown: it is understood as it came."""
+    if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
+        return message
+    message = message.replace(key, "***")
+    cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
+    return f"{message[:-cut]}***" if cut else message
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
