@@ -304,14 +304,9 @@ def run_budget(
 
 def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder: bool) -> tuple[SpendingFile | None, float]:
     """The file with what a run has spent, and that; None where another process keeps it, and there is no limit."""
-    record = SpendingFile(output / SPENDING if is_folder else spending_beside(output))
-    if record.path.parent.is_dir():
-        try:
-            record.lock()
-        except UsageError:
-            if limit is None:
-                return None, 0.0
-            raise
+    record = SpendingFile(output / SPENDING if is_folder else spending_beside(output), needed=limit is not None)
+    if record.path.parent.is_dir() and not record.lock():
+        return None, 0.0
     if begin_again:
         record.clear()
     if (known := record.read()) is not None:

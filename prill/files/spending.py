@@ -24,10 +24,10 @@ SPENDING = "spending.json"
 _FORMAT = "prill spending 1"
 _Usd = Annotated[float, msgspec.Meta(ge=0)]
 # In advance of what is needed: a share of the budget, of what is held, and of what was spent where there is no budget.
-_OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 4, 1 / 100, 0.01
+_OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 8, 1 / 100, 0.01
 _TOO_MUCH = 4  # times as much in advance: then less is written, once a second at most
 _PAUSE = 1.0
-_NOT_LOCKED, _OF_ANOTHER = -1, -2
+_NOT_LOCKED, _OF_ANOTHER, _NOT_MINE = -1, -2, -3
 
 
 class _Spending(msgspec.Struct, frozen=True):
@@ -39,11 +39,13 @@ class _Spending(msgspec.Struct, frozen=True):
 class SpendingFile:
     """The file of one run. `held_usd` in it is for calls under way and a few more; it is 0 once the run has ended.
 
-    One process at a time has it, with those that work for it: `lock` raises UsageError for another one.
+    One process at a time has it, with those that work for it: `lock` raises UsageError for another one. Where it is not
+    `needed`, for there is no budget, a run that does not get it goes on without.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, needed: bool = True) -> None:
         self.path = Path(path)
+        self._needed = needed
         self._written = -_PAUSE
         self._lock = _NOT_LOCKED
 
@@ -54,14 +56,21 @@ class SpendingFile:
     def _lock_path(self) -> Path:
         return self.path.with_name(f".{self.path.name}.lock")
 
-    def lock(self) -> None:
-        """Keeps other processes from spending on this run, until `unlock`. Raises UsageError."""
+    def lock(self) -> bool:
+        """Keeps other processes from spending on this run, until `unlock`; False where that is not needed, and fails. Raises
+        UsageError."""
         if self._lock == _NOT_LOCKED:
-            make_folder(self._lock_path)
             try:
+                make_folder(self._lock_path)
                 self._lock = locked(self._lock_path)
-            except UsageError:
-                raise UsageError(f"{self.path}: another process is spending the budget of this run") from None
+            except UsageError as error:
+                if not self._needed:
+                    self._lock = _NOT_MINE
+                elif isinstance(error.__context__, BlockingIOError):
+                    raise UsageError(f"{self.path}: another process is spending the budget of this run") from None
+                else:
+                    raise
+        return self._lock != _NOT_MINE
 
     def unlock(self) -> None:
         """Lets others in; safe to call twice."""
@@ -105,8 +114,7 @@ class SpendingFile:
 
     def write(self, spent: float, held: float) -> None:
         """Writes the file. A run that spends nothing leaves none. Raises UsageError."""
-        if spent or held or self.path.exists():
-            self.lock()
+        if (spent or held or self.path.exists()) and self.lock():
             record = _Spending(_FORMAT, max(0.0, spent), max(0.0, held))
             write_output(self.path, msgspec.json.encode(record) + b"\n")
 

@@ -86,7 +86,9 @@ class OpenAIModel:
         patience: Annotated[float, Meta(gt=0, description="seconds without any answer that end the run")] = PATIENCE,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
         prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
-        budget_usd: Annotated[float | None, Meta(ge=0, description="start no call beyond this cost")] = None,
+        budget_usd: Annotated[
+            float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        ] = None,
         reasoning_effort: Annotated[
             ReasoningEffort | None, Meta(description="how long a thinking model thinks (default: the endpoint's)")
         ] = None,

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--seeds", default="0", metavar="0,1,2", help="training seeds, each a study of its own (default 0)")
     sub.add_argument("--tables-only", action="store_true", help="train nothing: the tables of what is there")
-    sub.add_argument("--budget-usd", metavar="X", help="of all models of the study together: start no call beyond this cost")
+    sub.add_argument("--budget-usd", metavar="X", help="US dollars for all models of the study together: no call beyond")
     sub.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
 
 
