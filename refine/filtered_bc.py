@@ -267,6 +267,8 @@ class _Line:
         spec, rows = self.study.training_of(self.seed), folder / ROWS
         lines, left_out = self._rows(rows)
         try:
+            if short := sum(verdict.unscored == BudgetSpent.code for verdict in verdicts):
+                raise UsageError(f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a higher one goes on")
             require_steps(filtered)
             if not lines:
                 why = ", ".join(f"{reason} {count}" for reason, count in left_out.items())
@@ -296,12 +298,7 @@ class _Line:
         name = hashlib.sha256(msgspec.json.encode(description, order="deterministic")).hexdigest()[:8]
         file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
         with _alone(file, self.audience):
-            tally = asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
-            if short := tally.unscored[BudgetSpent.code]:
-                raise UsageError(
-                    f"{file}: the budget is used up, and {short} attempts have no verdict; the study goes on with a higher one",
-                    parameters=("budget_usd",),
-                )
+            asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
             latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 
