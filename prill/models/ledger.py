@@ -27,6 +27,7 @@ from prill.workers.seats import OpenSharedBudget, Seat, SharedBudget, Table, sea
 # gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model counts more, the price table says so.
 IMAGE_TOKENS = 3_000
 _BYTES_PER_TOKEN = 2  # of the densest text that is usual, such as URLs and digits: an estimate must not be too low
+_MAX_SCALE = 10.0  # times an estimate that calls were found to cost: one odd count must not make all others dear
 _FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.2  # seconds between two looks at whether a call may begin
 
 
@@ -330,7 +331,7 @@ class Booking:
         ledger = self._ledger
         usd = None if ledger.price is None else ledger.price.usd(prompt_tokens, completion_tokens) * _share.get()
         if usd is not None and self._held is not None and usd > self._expected * ledger._scale > 0:
-            ledger._scale = usd / self._expected
+            ledger._scale = min(usd / self._expected, _MAX_SCALE)
         self._end(usd or 0.0)
         usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
         ledger.book(usage)

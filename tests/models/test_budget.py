@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
 from prill.errors import BudgetSpent, CallTimeout, EndpointError, Unscored, UsageError
 from prill.files.spending import _OF_ANOTHER, SpendingFile, spending_beside, spent_on_record
@@ -178,6 +179,17 @@ async def test_burst_before_the_first_answer_is_held(endpoint: ScriptedEndpoint,
     ends = await asyncio.gather(*(asked.complete(ASK, form=FORM, max_tokens=5) for _ in range(64)), return_exceptions=True)
     assert sum(isinstance(end, BudgetSpent) for end in ends) == 34
     assert len(endpoint.bodies) == 30 and asked.ledger.total.usd == pytest.approx(0.45)
+
+
+async def test_estimate_learns_from_what_calls_cost(endpoint: ScriptedEndpoint, prices: str) -> None:
+    """A model that counts far more tokens than its words let expect: only the first call can be underrated."""
+    choice = {"message": {"content": '{"thoughts": "fine", "status": "success"}'}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 300, "completion_tokens": 100}
+    endpoint.script = [lambda body: web.json_response({"choices": [choice], "usage": usage})]
+    asked = OpenAIModel("m", base_url=endpoint.base_url, prices=prices, budget_usd=2.0, concurrency=64)
+    await asked.complete(ASK, form=FORM, max_tokens=10)
+    await asyncio.gather(*(asked.complete(ASK, form=FORM, max_tokens=10) for _ in range(40)), return_exceptions=True)
+    assert asked.ledger.total.usd == pytest.approx(2.0) and len(endpoint.bodies) == 5
 
 
 async def test_all_of_a_small_budget_can_be_spent(endpoint: ScriptedEndpoint, prices: str) -> None:
