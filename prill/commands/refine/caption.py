@@ -12,6 +12,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.training import ROWS, TrainingSpec, training_data
 from prill.commands.options import (
@@ -144,7 +146,8 @@ def _show(bar: tqdm[NoReturn], tally: CaptionTally) -> None:
 def _report(args: argparse.Namespace, tally: CaptionTally) -> None:
     without = sum(tally.unscored.values())
     if args.json:
-        print(json.dumps({**asdict(tally), "unscored": dict(tally.unscored), "output": args.output}))
+        usage = msgspec.to_builtins(tally.usage)
+        print(json.dumps({**asdict(tally), "usage": usage, "unscored": dict(tally.unscored), "output": args.output}))
     say = partial(print, file=sys.stderr)
     counts = [f"{tally.made} captions made", f"{tally.kept} already there", f"{tally.equal} files equal to another"]
     say(f"{', '.join(counts)}, {without} pictures without a caption -> {args.output}")
