@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
-from prill.commands.options import add_judge_options, add_label_options, expected, make_evaluator, open_folders, positive
+from prill.commands.options import (
+    add_judge_options,
+    add_label_options,
+    expected,
+    make_evaluator,
+    open_folders,
+    positive,
+    run_budget,
+)
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.labels import gold_labels
@@ -89,6 +97,11 @@ def run(args: argparse.Namespace) -> int:
     gold_labels(
         read_labels(args.labels), args.source, args.truth
     )  # what is wrong with the labels is said before any call is made
+    with run_budget(args, folder=folder, begin_again=args.no_resume):
+        return _run(args, folder, names)
+
+
+def _run(args: argparse.Namespace, folder: Path, names: Sequence[str] | None) -> int:
     evaluator = make_evaluator(args)
     selection = select_attacks(evaluator, names, folder)
     try:

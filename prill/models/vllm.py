@@ -34,7 +34,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.ledger import Ledger, Price, queued
+from prill.models.ledger import Booking, Price, queued
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
 from prill.workers.seats import seat_packed_for
@@ -59,6 +59,8 @@ class VLLMModel(OpenAIModel):
 
     Log-probabilities are those after the constraint of an answer's form, and the model's own habits of sampling are put aside.
     """
+
+    PRICE = Price(0.0, 0.0)
 
     def __init__(
         self,
@@ -111,7 +113,6 @@ class VLLMModel(OpenAIModel):
         weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
         origin = f"vllm {served} {weights} {options}"
         self.endpoint = _ServedEndpoint(shared_server(command, name, start_timeout), origin, self.endpoint)
-        self.ledger = Ledger(Price(0.0, 0.0))
 
     def close(self) -> None:
         """Ends the server; a later call starts another one."""
@@ -127,12 +128,12 @@ class _ServedEndpoint(Endpoint):
         self.server = server
         self.origin = origin
 
-    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
         with queued():  # the start is no call's own time
             self.base_url = await self.server.ready()
         try:
-            return await super().send(body, ledger, effort)
+            return await super().send(body, booking, effort)
         except (TransportFailure, EndpointError):
             await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
             self.server.check()

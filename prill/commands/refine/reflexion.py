@@ -283,9 +283,7 @@ def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
             raise UsageError("--second: nobody needs a second opinion on the oracle's labels")
         return None
     options = {**args.judge_options, **settings_of(args.judge)}
-    # A budget is kept by one model, and that is the policy's: the judge's is an option of the judge.
-    shared = {key: value for key, value in model_options_given(args).items() if key != "budget_usd"}
-    defaults = {"concurrency": args.concurrency, **shared}
+    defaults = {"concurrency": args.concurrency, **model_options_given(args)}
     if name := args.judge_model or args.model:
         defaults["model"] = name
 

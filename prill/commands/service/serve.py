@@ -9,7 +9,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from prill.commands.options import add_judge_options, add_options_of, make_evaluator, options_given, positive, says_of_judge
+from prill.commands.options import (
+    add_judge_options,
+    add_options_of,
+    make_evaluator,
+    options_given,
+    positive,
+    run_budget,
+    says_of_judge,
+)
 from prill.errors import UsageError
 from prill.refine.rewards import Reward, RewardSpec, WatchSpec, make_reward
 from prill.refine.rewards.watch.live import make_watch
@@ -64,7 +72,9 @@ def _of_options(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | No
         raise UsageError("name a judge with --evaluator, or a file with the whole service")
     spec = ServiceSpec(**read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True))
     worth = RewardSpec(**read_options(RewardSpec, options_given(args, RewardSpec), "a reward", lax=True))
-    judge, looks_on = make_evaluator(args), _watch_of(args)
+    looks_on = _watch_of(args)
+    with run_budget(args):
+        judge = make_evaluator(args)
     return Reward(judge, worth, make_watch(judge, WatchSpec(**looks_on) if looks_on else None)), spec, args.concurrency
 
 
