@@ -2,9 +2,9 @@
 
     python .ci/audit.py constraints.txt
 
-pip-audit passes over versions of which its service knows nothing, says "No known vulnerabilities found", and ends with 0: behind
-a mirror without advisories that is so for all of them. Here each is counted. Exit codes: 0, all were looked up and none is known
-to be vulnerable; 1, some are; 3, some or all could not be looked up.
+pip-audit passes over versions of which its service knows nothing, says "No known vulnerabilities found", and ends with 0:
+behind a mirror without advisories that is so for all of them. Here each is counted. Exit codes: 0, all were looked up and none
+is known to be vulnerable; 1, some are; 3, some or all could not be looked up.
 """
 
 from __future__ import annotations
