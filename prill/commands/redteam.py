@@ -234,11 +234,11 @@ def _write(folder: Path, result: RedTeam) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}
-    with Bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 
         def show(name: str, tally: Tally) -> None:
             counts[name] = tally.skipped + tally.made

@@ -155,13 +155,13 @@ def _transcripts(args: argparse.Namespace) -> str | Path | None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     total = expected(args.trajectories, args.limit)
     if args.shard is not None:
         total = round(total / args.shard.count)  # about: ids decide
     # The rate and the remaining time count what this run does, not what it skips.
-    with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         print(schema(args.schema), end="")
         return _EXIT_ALL
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         files = [check_file(path, decode_images=args.images, progress=bar.update) for path in _files(args.files)]
     if args.json:
         print(json.dumps([_record(report) for report in files], indent=1))

@@ -125,9 +125,9 @@ def _going_on() -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

@@ -166,7 +166,7 @@ def _flag(key: str, value: Any) -> Iterator[str]:
 @contextmanager
 def _shown() -> Iterator[Audience]:
     """Stages in words, and a bar for what takes long, on standard error."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
     from prill.refine.training.trainer import Progress
     from prill.refine.training.weights import silence_libraries
 
@@ -175,7 +175,7 @@ def _shown() -> Iterator[Audience]:
     def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
-            bars[name] = Bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
+            bars[name] = progress_bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
         return bars[name]
 
     def close() -> None:

@@ -340,9 +340,9 @@ class _Nobody:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         yield partial(_show, bar, {})
 
 

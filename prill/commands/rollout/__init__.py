@@ -197,10 +197,10 @@ async def record_session(
     args: argparse.Namespace, finish: Callable[[Session, Recorded], object] = lambda made, counts: None
 ) -> Recorded:
     """Records what the arguments ask for, with a bar of progress; `finish` is told of it before everything is closed."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     async with session(args) as made:
-        with Bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+        with progress_bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
             counts = await record(
                 made.pool,
                 _episodes(made),
