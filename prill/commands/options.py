@@ -286,6 +286,10 @@ def run_budget(
         raise UsageError(f"--budget-usd {usd}: give US dollars, 0 or more") from None
     if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
         file = None
+    if getattr(args, "dry_run", False):  # nothing is spent, and no file says so
+        with spending_from(Budget(limit)) if limit is not None else contextlib.nullcontext():
+            yield
+        return
     if limit is None and folder is None:
         yield
         return
@@ -376,11 +380,12 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
     words = argparse.SUPPRESS if option.name in _UNLISTED | _OF_ENGINES else words
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
-        action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
-        group.add_argument(flag, action=action, default=None, help=words)
-        return
-    metavar = _METAVARS.get(option.name) or (option.type_name.replace(" ", "") if "|" in option.type_name else "N")
-    group.add_argument(flag, metavar=metavar, help=words.replace("%", "%%"))
+        kind: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
+        action = group.add_argument(flag, action=kind, default=None, help=words)
+    else:
+        metavar = _METAVARS.get(option.name) or (option.type_name.replace(" ", "") if "|" in option.type_name else "N")
+        action = group.add_argument(flag, metavar=metavar, help=words.replace("%", "%%"))
+    vars(action)["option"] = option  # what the flag sets, for tables that give it a value that is no text
 
 
 def _defaults(name: str) -> str | None:

@@ -23,7 +23,7 @@ from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
 from prill.refine.training.pages import PagePlan
 from prill.refine.training.planner import make_planner_trainer, plan_planner
-from prill.refine.training.preflight import Plan, Preflight, Say, plan_training
+from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import (
@@ -110,6 +110,7 @@ def _plan(
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
 ) -> Plan | PagePlan:
+    check_settings(spec)
     if spec.trains == "planner":
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
     if teacher is not None:

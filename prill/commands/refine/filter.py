@@ -21,6 +21,7 @@ from prill.commands.options import (
     options_given,
     settings_of,
 )
+from prill.commands.runs.plan import in_file
 from prill.errors import UsageError
 from prill.files.toml import read_table
 from prill.labels.truth import gold_labels
@@ -150,7 +151,8 @@ def _from_file(path: str | None) -> dict[str, Any]:
     options = table.get("filter", table)
     if not isinstance(options, dict):
         raise UsageError(f"{path}: expected a table of the filter's options")
-    filter_spec(options)  # here numbers are numbers: a file may not say "0.5"
+    with in_file(path):
+        filter_spec(options)  # here numbers are numbers: a file may not say "0.5"
     return options
 
 
