@@ -15,13 +15,14 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import BinaryIO
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
+from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, writing
@@ -59,12 +60,14 @@ _SCRIPTS = (
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere."""
+    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere; and of
+    the judges that were fitted to labels, on how many of these trajectories."""
 
     trajectories: int
     broken: tuple[str, ...]
     missing: tuple[str, ...]
     outside: int
+    fitted: Mapping[str, Overlap] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +152,9 @@ def write_report(
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
-    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+    seen = {judge.name: overlap_of(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts) for judge in judges}
+    fitted = {name: overlap for name, overlap in seen.items() if overlap is not None}
+    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted)
 
 
 def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[Row]) -> None:
