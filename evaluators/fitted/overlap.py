@@ -163,6 +163,12 @@ def overlap_of(verdicts: Iterable[Verdict]) -> Overlap | None:
     return Overlap(**counts) if counts else None
 
 
+def overlap_with(fitted_to: FittedRuns | None, trajectories: Iterable[Trajectory]) -> Overlap | None:
+    """The counts over these runs for what was fitted to those, a threshold say; None where there are no runs."""
+    counts = Counter[str]("unknown" if fitted_to is None else fitted_to.relation(run) for run in trajectories)
+    return Overlap(**counts) if counts else None
+
+
 def fitted_caution(judge: str, overlap: Overlap | None) -> str | None:
     """The caution for a judge of that name; None where it was fitted on none of these runs and tasks, or not at all."""
     return overlap.caution(judge) if overlap else None

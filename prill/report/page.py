@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -110,11 +110,16 @@ def write_report(
     label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
     keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
     rows: list[Row] = []
+    chosen = [Counter[str]() for _ in calibrations]  # of the page's runs, those that a calibration was fitted to
     series: dict[tuple[object, ...], int] = {}
     try:
         with writing(out) as page, tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool:
             pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
+                if isinstance(item, Trajectory):
+                    for counts, calibration in zip(chosen, calibrations, strict=True):
+                        known = calibration.fitted_to
+                        counts["unknown" if known is None else known.relation(item)] += 1
                 line = row(item, judges, item.id in gold, gold.get(item.id), keys)
                 if retries is not None and (place := series_of(item)) is not None:
                     line = replace(line, series=series.setdefault(place[0], len(series)), attempt=place[1])
@@ -137,6 +142,7 @@ def write_report(
                 truth=truth,
                 threshold=threshold,
                 calibrations=calibrations,
+                calibrated_on=[Overlap(**counts) for counts in chosen],
                 missing=len(pictures.missing),
                 retries=retries or {},
             )

@@ -29,7 +29,8 @@ _GLYPHS: dict[Outcome, str] = {"success": "✓", "failure": "✗", "unscored": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone."""
+    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone; `calibrated_on` says of each
+    calibration to how many of these trajectories it was fitted."""
 
     rows: Sequence[Row]
     judges: Sequence[Judge]
@@ -38,6 +39,7 @@ class Contents:
     truth: str = "majority"
     threshold: float | None = None
     calibrations: Sequence[Calibration] = ()
+    calibrated_on: Sequence[Overlap] = ()
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
 
@@ -133,6 +135,9 @@ def _facts(contents: Contents, columns: Sequence[_Column]) -> Markup:
     if truth["undecided"]:
         notes.append(f"Trajectories whose labels are undecided: {truth['undecided']}; they count in no figure.")
     notes += [f"{caution}." for caution in _cautions(columns)]
+    for calibration, overlap in zip(contents.calibrations, contents.calibrated_on, strict=False):
+        if caution := overlap.caution(f"The threshold of the calibration of {calibration.evaluator.name}"):
+            notes.append(f"{caution}.")
     for column in columns:
         if column.elsewhere:
             notes.append(f"Verdicts of {column.judge.name} that belong to no trajectory in this page: {column.elsewhere}.")

@@ -181,6 +181,22 @@ def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill
     assert done.returncode == 0 and "fitted on" not in done.stderr
 
 
+def test_threshold_chosen_on_the_same_labels_says_so(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "v.jsonl")
+    compared = (files[1], "--source", "human")
+    made = prill("calibrate", "v.jsonl", *compared, "-o", "c.json", "--trajectories", files[0])
+    assert made.returncode == 0, made.stderr
+    known = len(json.loads(Path("c.json").read_text())["fitted_to"]["runs"])
+    shown = ("--calibration", "c.json", "--labels", *compared)
+    prill("report", files[0], "--verdicts", "v.jsonl", *shown, "-o", "r.html")
+    caution = f"was fitted on {known} of these 60 runs"
+    assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(encoding="utf-8")
+    rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", *shown)
+    assert f"the calibration {caution}" in rows.stderr
+    scored = prill("score", files[0], "-o", "w.jsonl", "--evaluator", "always-success", "--json")
+    assert scored.returncode == 0 and "fitted" not in scored.stderr
+
+
 def test_red_team_on_fitted_runs_says_so(files: tuple[Path, Path], prill: Prill) -> None:
     prill("fit", *files, "-o", "m.json", "--source", "human")
     judge = ("--evaluator", "student", "--model", "m.json", "-o", "out", "--attacks", "claim-answer")

@@ -22,7 +22,8 @@ from prill.commands.options import (
     settings_of,
 )
 from prill.errors import UsageError
-from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
 from prill.files.toml import read_table
 from prill.labels.truth import gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, make_policy
@@ -102,7 +103,13 @@ def run(args: argparse.Namespace) -> int:
         exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=bar.update)
     fitted = overlap_of(read_verdicts(args.verdicts)) if truth is not None else None
     _tell(args, exported, truth, fitted)
-    if caution := fitted_caution("the judge", fitted):
+    cautions = [fitted_caution("the judge", fitted)]
+    if truth is not None and spec.calibration is not None:
+        runs = {step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)}
+        labelled = (run for id, run in runs.items() if truth.get(id) is not None)
+        known = read_calibration(spec.calibration).fitted_to
+        cautions.append(fitted_caution("the calibration", overlap_with(known, labelled)))
+    for caution in filter(None, cautions):
         print(f"prill filter: {caution}", file=sys.stderr)
     for problem in _shortened([*broken, *exported.problems]):
         print(f"prill filter: {printable(problem)}", file=sys.stderr)
