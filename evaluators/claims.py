@@ -21,7 +21,8 @@ _SENTENCE = 6  # words; shorter answers are names and numbers, in no language
 # The whole answer says that there is none, as agents of WebArena and their kind word it, or it begins like a log of errors.
 _NO_ANSWER = re.compile(
     r"\W*(n/?a|none|null|unknown|no results?|nothing|early stop\b.*|max(imum)? (number of )?steps\b.*|"
-    r"(error|exception|traceback|fail(ed|ure)?|impossible|infeasible)\b.*)\W*",
+    r"(error|exception|failure)(\s*[:\-–(\[].*|\s(occurred|while|when|loading|during|executing|encountered)\b.*)?|"
+    r"(traceback|fail(ed)?|impossible|infeasible)\b.*)\W*",
     re.DOTALL,
 )
 _CLAUSE = re.compile(

@@ -52,6 +52,20 @@ I apologize, the flight could not be booked.
 Unable to retrieve the price.
 The search engine shows an unexpected error.
 I reached the step limit.
+I'm afraid the item is out of stock, so I couldn't order it.
+The website won't let me log in.
+I do not have permission to edit this page.
+This page requires two-factor authentication which I don't have.
+Cloudflare is blocking access.
+Could not connect to the server.
+The server returned a 500 error and I had to stop.
+There is no way to complete this request.
+The booking did not go through.
+Payment declined; the order wasn't placed.
+Task aborted.
+I need more information to continue.
+The button is disabled, so the file could not be downloaded.
+I'm sorry, but I can't help with that.
 No result
 N/A
 Error: element not found
@@ -112,6 +126,15 @@ He añadido el producto al carrito con éxito.
 订单已完成。
 最便宜的航班是120元。
 Red Dress, Size M
+Error 404 is caused by a missing page.
+The most common failure is a timeout.
+Sorry by Justin Bieber
+The Impossible (2012)
+Nothing Else Matters
+The product cannot be returned after 30 days.
+The article says the rocket failed to reach orbit.
+He could not attend the meeting, according to the email.
+Customers complain about late delivery and blocked accounts.
 https://shop.example/cart
 12 May 2024
 """.strip().splitlines()
