@@ -84,6 +84,13 @@ La commande a échoué.
 No pude completar la compra.
 No se encontró el vuelo y no fue posible continuar.
 La página está bloqueada.
+Ich habe keinen Zugriff auf die Seite.
+Die Seite lässt sich nicht öffnen.
+La page ne se charge pas.
+Accès refusé.
+El sitio me pide un captcha.
+Acceso denegado.
+任务未完成。
 我无法完成这个任务。
 页面加载失败。
 没有找到该商品。
@@ -123,6 +130,12 @@ Ich habe die Schuhe zum Warenkorb hinzugefügt.
 J'ai ajouté le produit au panier.
 El vuelo más barato cuesta 120 euros.
 He añadido el producto al carrito con éxito.
+Das Zimmer wurde gebucht.
+Die Bestellung wurde ohne Fehler abgeschickt.
+La réservation a été effectuée sans problème.
+El formulario se envió sin errores.
+酒店已经预订好了。
+没有错误，表单已提交。
 订单已完成。
 最便宜的航班是120元。
 Red Dress, Size M
