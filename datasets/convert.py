@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,16 +12,24 @@ from typing import TypeVar
 from prill.errors import InputError, UsageError
 from prill.files.outputs import part_of
 from prill.store import BadLine, copy_image, encode, encode_trajectory
-from prill.types import LabelRecord, Observation, Trajectory
+from prill.types import Action, LabelRecord, Observation, Trajectory
 
 _T = TypeVar("_T")
+# The first word of a call or a command: `pyautogui.foo(…)`, `teleport [3]`, `{"action_type": "teleport"}`.
+_NAME = re.compile(r"""\W*(?:"?(?:action_type|action|name|type)"?\s*[:=]\s*"?)?([^\W\d](?:[\w.:-]{0,58}\w)?)""")
 
 
 @dataclass(slots=True)
 class ConversionReport:
-    """How many records were written, and what is wrong with each that could not be. `unmatched` labels are of no trajectory."""
+    """How many records were written, and what is wrong with each that could not be. `unmatched` labels are of no trajectory.
+
+    Of the `actions`, `unrecognised` counts those of kind `other` by the name that stands in the record: judges see their text,
+    and no kind, place or answer.
+    """
 
     trajectories: int = 0
+    actions: int = 0
+    unrecognised: Counter[str] = field(default_factory=Counter)
     labels: int = 0
     unmatched: int = 0
     problems: list[str] = field(default_factory=list)
@@ -60,6 +70,8 @@ def convert(
             report.problems.append(f"{item.id!r}: {error}")
             return None
         ids[item.id] = True
+        report.actions += len(item.steps)
+        report.unrecognised.update(_name(step.action) for step in item.steps if step.action.kind == "other")
         return line
 
     def label_line(label: LabelRecord) -> bytes | None:
@@ -82,6 +94,12 @@ def convert(
     # A file may be broken for its trajectories and for its labels, in the same words.
     report.problems = list(dict.fromkeys(report.problems))
     return report
+
+
+def _name(action: Action) -> str:
+    """What an action is called, as far as its text tells."""
+    named = _NAME.match(action.text)
+    return named[1] if named else "(no name)"
 
 
 def _write(

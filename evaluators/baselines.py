@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -10,16 +9,13 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from prill.actions.ending import claim_of
 from prill.errors import NoEvidence
+from prill.evaluators.claims import stance_of
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.models.prompts import content_hash
 from prill.protocols import Evaluator
 from prill.types import EvaluatorInfo, LabelRecord, Trajectory, Usage, Verdict
-
-# An answer that says nothing was found or done, as agents of WebArena and its kin word it.
-_NO_ANSWER = re.compile(
-    r"\W*(n/?a|none|null|unknown|error|fail(ed|ure)?|impossible|infeasible|early stop|max(imum)? steps)\b", re.IGNORECASE
-)
 
 
 class _WithoutModel:
@@ -50,16 +46,17 @@ class Constant(_WithoutModel):
 
 
 class SelfReport(_WithoutModel):
-    """Takes the agent's word: success when it ended the episode itself and its answer, if it gave one, is no admission.
+    """Takes the agent's word: its own flag (`claimed_success` in the metadata) where the recording keeps it, else its answer.
 
-    An answer is an admission when it is empty or begins with words such as N/A, error or impossible; so is the action
-    report_infeasible. An episode that ended otherwise, by a step limit say, is a failure.
+    Without a flag an episode is a success when the agent ended it itself and its answer, if it gave one, admits no failure
+    (`evaluators/claims.py`); a failure when it does, after report_infeasible, and where the episode ended otherwise, by a step
+    limit say. An answer that admits and claims, or in a language that is not read, is unscored.
     """
 
-    info = EvaluatorInfo("self-report", "1")
+    info = EvaluatorInfo("self-report", "2")
 
     async def __call__(self, trajectory: Trajectory) -> Verdict:
-        """The verdict; unscored with `no_evidence` when nothing was done."""
+        """The verdict; unscored with `no_evidence` when nothing was done, or the agent's words say nothing for certain."""
         return await verdict_of(self, trajectory, lambda: self._judge(trajectory))
 
     async def _judge(self, trajectory: Trajectory) -> Judgement:
@@ -70,13 +67,16 @@ class SelfReport(_WithoutModel):
 
     @staticmethod
     def _word(trajectory: Trajectory) -> tuple[bool, str]:
+        if (flag := claim_of(trajectory.metadata)) is not None:
+            return flag, f"the agent's own flag says {'success' if flag else 'failure'}"
         last = trajectory.steps[-1].action if trajectory.steps else None
         if last is not None and last.text.startswith("report_infeasible"):
             return False, "the agent said that it cannot be done"
         if trajectory.answer is not None:
-            if not trajectory.answer.strip() or _NO_ANSWER.match(trajectory.answer):
-                return False, "the agent's answer admits that it failed"
-            return True, "the agent gave an answer"
+            stance, why = stance_of(trajectory.answer)
+            if stance == "unclear":
+                raise NoEvidence(why)
+            return stance == "claim", why
         if last is not None and last.is_final:
             return True, "the agent said that it was done"
         return False, "the episode ended before the agent said that it was done"

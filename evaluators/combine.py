@@ -16,6 +16,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibrated
+from prill.evaluators.fitted.overlap import worst
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
 from prill.models.calls import together
@@ -78,6 +79,7 @@ class _Combined:
             seconds=max(v.seconds for v in verdicts),
             evaluator=self.info,
             opinions=tuple(map(opinion, verdicts)),
+            fitted_on=worst(v.fitted_on for v in verdicts),
         )
 
 
@@ -204,6 +206,7 @@ class Cascade(_Combined):
             seconds=round(sum(v.seconds for v in verdicts), 4),
             evaluator=self.info,
             opinions=tuple(map(opinion, verdicts)),
+            fitted_on=worst(v.fitted_on for v in verdicts),
         )
 
 

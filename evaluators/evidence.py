@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from prill.actions.elements import element_id, element_of
+from prill.actions.ending import CLAIMED_SUCCESS
 from prill.actions.phone import dual_points, is_swipe
 from prill.models.prompts import clean, quoted, shorten
 from prill.types import Action, Observation, Platform, Point, Task, Trajectory
@@ -183,7 +184,8 @@ def thought_lines(trajectory: Trajectory, max_chars: int) -> str:
 def without_claims(trajectory: Trajectory) -> Trajectory:
     """The trajectory without what the agent says: no thoughts, no answer, and its messages to the user without their words."""
     steps = tuple(replace(step, thought=None, action=_silent(step.action)) for step in trajectory.steps)
-    return replace(trajectory, steps=steps, answer=None, metadata={**trajectory.metadata, _WITHHELD: True})
+    metadata = {key: value for key, value in trajectory.metadata.items() if key != CLAIMED_SUCCESS}
+    return replace(trajectory, steps=steps, answer=None, metadata={**metadata, _WITHHELD: True})
 
 
 def _silent(action: Action) -> Action:

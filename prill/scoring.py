@@ -58,7 +58,7 @@ class Tally(RunTally):
 
     `untranscribed` counts the verdicts whose transcript could not be written, `unknown_keys`, in the end, the keys of the
     input that no trajectory has. `pending` have no verdict yet: their answers are still to come, in a batch. `lessons`, in the
-    end, say what models were found not to take, by other processes.
+    end, say what models were found not to take, by other processes. `fitted` counts verdicts by what the judge was fitted on.
     """
 
     read: int = 0
@@ -66,6 +66,7 @@ class Tally(RunTally):
     succeeded: int = 0
     failed: int = 0
     soft: int = 0
+    fitted: Counter[str] = field(default_factory=Counter)
     untranscribed: int = 0
     unknown_keys: Counter[str] = field(default_factory=Counter)
     pending: int = 0
@@ -81,6 +82,8 @@ class Tally(RunTally):
         else:
             self.failed += 1
         self.soft += verdict.score not in (None, 0.0, 1.0)
+        if verdict.fitted_on is not None:
+            self.fitted[verdict.fitted_on] += 1
         self.usage += verdict.usage
 
     @property

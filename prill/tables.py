@@ -34,6 +34,7 @@ _TYPES: dict[str, type] = {
     "calls": int,
     "usd": float,
     "seconds": float,
+    "fitted_on": str,
     "label": bool,
 }
 _MOST_ROWS, _MOST_TEXT = 100, 300  # of a table in a notebook, and of a cell in it
@@ -157,7 +158,8 @@ def _row(verdict: Verdict) -> tuple[Cell, ...]:
     usage, evaluator = verdict.usage, verdict.evaluator
     judged = (verdict.id, verdict.success, verdict.score, verdict.unscored, verdict.reason)
     tokens = (usage.prompt_tokens, usage.completion_tokens)
-    return (*judged, evaluator.name, evaluator.model, *tokens, usage.calls, usage.usd, verdict.seconds)
+    spent = (*tokens, usage.calls, usage.usd, verdict.seconds)
+    return (*judged, evaluator.name, evaluator.model, *spent, verdict.fitted_on)
 
 
 # Cells as text: what judges and pages say is data in every form, never a formula, markup or a terminal's control sequence.

@@ -30,6 +30,12 @@ UnscoredReason = Literal[
     "no_evidence",  # the evaluator needs something the trajectory lacks
     "input",  # the trajectory, or a file it names, is broken
 ]
+FittedOn = Literal[
+    "run",  # the judge, or its calibration, was fitted to the label of this very run
+    "task",  # to labels of other runs of its task
+    "other",  # to labels of runs of other tasks
+    "unknown",  # to labels, and its file does not say of which runs
+]
 Label = Literal["towards", "not_sure", "reached", "away"]
 Point = tuple[float, float]
 
@@ -259,7 +265,7 @@ class Verdict:
 
     `score` is the probability of success in [0, 1]; `rewards` has one number a step; `key` identifies evaluator + input;
     `seconds` is the judge's own time, without waiting for its turn to call a model; `opinions` are those of the judges
-    that were combined.
+    that were combined. `fitted_on` says what a judge that was fitted to labels has seen of this run; None: nothing was fitted.
     """
 
     id: str
@@ -275,6 +281,7 @@ class Verdict:
     key: str = ""
     findings: Findings | None = None
     opinions: tuple[Opinion, ...] | None = None
+    fitted_on: FittedOn | None = None
 
     def __post_init__(self) -> None:
         if (self.success is None) != (self.unscored is not None):

@@ -163,7 +163,7 @@ def test_verdict_keys_are_the_documented(tmp_path: Path) -> None:
     (tmp_path / "v.jsonl").write_bytes(encode(verdict))
     assert list(read_verdicts(tmp_path / "v.jsonl")) == [verdict]
     keys = ["id", "success", "score", "unscored", "reason", "steps", "rewards", "usage", "seconds", "evaluator", "key"]
-    keys += ["findings", "opinions"]
+    keys += ["findings", "opinions", "fitted_on"]
     assert list(json.loads(encode(verdict))) == keys
 
 

@@ -29,8 +29,8 @@ UNSCORED = Verdict(id="c", unscored="parse", reason="no verdict", evaluator=JUDG
 VERDICTS = [SUCCESS, FAILURE, UNSCORED]
 LABELS = [LabelRecord(id="a", success=None), LabelRecord(id="a", success=True), LabelRecord(id="b", success=None)]
 COLUMNS = ["id", "success", "score", "unscored", "reason", "judge", "model"]
-COLUMNS += ["prompt_tokens", "completion_tokens", "calls", "usd", "seconds"]
-CELLS = ("a", True, 0.75, None, "done", "vlm", "gpt", 812, 64, 2, 0.25, 1.5)
+COLUMNS += ["prompt_tokens", "completion_tokens", "calls", "usd", "seconds", "fitted_on"]
+CELLS = ("a", True, 0.75, None, "done", "vlm", "gpt", 812, 64, 2, 0.25, 1.5, None)
 HOSTILE = ['=HYPERLINK("http://x")', "+1", "-2+3", "@SUM(1)", " =1", "\t=1", "\r=1", "\n=1", "＝1", "=\x1b[31m"]
 
 

@@ -13,6 +13,7 @@ from os import PathLike
 
 import msgspec
 
+from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.records import find_rows, read_rows
 from prill.store import BadLine
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -75,6 +76,7 @@ class _Command:
     text: str | None = None
     direction: str | None = None
     app_name: str | None = None
+    goal_status: str | None = None
 
 
 def load(folder: str | PathLike[str]) -> Iterator[Trajectory | BadLine]:
@@ -100,7 +102,7 @@ def _from_narrative(row: _Row, task: Task) -> Trajectory:
     metadata: dict[str, object] = {"evidence": "narrative"}
     if row.run_time_s is not None:
         metadata["run_time_s"] = row.run_time_s
-    step = Step(Observation(caption=row.narrative), Action("other", "see the narrative"))
+    step = Step(Observation(caption=row.narrative), Action("narrative", "see the narrative"))
     return Trajectory(id=row.id, task=task, agent=row.agent, steps=(step,), metadata=metadata)
 
 
@@ -109,9 +111,9 @@ def _from_steps(row: _Row, task: Task) -> Trajectory:
     width = max((element.b[2] for element in elements), default=0)
     height = max((element.b[3] for element in elements), default=0)
     size = (max(width, _SCREEN[0]), max(height, _SCREEN[1]))
-    steps = []
+    steps, claimed = [], None
     for raw in row.steps:
-        action, thought = _parse(raw.action)
+        action, thought, claimed = _parse(raw.action)
         steps.append(Step(Observation(text=_page(raw.ui, size)), action, thought))
     final = None if row.final_ui is None else Observation(text=_page(row.final_ui, size))
     answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
@@ -122,7 +124,7 @@ def _from_steps(row: _Row, task: Task) -> Trajectory:
         steps=tuple(steps),
         final=final,
         answer=answer,
-        metadata={"evidence": "steps"},
+        metadata=with_claim({"evidence": "steps"}, claimed),
     )
 
 
@@ -136,8 +138,8 @@ def _page(elements: tuple[_Element, ...], size: tuple[float, float]) -> str:
     return "\n".join(lines)
 
 
-def _parse(line: str) -> tuple[Action, str | None]:
-    """The action and the thought of "Reason: … Action: {…}"; kind `other` where the end is no command.
+def _parse(line: str) -> tuple[Action, str | None, bool | None]:
+    """The action, the thought and the agent's own flag of "Reason: … Action: {…}"; kind `other` where the end is no command.
 
     `index` counts elements of a longer list than the recorded one, so it cannot be turned into a place on the screen.
     """
@@ -147,8 +149,9 @@ def _parse(line: str) -> tuple[Action, str | None]:
     try:
         command = msgspec.json.decode(text, type=_Command)
     except msgspec.MsgspecError:
-        return (Action("other", text), thought) if marker else (Action("other", line.strip()), None)
+        return (Action("other", text), thought, None) if marker else (Action("other", line.strip()), None, None)
     kind = _KINDS.get(command.action_type, "other")
     target = None if command.index is None else str(command.index)
     value = command.text or command.direction or command.app_name
-    return Action(kind, text, target=target, value=value), thought
+    claimed = claim_in({"goal_status": command.goal_status}) if kind == "stop" else None
+    return Action(kind, text, target=target, value=value), thought, claimed

@@ -2,25 +2,29 @@
 
 Read are the steps with their calls, results and pictures, the agent's name and model, and the tokens and cost; `notes` and
 `extra` are the writers' own and are passed over, and so are trajectories of sub-agents inside a document. Steps copied from
-an earlier document (`is_copied_context`) are kept: they happened in the same run.
+an earlier document (`is_copied_context`) are kept: they happened in the same run. Calls of the harness computer-1 are read by
+`prill.datasets.reading.computer_action`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import Call, ChatMessage, Part, conversation
-from prill.datasets.reading.images import RecordImages, image_store
+from prill.datasets.reading.computer_action import COMPLETED, FINAL_TYPES, NAME, ComputerActions
+from prill.datasets.reading.images import RecordImages, image_size_or_none, image_store
 from prill.datasets.reading.records import date_in, decode_json, read_record
 from prill.datasets.reading.tool_calls import screen_size
 from prill.errors import InputError, UsageError
 from prill.store import BadLine
 from prill.types import Task, Trajectory
 
+_START = "call_start_url_navigation"  # the id of a call that is the harness's, before the task is told
 _MARK = b"ATIF-v"  # how the value of `schema_version` begins
 _Number = TypeVar("_Number", int, float)
 
@@ -136,17 +140,20 @@ def _decoded(data: bytes) -> _Document:
 
 def _trajectory(document: _Document, name: str, ids: set[str], images: RecordImages) -> Trajectory:
     messages = [message for step in document.steps for message in _messages(step)]
-    chat = conversation(messages, images, screen_size(document.agent.tool_definitions or ()))
+    by_computer = [step for step in document.steps if any(call.function_name == NAME for call in step.tool_calls or ())]
+    size = screen_size(document.agent.tool_definitions or ()) or (_desktop(document, images) if by_computer else None)
+    chat = conversation(messages, images, size, read=ComputerActions())
+    start_url = _start_url(document)
     id = _unique(document.trajectory_id or document.session_id or name, ids)
     agent = document.agent
     return Trajectory(
         id=id,
-        task=Task(goal=chat.goal),
+        task=Task(goal=chat.goal, platform="web" if start_url else "desktop" if by_computer else "other", start_url=start_url),
         agent=f"{agent.name} ({agent.model_name})" if agent.model_name else agent.name,
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata={**_usage(document), **({"date": date} if (date := _date(document)) else {})},
+        metadata=with_claim({**_usage(document), **({"date": date} if (date := _date(document)) else {})}, chat.claimed),
     )
 
 
@@ -159,16 +166,62 @@ def _unique(id: str, ids: set[str]) -> str:
     return free
 
 
+def _desktop(document: _Document, images: RecordImages) -> tuple[float, float] | None:
+    """The size of the first picture that shows the whole desktop: the one after a zoom shows a part."""
+    for step in document.steps:
+        if any(isinstance(c.arguments, dict) and c.arguments.get("type") == "zoom" for c in step.tool_calls or ()):
+            continue
+        contents = [step.message, *(result.content for result in (step.observation.results if step.observation else ()))]
+        parts = [part for content in contents if isinstance(content, tuple) for part in content]
+        for source in (part.source for part in parts if part.type == "image" and part.source):
+            path = images.file(source.path)
+            if path is not None and (size := image_size_or_none(path)):
+                return size
+    return None
+
+
+def _start_url(document: _Document) -> str | None:
+    """Where the harness took the browser before the agent's first step."""
+    for call in document.steps[0].tool_calls or () if document.steps else ():
+        if (
+            call.tool_call_id == _START
+            and isinstance(call.arguments, dict)
+            and isinstance(url := call.arguments.get("url"), str)
+        ):
+            return url
+    return None
+
+
 def _messages(step: _Step) -> Iterator[ChatMessage]:
     role = "assistant" if step.source == "agent" else step.source
+    calls, results = step.tool_calls or (), step.observation.results if step.observation else ()
+    if any(isinstance(c.arguments, dict) and c.function_name == NAME and c.arguments.get("type") in FINAL_TYPES for c in calls):
+        calls = tuple(call for call in calls if call.function_name != COMPLETED)  # the same end, said twice
+    elif len(calls) == 1 and calls[0].function_name == COMPLETED and not _has_result(calls[0]):
+        # An agent that ended without an action: what it said stands where else the result of the action does.
+        words = "\n".join(text for result in results if (text := _text(result.content)))
+        calls = (replace(calls[0], arguments={"result": words}),)
+        results = tuple(replace(result, content=_pictures(result.content)) for result in results)
     yield ChatMessage(
         role,
         _parts(step.message),
-        tool_calls=tuple(Call(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in step.tool_calls or ()),
+        tool_calls=tuple(Call(c.tool_call_id, name=c.function_name, arguments=c.arguments) for c in calls),
         reasoning_content=step.reasoning_content,
     )
-    for result in step.observation.results if step.observation else ():
+    for result in results:
         yield ChatMessage("tool", _parts(result.content), tool_call_id=result.source_call_id)
+
+
+def _has_result(call: _Call) -> bool:
+    return isinstance(call.arguments, dict) and bool(call.arguments.get("result"))
+
+
+def _text(content: str | tuple[_Part, ...] | None) -> str:
+    return content or "" if not isinstance(content, tuple) else "\n".join(part.text for part in content if part.text)
+
+
+def _pictures(content: str | tuple[_Part, ...] | None) -> tuple[_Part, ...]:
+    return tuple(part for part in content if part.type == "image") if isinstance(content, tuple) else ()
 
 
 def _parts(content: str | tuple[_Part, ...] | None) -> str | tuple[Part, ...] | None:

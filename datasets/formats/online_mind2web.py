@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import msgspec
 
+from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import decode_json, image_in, read_file, read_rows
 from prill.datasets.reading.tool_calls import fraction, kind_of, tool_action
@@ -179,7 +180,7 @@ def _trajectory(place: _ResultFile, row: _Row) -> Iterator[Trajectory]:
         steps=tuple(steps),
         final=final,
         answer=row.final_result_response or None,
-        metadata=metadata,
+        metadata=with_claim(metadata, _claim(history[-1]) if history else None),
     )
 
 
@@ -194,10 +195,23 @@ def _screenshots(folder: Path) -> list[str]:
 
 def _action(entry: str | dict[str, object] | None, shot: str | None) -> Action:
     if isinstance(entry, dict):
-        name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := entry.get(key), str)), "")
-        return tool_action(name, entry)
+        return tool_action(*_call(entry))
     text = entry or ""
     return parse_action(text, image_size_or_none(shot) if shot and "(" in text else None)
+
+
+def _call(entry: dict[str, object]) -> tuple[str, dict[str, object]]:
+    """The name and the arguments of an action: by an argument, or by its only key: `{"done": {…}}`."""
+    name = next((name for key in ("action", "action_type", "name", "type") if isinstance(name := entry.get(key), str)), "")
+    (only, inner) = next(iter(entry.items())) if len(entry) == 1 else ("", None)
+    return (only, inner) if not name and isinstance(inner, dict) else (name, entry)
+
+
+def _claim(entry: str | dict[str, object] | None) -> bool | None:
+    if not isinstance(entry, dict):
+        return None
+    name, arguments = _call(entry)
+    return claim_in(arguments) if tool_action(name, arguments).is_final else None
 
 
 def _judge_labels(place: _ResultFile, row: _Row) -> Iterator[LabelRecord]:

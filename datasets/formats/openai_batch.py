@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import ChatMessage, Conversation, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
@@ -169,7 +170,7 @@ def _trajectory(
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata={key: value for key, value in metadata.items() if value is not None},
+        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
         error=problem,
     )
 

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.ending import claim_in, with_claim
 from prill.datasets.reading.images import image_size_or_none
 from prill.datasets.reading.records import (
     UNREADABLE,
@@ -47,6 +48,7 @@ _PARENTS = 6  # results/<action space>/<observation>/<model>/<domain>/<example> 
 _REWARD_WORDS = {"True": 1.0, "False": 0.0}
 # OSWorld's own words in place of code.
 _WORDS = {"DONE": "stop", "FAIL": "stop", "WAIT": "wait"}
+_CLAIMS = {"DONE": True, "FAIL": False}
 # Functions of pyautogui, pyperclip and time, and the kind of action that each is.
 _KINDS = {
     "click": "click",
@@ -173,7 +175,8 @@ def _label(id: str, reward: float | None) -> LabelRecord:
 def _from_row(row: _Row) -> Iterator[Trajectory]:
     steps = [Step(Observation(), parse_pyautogui(step.action or "", SCREEN), step.thought) for step in row.steps]
     task = Task(id=row.id.rpartition("/")[2], goal=row.goal, platform="desktop", site=row.domain)
-    yield Trajectory(id=row.id, task=task, agent=row.agent, steps=tuple(steps))
+    claimed = _claim(row.steps[-1].action) if row.steps else None
+    yield Trajectory(id=row.id, task=task, agent=row.agent, steps=tuple(steps), metadata=with_claim({}, claimed))
 
 
 def _trajectory(root: Path, folder: Path) -> Trajectory:
@@ -193,7 +196,7 @@ def _trajectory(root: Path, folder: Path) -> Trajectory:
         agent=args.model,
         steps=tuple(steps),
         final=final,
-        metadata={"date": date} if (date := _date(rows)) else {},
+        metadata=with_claim({"date": date} if (date := _date(rows)) else {}, _claim(rows[-1].action) if rows else None),
         error="; ".join(errors) or None,
     )
 
@@ -249,6 +252,16 @@ def _action(entry: str | dict[str, object] | None, size: tuple[float, float]) ->
             return parse_pyautogui(kind, size)
         return tool_action(kind, {key: value for key, value in arguments.items() if key != "action_type"}, size)
     return Action("other", json.dumps(entry, ensure_ascii=False))
+
+
+def _claim(entry: str | dict[str, object] | None) -> bool | None:
+    """What the last action says of the agent's success: DONE, FAIL (the task cannot be done), or a flag in its arguments."""
+    if isinstance(entry, dict):
+        word, arguments = entry.get("action_type"), entry.get("parameters", entry)
+        if isinstance(arguments, dict) and _action(entry, SCREEN).is_final and (claimed := claim_in(arguments)) is not None:
+            return claimed
+        entry = word if isinstance(word, str) else None
+    return _CLAIMS.get((entry or "").strip().partition("\n")[0].strip())
 
 
 def _response(response: object) -> str | None:

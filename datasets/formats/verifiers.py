@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from prill.actions.ending import with_claim
 from prill.datasets.reading.chat import ChatMessage, conversation
 from prill.datasets.reading.images import RecordImages, image_store
 from prill.datasets.reading.records import UNREADABLE, read_rows
@@ -233,7 +234,7 @@ def _result_trajectory(ids: _Ids, metadata_file: _Metadata, images: RecordImages
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata={key: value for key, value in metadata.items() if value is not None},
+        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
         error=_error_text(row.error),
     )
 
@@ -287,7 +288,7 @@ def _trace_trajectory(trace: _Trace, env: str, images: RecordImages) -> Trajecto
         steps=chat.steps,
         final=chat.final,
         answer=chat.answer,
-        metadata={key: value for key, value in metadata.items() if value is not None},
+        metadata=with_claim({key: value for key, value in metadata.items() if value is not None}, chat.claimed),
         error=None if problem is None else f"{problem.type}: {problem.message}",
     )
 

@@ -7,14 +7,16 @@ or `answer` when it ends the conversation. Of several pictures at one moment the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import msgspec
 
 from prill.actions.elements import with_element
+from prill.actions.ending import claim_in
 from prill.datasets.reading.images import RecordImages
-from prill.datasets.reading.tool_calls import tool_action
+from prill.datasets.reading.tool_calls import parsed, tool_action
 from prill.errors import InputError
 from prill.types import Action, Observation, Step
 
@@ -67,12 +69,14 @@ class ChatMessage:
 
 @dataclass(frozen=True)
 class Conversation:
-    """What became of the messages. `final` is None when nothing was seen after the last action."""
+    """What became of the messages. `final` is None when nothing was seen after the last action, `claimed` the flag by which the
+    agent said itself whether it succeeded, None where the call that ends the run has none."""
 
     goal: str
     steps: tuple[Step, ...]
     final: Observation | None
     answer: str | None
+    claimed: bool | None = None
 
 
 @dataclass
@@ -84,15 +88,33 @@ class _Moment:
         return Observation(screenshot=self.screenshot, text="\n".join(self.texts) or None)
 
 
+class _Done(NamedTuple):
+    """What one call, or a reply without any, did."""
+
+    call: str | None
+    action: Action
+    thought: str | None
+    claimed: bool | None = None
+
+
+Screen = tuple[float, float] | None
+ReadCall = Callable[[str, Mapping[str, object] | str, Screen], Action]
+
+
 def conversation(
-    messages: Iterable[ChatMessage], images: RecordImages, size: tuple[float, float] | None = None, goal: str | None = None
+    messages: Iterable[ChatMessage],
+    images: RecordImages,
+    size: Screen = None,
+    goal: str | None = None,
+    read: ReadCall = tool_action,
 ) -> Conversation:
-    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in `tool_action`.
+    """The goal, the steps and the answer. `goal` is used when no user says anything; `size` as in `tool_action`, in whose place
+    `read` reads the calls, in their order.
 
     Raises InputError when there is no goal at all, a picture is broken, or a call is.
     """
     first_text: str | None = None
-    actions: list[tuple[Action, str | None]] = []
+    actions: list[_Done] = []
     moments = [_Moment()]
     called: dict[str, int] = {}
     ends_in_text = False  # whether the last message is a reply without a call
@@ -101,11 +123,11 @@ def conversation(
             continue
         if message.role == "assistant":
             ends_in_text = not message.tool_calls
-            for name, action, thought in _actions_of(message, size):
-                actions.append((action, thought))
+            for done in _actions_of(message, size, read):
+                actions.append(done)
                 moments.append(_Moment())
-                if name is not None:
-                    called[name] = len(actions)
+                if done.call is not None:
+                    called[done.call] = len(actions)
             continue
         ends_in_text = False
         text, pictures = _content(message.content, images)
@@ -129,32 +151,32 @@ def read_calls(calls: Sequence[Call | str]) -> list[Call]:
         raise InputError(f"a tool call is broken: {error}") from None
 
 
-def _conversation(
-    goal: str, actions: list[tuple[Action, str | None]], moments: list[_Moment], ends_in_text: bool
-) -> Conversation:
+def _conversation(goal: str, actions: list[_Done], moments: list[_Moment], ends_in_text: bool) -> Conversation:
     last = len(actions) - 1
     steps = []
-    for i, ((action, thought), moment) in enumerate(zip(actions, moments, strict=False)):
+    for i, (done, moment) in enumerate(zip(actions, moments, strict=False)):
+        action = done.action
         if i == last and ends_in_text:
             action = replace(action, kind="answer")
         elif i < last and action.is_final:  # nothing ends an episode that goes on
             action = replace(action, kind="message")
         observation = moment.observation()
-        steps.append(Step(observation, with_element(action, observation.text), thought))
+        steps.append(Step(observation, with_element(action, observation.text), done.thought))
     final = moments[-1].observation() if actions else None
     answer = steps[-1].action.value if steps and steps[-1].action.is_final else None
     last_state = final if final is not None and (final.text or final.screenshot) else None
     # Without any action, what was seen at the start is the last known state.
     if not actions and moments[0].screenshot:
         last_state = moments[0].observation()
-    return Conversation(goal, tuple(steps), last_state, answer)
+    claimed = actions[-1].claimed if steps and steps[-1].action.is_final else None
+    return Conversation(goal, tuple(steps), last_state, answer, claimed)
 
 
-def _actions_of(message: ChatMessage, size: tuple[float, float] | None) -> Iterable[tuple[str | None, Action, str | None]]:
+def _actions_of(message: ChatMessage, size: Screen, read: ReadCall) -> Iterable[_Done]:
     words = _words(message.content) or message.refusal or ""
     if not message.tool_calls:
         if words:
-            yield None, Action("message", words, value=words), message.reasoning_content or None
+            yield _Done(None, Action("message", words, value=words), message.reasoning_content or None)
         return
     thought: str | None = "\n\n".join(part for part in (message.reasoning_content, words) if part) or None
     for call in read_calls(message.tool_calls):
@@ -162,7 +184,7 @@ def _actions_of(message: ChatMessage, size: tuple[float, float] | None) -> Itera
         arguments = call.function.arguments if call.function else call.arguments
         if name is None:
             raise InputError("a tool call names no function")
-        yield call.id, tool_action(name, arguments or {}, size), thought
+        yield _Done(call.id, read(name, arguments or {}, size), thought, claim_in(parsed(arguments or {}) or {}))
         thought = None  # said once, before the first of the calls
 
 

@@ -18,11 +18,14 @@ _KINDS = {
         "triple_click": "triple_click",
         "right_click": "right_click right_single context_click",
         "long_press": "long_press long_tap",
+        "mouse_down": "mouse_down left_mouse_down",
+        "mouse_up": "mouse_up left_mouse_up",
         "hover": "hover mouse_move move move_to hover_at",
         "drag": "drag left_click_drag drag_to drag_and_drop",
         "swipe": "swipe",
         "type": "type input input_text type_text fill typing write_text enter_text type_text_at",
-        "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys press_enter keyboard_enter",
+        "press": "press key keypress press_key hotkey key_combination keyboard_press send_keys press_enter keyboard_enter "
+        "hold_key",
         "select": "select select_option select_dropdown_option",
         "scroll": "scroll scroll_down scroll_up scroll_document scroll_at",
         "goto": "goto go_to go_to_url open_url visit visit_url visit_page navigate navigate_to",
@@ -34,6 +37,9 @@ _KINDS = {
         "new_tab": "new_tab open_tab",
         "close_tab": "close_tab tab_close",
         "focus_tab": "switch_tab tab_focus focus_tab",
+        "zoom": "zoom zoom_region",
+        "screenshot": "screenshot take_screenshot",
+        "command": "bash shell run_command execute_command",
         "upload": "upload upload_file file_upload",
         "wait": "wait sleep noop wait_for",
         "message": "message send_message ask_user call_user send_msg ask_followup_question",
@@ -60,7 +66,9 @@ _VALUE_KEYS = {
     "type": ("text", "value", "content", "message", "input_text"),
     "answer": ("text", "answer", "message", "content", "response", "result", "value"),
     "stop": ("text", "answer", "message", "content", "response", "result", "reason", "value"),
+    "zoom": (),
     "message": ("text", "message", "question", "content", "value"),
+    "command": ("command", "text", "value"),
 }
 _TARGET_KEYS = ("element", "target", "selector", "bid", "ref", "element_id", "index", "locator", "label", "startElement")
 _START_KEYS = ("start_coordinate", "coordinate", "coordinates", "position", "point", "start")
@@ -74,7 +82,7 @@ def tool_action(name: str, arguments: Mapping[str, object] | str, size: tuple[fl
     `arguments` is a JSON object, or its text as the model wrote it. `size` is that of the screen in the unit of the
     coordinates; without it, and outside it, places stay in the text.
     """
-    values = _parsed(arguments)
+    values = parsed(arguments)
     if values is None:
         return Action(kind_of(name), f"{name}({arguments})" if arguments else f"{name}()")
     kind = kind_of(name)
@@ -127,7 +135,8 @@ def fraction(x: object, y: object, size: tuple[float, float] | None) -> Point | 
     return point if all(0.0 <= c <= 1.0 for c in point) else None
 
 
-def _parsed(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
+def parsed(arguments: Mapping[str, object] | str) -> Mapping[str, object] | None:
+    """The arguments of a call, which models write as text; None for a text that is no JSON object."""
     if not isinstance(arguments, str):
         return arguments
     try:

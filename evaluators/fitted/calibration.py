@@ -17,8 +17,9 @@ from typing import Literal
 import msgspec
 
 from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import FittedRuns, worst
 from prill.protocols import Estimator, Evaluator
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill calibration 1"
 BINS = 10
@@ -93,7 +94,7 @@ class Calibration:
 
     `method_rule` says why the map has its method, `truth` which labels counted where annotators differ. `before` and `after`
     are on labelled runs that the map was not fitted to, by cross-validation in `folds` parts, and so are the scores `held_out`,
-    which files of earlier versions lack.
+    which files of earlier versions lack, as they lack what names the labelled runs, `fitted_to`.
     """
 
     format: str
@@ -112,6 +113,7 @@ class Calibration:
     before: Quality
     after: Quality
     held_out: HeldOut | None = None
+    fitted_to: FittedRuns | None = None
 
     def __call__(self, score: float) -> float:
         """The calibrated score, to six digits; the threshold is compared with exactly this."""
@@ -179,13 +181,16 @@ class Calibrated:
     async def __call__(self, trajectory: Trajectory) -> Verdict:
         """The judge's verdict with the calibrated score, and success by the threshold."""
         verdict = await self.judge(trajectory)
+        fitted_to = self.calibration.fitted_to
+        own: FittedOn = "unknown" if fitted_to is None else fitted_to.relation(trajectory)
+        verdict = replace(verdict, evaluator=self.info, fitted_on=worst((verdict.fitted_on, own)))
         if verdict.success is None:
-            return replace(verdict, evaluator=self.info)
+            return verdict
         score = self.calibration(float(verdict.success) if verdict.score is None else verdict.score)
         success, rewards = score >= self.calibration.threshold, verdict.rewards
         if rewards and verdict.steps is None:  # the rewards of an outcome: the last one is the outcome
             rewards = (*rewards[:-1], float(success))
-        return replace(verdict, score=score, success=success, rewards=rewards, evaluator=self.info)
+        return replace(verdict, score=score, success=success, rewards=rewards)
 
 
 def comparable(info: EvaluatorInfo) -> bytes:

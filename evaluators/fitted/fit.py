@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, ON_SCREENSHOTS, Variant, families
 from prill.evaluators.fitted.features import Reading, cut_off, names, read
+from prill.evaluators.fitted.overlap import FittedRuns, digests_of
 from prill.evaluators.fitted.regression import Example, Fitted, Table, fit_rows
 from prill.evaluators.fitted.student import FORMAT, Attacked, Band, Card, HeldOut, Kind, StudentModel
 from prill.evaluators.labels import grouped_folds, task_of
@@ -87,6 +88,7 @@ def examples(
                 task=task_of(trajectory),
                 site=trajectory.task.site,
                 cut_off=cut_off(trajectory),
+                digests=digests_of(trajectory),
             )
         )
     return runs, others
@@ -185,6 +187,7 @@ def fit_with_scores(
             guard=model.guard,
             threshold=THRESHOLD,
             card=card,
+            fitted_to=FittedRuns.of(run.digests for run in runs),
         ),
         out_of_fold,
     )

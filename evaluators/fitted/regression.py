@@ -16,6 +16,7 @@ from prill.errors import MissingExtra, UsageError
 from prill.evaluators.fitted.calibration import fit_platt, sigmoid
 from prill.evaluators.fitted.features import BEYOND_THE_AGENT, Reading
 from prill.evaluators.fitted.guard import TASKS_OF_A_WORD, Guard, fit_guard
+from prill.evaluators.fitted.overlap import RunDigests
 from prill.evaluators.fitted.student import Linear
 from prill.evaluators.labels import grouped_folds
 
@@ -45,6 +46,7 @@ class Example:
     task: str
     site: str | None
     cut_off: bool
+    digests: RunDigests
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest, nsmallest
 from itertools import groupby
 from math import fsum, sqrt
@@ -26,7 +26,8 @@ from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import sigmoid
 from prill.evaluators.fitted.features import Reading, names, read, texts
 from prill.evaluators.fitted.guard import Guard
-from prill.types import EvaluatorInfo, Trajectory, Usage, Verdict
+from prill.evaluators.fitted.overlap import OUT_OF_FOLD, FittedRuns
+from prill.types import EvaluatorInfo, FittedOn, Trajectory, Usage, Verdict
 
 FORMAT = "prill student 2"
 Kind = Literal["student", "prior"]
@@ -112,6 +113,7 @@ class StudentModel:
 
     With `evidence_only` or `hardened` no word and no count of actions has a weight above 0: text can be put on a page and a
     step can be made for nothing, and neither may vouch for success. `guard` is None for a prior, which reads no page.
+    `fitted_to` has digests of the runs; files of earlier versions lack it.
     """
 
     format: str
@@ -124,6 +126,7 @@ class StudentModel:
     guard: Guard | None
     threshold: float
     card: Card
+    fitted_to: FittedRuns | None = None
 
     @property
     def narrow(self) -> bool:
@@ -219,7 +222,13 @@ class Student:
         start = time.perf_counter()
         reading, objection = self._read(trajectory)
         if objection is not None or reading is None:
-            return Verdict(id=trajectory.id, unscored="no_evidence", reason=objection or "", evaluator=self.info)
+            return Verdict(
+                id=trajectory.id,
+                unscored="no_evidence",
+                reason=objection or "",
+                evaluator=self.info,
+                fitted_on=self.fitted_on(trajectory),
+            )
         scores = self._linear(reading)
         score = round(sigmoid(scores.logit), 6)
         return Verdict(
@@ -230,7 +239,12 @@ class Student:
             usage=_NO_USAGE,
             seconds=round(time.perf_counter() - start, 4),
             evaluator=self.info,
+            fitted_on=self.fitted_on(trajectory),
         )
+
+    def fitted_on(self, trajectory: Trajectory) -> FittedOn:
+        """Whether it was fitted on this run, or on others of its task."""
+        return "unknown" if self.model.fitted_to is None else self.model.fitted_to.relation(trajectory)
 
     def _read(self, trajectory: Trajectory) -> tuple[Reading | None, str | None]:
         """What there is to judge by, or why there is no judging."""
@@ -246,11 +260,19 @@ class Student:
 
     def out_of_fold(self, ids: Sequence[str], probabilities: Sequence[float | None]) -> list[Verdict]:
         """Verdicts in this judge's name, with scores of judges that were fitted without the runs; None is no score."""
-        reason = "by a judge fitted without the runs of this task"
+        blank = Verdict(
+            id="",
+            unscored="no_evidence",
+            reason=f"not like the runs it was fitted on, {OUT_OF_FOLD}",
+            evaluator=self.info,
+            fitted_on="other",
+        )
         return [
-            Verdict(id=id, unscored="no_evidence", reason=f"not like the runs it was fitted on, {reason}", evaluator=self.info)
+            replace(blank, id=id)
             if p is None
-            else Verdict(id=id, success=round(p, 6) >= self.threshold, score=round(p, 6), reason=reason, evaluator=self.info)
+            else replace(
+                blank, id=id, success=round(p, 6) >= self.threshold, score=round(p, 6), unscored=None, reason=OUT_OF_FOLD
+            )
             for id, p in zip(ids, probabilities, strict=True)
         ]
 

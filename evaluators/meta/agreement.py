@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import expected_calibration_error, reliability
+from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import latest_verdicts
 from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
 from prill.labels.truth import labels_of, truth_of, why_undecided
@@ -102,7 +103,8 @@ class Agreement:
     all, and count as wrong in the last figure too. `undecided` are those where the rule `truth` decides nothing, and
     `undecided_by` the same by kind. `majority` is the accuracy of the better constant answer, `majority_answer`, on the
     judged trajectories. The AUC is that of the scores of the judged trajectories; a verdict without a score counts as 1 or 0.
-    `scores` has the Brier score and the calibration error of the same scores; empty where all of them are 0 or 1.
+    `scores` has the Brier score and the calibration error of the same scores; empty where all of them are 0 or 1. `fitted`
+    says on how many of the judged trajectories the judge was fitted; None where nothing in it was fitted to labels.
     """
 
     evaluator: EvaluatorInfo
@@ -122,6 +124,7 @@ class Agreement:
     labels_without_verdict: int
     clusters: int
     clustered_by: Literal["task", "trajectory"]
+    fitted: Overlap | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,12 +217,14 @@ def step_id(id: str, index: int) -> str:
 
 
 def _of_step(verdict: Verdict, index: int) -> Verdict:
+    """What the verdict says of one step; its score, its rewards and its cost are of the whole trajectory."""
     id = step_id(verdict.id, index)
     step = next((step for step in verdict.steps or () if step.index == index), None)
+    known = Verdict(id=id, unscored="parse", evaluator=verdict.evaluator, fitted_on=verdict.fitted_on)
     if step is None or step.flagged:
         reason = verdict.reason if step is None else step.reason
-        return Verdict(id=id, unscored=verdict.unscored or "parse", reason=reason, evaluator=verdict.evaluator)
-    return Verdict(id=id, success=step.label in _GOOD, reason=step.reason, evaluator=verdict.evaluator)
+        return replace(known, unscored=verdict.unscored or "parse", reason=reason)
+    return replace(known, unscored=None, success=step.label in _GOOD, reason=step.reason)
 
 
 def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
@@ -281,6 +286,7 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
         labels_without_verdict=pairing.labels_without_verdict,
         clusters=len(tables),
         clustered_by="task" if tasks is not None else "trajectory",
+        fitted=overlap_of(p.verdict for p in pairs if p.verdict.success is not None),
     )
 
 
@@ -335,13 +341,18 @@ def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
     return tuple(rows)
 
 
+def judged_scores(pairs: Iterable[Pair]) -> tuple[list[float], list[bool]]:
+    """The score of each judged trajectory, and beside it the truth: what all figures and pictures of scores are about."""
+    judged = [(p.score, p.truth) for p in pairs if p.verdict.success is not None]
+    return [score for score, _ in judged], [truth for _, truth in judged]
+
+
 def _auc(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> Figure:
-    judged = [i for i, p in enumerate(pairs) if p.verdict.success is not None]
-    scores, truths = [pairs[i].score for i in judged], [pairs[i].truth for i in judged]
+    scores, truths = judged_scores(pairs)
     value = auc(scores, truths)
     if value is None:
         return Figure("AUC", 0.0, undefined=True)
-    groups = [clusters[i] for i in judged]
+    groups = [cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
     interval = auc_interval(scores, truths, groups)
     if interval is None or interval[0] == interval[1]:
         return Figure("AUC", value)
@@ -352,16 +363,16 @@ def _score_figures(pairs: Sequence[Pair], clusters: Sequence[Hashable]) -> tuple
     """The Brier score and the calibration error of the judged trajectories; none where every score is 0 or 1."""
     import numpy as np
 
-    judged = [(p, cluster) for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
-    scores, truths = [p.score for p, _ in judged], [p.truth for p, _ in judged]
+    scores, truths = judged_scores(pairs)
     if all(score in (0.0, 1.0) for score in scores):
         return ()
     row_of: dict[Hashable, int] = {}
-    rows = [row_of.setdefault(cluster, len(row_of)) for _, cluster in judged]
+    groups = [cluster for p, cluster in zip(pairs, clusters, strict=True) if p.verdict.success is not None]
+    rows = [row_of.setdefault(cluster, len(row_of)) for cluster in groups]
     sums = np.zeros((len(row_of), 2))  # squared distances, trajectories
     np.add.at(sums, rows, [((score - truth) ** 2, 1) for score, truth in zip(scores, truths, strict=True)])
     low, high = (float(end[0]) for end in intervals(sums, lambda drawn: drawn[:, :1] / drawn[:, 1:], (0.0,)))
-    value = float(sums[:, 0].sum() / len(judged))
+    value = float(sums[:, 0].sum() / len(scores))
     brier = Figure("Brier score", value, low, high, method_of(len(sums))) if low < high else Figure("Brier score", value)
     # Without an interval: the figure is above 0 by chance alone, and the more so the fewer runs there are in a bin.
     return brier, Figure("calibration error", expected_calibration_error(reliability(scores, truths)))

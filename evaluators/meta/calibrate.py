@@ -6,7 +6,7 @@ The threshold is put where a precision holds with confidence, or where the expec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 from math import ceil, exp, lgamma, log, sqrt
 from statistics import fmean, stdev
@@ -24,6 +24,7 @@ from prill.evaluators.fitted.calibration import (
     quality,
     reliability,
 )
+from prill.evaluators.fitted.overlap import FittedRuns, Overlap, RunDigests, overlap_of
 from prill.evaluators.labels import grouped_folds
 from prill.evaluators.meta.agreement import Pairing, clusters_of
 
@@ -68,7 +69,8 @@ class CalibrationResult:
     `chosen`: the threshold on all labelled runs. `tried`: choosing and trying it on different runs, its `threshold` being that
     of `chosen`. `values` is the number of different scores the judge gave, `clusters` that of tasks (or of runs). `cost` and
     `constant_cost` are the mean costs of a run with the threshold and with the cheaper constant answer; None without costs.
-    `missed`: tried, the precision was below what was asked for.
+    `missed`: tried, the precision was below what was asked for. `fitted`: on how many of these runs the judge itself was
+    fitted; its scores are surer there than elsewhere.
     """
 
     calibration: Calibration
@@ -81,6 +83,7 @@ class CalibrationResult:
     cost: float | None
     constant_cost: float | None
     missed: bool
+    fitted: Overlap | None = None
 
 
 def calibrate(
@@ -89,8 +92,10 @@ def calibrate(
     goal: Goal | None = None,
     tasks: Mapping[str, str] | None = None,
     seed: int = 0,
+    digests: Mapping[str, RunDigests] | None = None,
 ) -> CalibrationResult:
-    """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts.
+    """The calibration for one judge's verdicts. `tasks` maps ids to tasks, which are never split between parts; `digests` has
+    what names the runs, for the file: without them it knows their ids alone.
 
     `auto` takes platt, or isotonic where its Brier score on runs that the map was not fitted to is clearly lower. Raises
     UsageError for too few labels, for `tasks` of others, and when no threshold reaches the precision.
@@ -133,6 +138,7 @@ def calibrate(
         before=quality(scores, truths),
         after=quality(trial.after, truths),
         held_out=_by_truth(trial.after, truths, [pair.truth for pair in pairing.pairs if pair.verdict.success is None]),
+        fitted_to=_fitted_to([pair.verdict.id for pair in scored], digests or {}),
     )
     return CalibrationResult(
         calibration=calibration,
@@ -152,7 +158,13 @@ def calibrate(
         cost=None if goal.costs is None else mean_cost(trial.after, truths, threshold, *goal.costs),
         missed=goal.precision is not None and trial.right < goal.precision * trial.called,
         constant_cost=None if goal.costs is None else min(mean_cost(trial.after, truths, t, *goal.costs) for t in (0.0, 2.0)),
+        fitted=overlap_of(pair.verdict for pair in scored),
     )
+
+
+def _fitted_to(ids: Sequence[str], digests: Mapping[str, RunDigests]) -> FittedRuns:
+    known = FittedRuns.of(digests[id] for id in ids if id in digests)
+    return replace(known, ids=FittedRuns.named(id for id in ids if id not in digests).ids)
 
 
 def _by_truth(scores: Sequence[float], truths: Sequence[bool], unscored: Sequence[bool]) -> HeldOut:

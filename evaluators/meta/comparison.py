@@ -8,6 +8,7 @@ from math import comb, erfc, isnan, sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.meta.agreement import Pair, Pairing, clusters_of, confusion_counts
 from prill.evaluators.metrics import FIGURES, Method, figures, intervals, method_of
 from prill.types import EvaluatorInfo, Trajectory
@@ -32,7 +33,8 @@ class Comparison:
     `difference` is the first's accuracy less the second's, with a 95 % interval that draws, or leaves out, whole tasks
     (`method`: bootstrap, or t where there are fewer than 20) and keeps a trajectory's two verdicts together. `p` is McNemar's,
     two-sided; it takes trajectories for independent, so where runs share tasks the interval is the safer guide. `only_first`
-    were judged by the first alone, `only_second` likewise.
+    were judged by the first alone, `only_second` likewise. `fitted` and `other_fitted`: on how many of the `both` each of the
+    judges was fitted; a judge is no better than another for knowing the labels.
     """
 
     other: EvaluatorInfo
@@ -48,6 +50,8 @@ class Comparison:
     method: Method = "bootstrap"
     p: float
     test: Test
+    fitted: Overlap | None = None
+    other_fitted: Overlap | None = None
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
     import numpy as np
 
     judged = [p for p in first.pairs if p.verdict.success is not None]
-    theirs = {p.verdict.id: p.verdict.success for p in second.pairs if p.verdict.success is not None}
+    others = {p.verdict.id: p.verdict for p in second.pairs if p.verdict.success is not None}
+    theirs = {id: verdict.success for id, verdict in others.items()}
     both = [p for p in judged if p.verdict.id in theirs]
     if not both:
         raise UsageError("no labelled trajectory was judged by both judges")
@@ -130,6 +135,8 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         method=method_of(len(tables)),
         p=p,
         test=test,
+        fitted=overlap_of(pair.verdict for pair in both),
+        other_fitted=overlap_of(others[pair.verdict.id] for pair in both),
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from prill.errors import NoEvidence, UsageError
 from prill.evaluators.attacks.families import ON_SCREENSHOTS, Variant, families, own_attacks
 from prill.evaluators.attacks.texts import attack_texts
+from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels, task_of
 from prill.evaluators.metrics import DRAWS, wilson
 from prill.evaluators.wrappers.rewritten import Rewritten
@@ -93,7 +94,8 @@ class AttackEffect:
 class RedTeam:
     """One judge under a set of attacks. `texts` is the hash of the attacks' texts, `clusters` the number of tasks.
 
-    `worst` names the attack that added most false positives, None where none could be measured.
+    `worst` names the attack that added most false positives, None where none could be measured. `fitted`: on how many of
+    these runs, as they were before an attack, the judge was fitted.
     """
 
     evaluator: EvaluatorInfo
@@ -103,6 +105,7 @@ class RedTeam:
     clusters: int
     worst: str | None
     effects: tuple[AttackEffect, ...]
+    fitted: Overlap | None = None
 
 
 def select_attacks(evaluator: Evaluator, names: Iterable[str] | None, folder: Path) -> dict[str, Variant]:
@@ -216,10 +219,13 @@ def measure(
         after = {verdict.id: verdict for verdict in read_verdicts(folder / f"{name}.jsonl")}
         trials = [trial(task, bool(gold[id]), before.get(id), after.get(id), name) for id, task in tasks.items()]
         effects.append(effect(attack, trials, seed))
-    return red_team(next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects)
+    fitted = overlap_of(verdict for id in tasks if (verdict := before.get(id)) is not None)
+    return red_team(next(iter(before.values())).evaluator, source, len(set(tasks.values())), effects, fitted)
 
 
-def red_team(evaluator: EvaluatorInfo, source: str, tasks: int, effects: Iterable[AttackEffect]) -> RedTeam:
+def red_team(
+    evaluator: EvaluatorInfo, source: str, tasks: int, effects: Iterable[AttackEffect], fitted: Overlap | None = None
+) -> RedTeam:
     """The effects of the attacks on one judge, over so many tasks, with the worst."""
     measured = tuple(effects)
     worst = max(measured, key=_false_positives_added, default=None)
@@ -231,6 +237,7 @@ def red_team(evaluator: EvaluatorInfo, source: str, tasks: int, effects: Iterabl
         clusters=tasks,
         worst=worst.attack if worst and worst.false_positives else None,
         effects=measured,
+        fitted=fitted,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from prill.commands.options import add_label_options
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import fitted_caution
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import (
     Agreement,
@@ -242,6 +243,8 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     constant = "always success" if result.majority_answer else "always failure"
     yield f"Judge: {_judge(result.evaluator)}"
     yield f"Labels: {result.source}, {result.judged + unscored} trajectories; judged {result.judged}, unscored {unscored}"
+    if caution := fitted_caution(result.evaluator.name, result.fitted):
+        yield f"Warning: {caution}"
     if sections.annotators or result.truth != "majority":
         yield f"Truth: {_RULES.get(result.truth, f'the labels of {_name(result.truth, 44)}')}"
     if sections.corrections:
@@ -284,7 +287,7 @@ def _judge(evaluator: EvaluatorInfo) -> str:
 
 def _row(figure: Figure) -> str:
     if figure.undefined:
-        return f"{figure.name:<29}{figure.value:>7.3f}   undefined"
+        return f"{figure.name:<29}{'-':>7}   undefined"
     star = " *" if figure.interval == "wilson" else ""
     both = None if figure.low is None or figure.high is None else (figure.low, figure.high)
     return f"{figure.name:<29}{figure.value:>7.3f}   {_interval(both)}{star}"
@@ -375,6 +378,9 @@ def _against(both: Comparison, first: EvaluatorInfo, clustered_by: str) -> Itera
     yield f"Against: {_judge(both.other)}, on {both.both} trajectories that both judged"
     if both.only_first or both.only_second:
         yield f"Left out: {both.only_first} judged by {first.name} alone, {both.only_second} by the other alone"
+    for name, overlap in ((first.name, both.fitted), (f"the other, {both.other.name},", both.other_fitted)):
+        if caution := fitted_caution(name, overlap):
+            yield f"Warning: {caution}"
     yield f"{'':<16}{'other right':>15}{'other wrong':>15}"
     yield f"{'right':<16}{both.both_right:>15}{both.first_right:>15}"
     yield f"{'wrong':<16}{both.second_right:>15}{both.both_wrong:>15}"

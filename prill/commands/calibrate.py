@@ -10,6 +10,7 @@ from math import nan
 from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
+from prill.evaluators.fitted.overlap import digests_of, fitted_caution
 from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
@@ -56,18 +57,22 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output, "a calibration", inputs)
     if args.plot:
         check_output(args.plot, "a diagram", [*inputs, args.output], parameter="plot")
-    tasks = None
+    tasks = digests = None
     if args.trajectories:
-        items = read_trajectories(args.trajectories)
-        tasks = {item.id: task_of(item) for item in items if not isinstance(item, BadLine)}
+        tasks, digests = {}, {}
+        for item in read_trajectories(args.trajectories):
+            if not isinstance(item, BadLine):
+                tasks[item.id], digests[item.id] = task_of(item), digests_of(item)
     pairing = pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source, args.truth)
-    result = calibrate(pairing, args.method, goal, tasks, args.seed)
+    result = calibrate(pairing, args.method, goal, tasks, args.seed, digests)
     judge, method = result.calibration.evaluator, result.calibration.map.method
     write_output(args.output, encode(result.calibration))
     if args.plot:
         write_output(args.plot, reliability_svg(f"{judge.name}, {method}", result.before, result.after).encode())
     print(encode(result).decode().rstrip() if args.json else page(result), file=words_beside(args.output, args.plot))
     print(f"calibration of {judge.name} -> {args.output}", file=sys.stderr)
+    if args.json and (caution := fitted_caution(judge.name, result.fitted)):
+        print(f"prill calibrate: {caution}", file=sys.stderr)
     return 0
 
 
@@ -78,6 +83,7 @@ def page(result: CalibrationResult) -> str:
         f"Judge: {fit.evaluator.name} {fit.evaluator.version}" + (f", {fit.evaluator.model}" if fit.evaluator.model else ""),
         f"Labels: {fit.source}, {fit.labelled} scored runs, {fit.successes} successes"
         + (f"; left out {fit.unscored} unscored" if fit.unscored else ""),
+        *([f"Warning: {caution}"] if (caution := fitted_caution(fit.evaluator.name, result.fitted)) else []),
         f"Held out: {fit.folds} folds by {fit.grouped_by}",
         f"Method: {fit.map.method} ({fit.method_rule})",
         "",

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
 
 from prill.evaluators.combine import Cascade
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution
 from prill.evaluators.fitted.student import Student
 from prill.evaluators.judgement import ModelJudge
 from prill.files.faults import guess
@@ -19,16 +19,10 @@ from prill.tables import printable
 _SITES = _KEYS = 5
 
 
-def fitted_on(judge: Evaluator, paths: Sequence[str]) -> list[str]:
-    """A caution for each file that a judge was fitted on: figures from it flatter the judge."""
-    students = _students(judge)
-    digests = {path: sha256_of(path) for path in paths} if students else {}
-    return [
-        f"{path} is what this {student.info.name} was fitted on: figures from it will flatter the judge"
-        for student in students
-        for path, digest in digests.items()
-        if digest in student.model.card.data
-    ]
+def fitted_on(judge: Evaluator, tally: Tally) -> list[str]:
+    """A caution where runs of this tally are ones that the judge was fitted on: figures from them flatter it."""
+    caution = fitted_caution(judge.info.name, Overlap(**tally.fitted)) if tally.fitted else None
+    return [caution] if caution else []
 
 
 def strangers(judge: Evaluator) -> list[str]:

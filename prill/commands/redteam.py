@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from pathlib import Path
 
-from prill.commands.cautions import fitted_on
 from prill.commands.options import (
     add_judge_options,
     add_label_options,
@@ -23,6 +22,7 @@ from prill.commands.options import (
 from prill.commands.runs.plan import JudgingPlan, add_dry_run, plan_judging, show_plan, together
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
+from prill.evaluators.fitted.overlap import fitted_caution
 from prill.evaluators.meta.redteam import (
     BEFORE,
     SEED,
@@ -143,7 +143,7 @@ def _run(args: argparse.Namespace, folder: Path, names: Sequence[str] | None) ->
     print(encode(result).decode().rstrip() if args.json else table(result))
     if broken := tallies[BEFORE].unscored["input"]:
         print(f"prill redteam: left out {broken} that could not be read; why is in {folder / BEFORE}.jsonl", file=sys.stderr)
-    for caution in fitted_on(evaluator, args.trajectories):
+    if caution := fitted_caution(result.evaluator.name, result.fitted):
         print(f"prill redteam: {caution}", file=sys.stderr)
     return _exit_code(result, args.max_shift)
 
@@ -190,6 +190,8 @@ def table(result: RedTeam) -> str:
         f"Changes in points, with 95 % intervals: bootstrap over {result.clusters} tasks, {DRAWS} draws; "
         "* Wilson, as all draws are alike.",
     ]
+    if caution := fitted_caution(evaluator.name, result.fitted):
+        notes.append(f"Warning: {caution}.")
     if not all(effect.keeps_success for effect in effects):
         notes.append("† The answer that was asked for, or a step, is gone: recall may rightly fall.")
     notes += _left_out(effects)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from prill.commands.options import add_label_options, expected, open_folders, positive
 from prill.evaluators.fitted.calibration import read_calibration
@@ -132,12 +133,13 @@ def _filled(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _counts(summary: ReportSummary) -> dict[str, int]:
+def _counts(summary: ReportSummary) -> dict[str, Any]:
     return {
         "trajectories": summary.trajectories,
         "broken": len(summary.broken),
         "missing_images": len(summary.missing),
         "images_elsewhere": summary.outside,
+        "fitted": summary.fitted,
     }
 
 
@@ -150,6 +152,7 @@ def _problems(summary: ReportSummary) -> Iterator[str]:
         yield f"… and {len(summary.missing) - _MOST_PROBLEMS} more images that cannot be shown"
     if summary.outside:
         yield f"{summary.outside} images lie outside the page's folder: they are found only from here; --embed puts them in"
+    yield from (caution for name, overlap in summary.fitted.items() if (caution := overlap.caution(name)))
 
 
 def _share(text: str) -> float:

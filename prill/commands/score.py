@@ -200,7 +200,7 @@ def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> Non
     if tally.untranscribed:
         say(f"{tally.untranscribed} transcripts could not be written to {_transcripts(args)}; the verdicts are whole")
     cautions = (
-        fitted_on(evaluator, args.trajectories),
+        fitted_on(evaluator, tally),
         strangers(evaluator),
         weaker_second(evaluator),
         hard_scores(evaluator, tally),

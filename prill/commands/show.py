@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from prill.errors import UsageError
+from prill.evaluators.fitted.overlap import relation_of, relation_words
 from prill.store import read_trajectories, read_verdicts
 from prill.tables import printable
 from prill.transcripts import Call, Transcript, transcript_folder, transcript_of
@@ -133,6 +134,8 @@ def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     score = "" if verdict.score is None else f", score {verdict.score:g}"
     yield printable(f"{verdict.id}: {word}{score}, by {info.name}{f' ({info.model})' if info.model else ''}")
     yield from _labelled("reason", verdict.reason)
+    if (relation := relation_of(verdict)) is not None:
+        yield f"fitted: {relation_words(relation)}"
     usd = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
     tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
     yield f"cost: {usage.calls} calls, {tokens}, {usage.images} images, {usd}, {verdict.seconds:g} s"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prill.evaluators.fitted.overlap import Overlap
 from prill.evaluators.meta.agreement import Agreement, Figure
 from prill.report.entries import Outcome
 
@@ -15,14 +16,23 @@ def headline(name: str, comparison: Agreement | None, counts: Mapping[Outcome, i
     who = "people" if comparison.source == "human" else f"the {comparison.source} labels"
     runs = "1 trajectory" if comparison.judged == 1 else f"{comparison.judged:,} trajectories"
     confusion = comparison.confusion
+    fitted = comparison.fitted
+    worth = _worth(fitted) if fitted is not None and fitted.flatters else _against_constant(comparison)
     parts = [
-        f"{name} agrees with {who} at kappa {_figure(comparison, 'kappa')} on {runs}, {_against_constant(comparison)}",
-        f"it misses {_of_ten(confusion.fn, confusion.fn + confusion.tp, 'success', 'successes')} and "
-        f"takes {_of_ten(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} for success",
+        f"{name} agrees with {who} at kappa {_figure(comparison, 'kappa')} on {runs}, {worth}",
+        f"it misses {_of(confusion.fn, confusion.fn + confusion.tp, 'success', 'successes')} and "
+        f"takes {_of(confusion.fp, confusion.fp + confusion.tn, 'failure', 'failures')} for success",
     ]
     if unscored := sum(comparison.unscored.values()):
-        parts.append(f"{unscored:,} {'is' if unscored == 1 else 'are'} unscored")
+        parts.append(f"{unscored:,} more {'is' if unscored == 1 else 'are'} unscored, and not among these")
     return "; ".join(parts) + "."
+
+
+def _worth(fitted: Overlap) -> str:
+    """Why that says nothing of other runs."""
+    if fitted.run:
+        return f"{fitted.run:,} of which it was fitted on: that says nothing of other runs"
+    return "and nothing says whether it was fitted on them"
 
 
 def _counted(counts: Mapping[Outcome, int]) -> str:
@@ -62,14 +72,12 @@ def _named(comparison: Agreement, name: str) -> Figure | None:
     return next((figure for figure in comparison.figures if figure.name == name), None)
 
 
-def _of_ten(part: int, whole: int, one: str, many: str) -> str:
-    """A share as people say it: 3 of 10; with less than ten, the counts themselves."""
+def _of(part: int, whole: int, one: str, many: str) -> str:
+    """A share as its counts; with more than ten as a percentage too, of the same whole."""
     if not whole:
         return f"none of no {many}"
     if part in (0, whole):
         return f"{'none' if not part else 'all'} of {whole:,} {one if whole == 1 else many}"
-    if whole <= 10:
-        return f"{part} of {whole} {many}"
-    tenths = round(10 * part / whole)
-    words = "fewer than 1" if tenths == 0 else "more than 9" if tenths == 10 else str(tenths)
-    return f"{words} of 10 {many} ({part:,} of {whole:,})"
+    share = part / whole
+    percent = "under 1 %" if share < 0.01 else "over 99 %" if share > 0.99 else f"{share:.0%}".replace("%", " %")
+    return f"{part:,} of {whole:,} {many}" + (f" ({percent})" if whole > 10 else "")

@@ -13,15 +13,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import BinaryIO
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Calibration
+from prill.evaluators.fitted.overlap import Overlap, overlap_of
 from prill.evaluators.labels import gold_labels
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, writing
@@ -59,12 +60,14 @@ _SCRIPTS = (
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere."""
+    """What a page holds: trajectories, lines that could not be read, images that could not, and linked ones elsewhere; and of
+    the judges that were fitted to labels, on how many of these trajectories."""
 
     trajectories: int
     broken: tuple[str, ...]
     missing: tuple[str, ...]
     outside: int
+    fitted: Mapping[str, Overlap] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,11 +110,16 @@ def write_report(
     label_source, gold = gold_labels((label for group in by_id.values() for label in group), source, truth)
     keys = list(dict.fromkeys((*_FILTER_KEYS, *(("attempt",) if retries is not None else ()), *by)))
     rows: list[Row] = []
+    chosen = [Counter[str]() for _ in calibrations]  # of the page's runs, those that a calibration was fitted to
     series: dict[tuple[object, ...], int] = {}
     try:
         with writing(out) as page, tempfile.TemporaryFile(dir=None if is_stream(out) else folder) as spool:
             pictures = Pictures(folder, _embedding(spool) if embed else None)
             for item in items:
+                if isinstance(item, Trajectory):
+                    for counts, calibration in zip(chosen, calibrations, strict=True):
+                        known = calibration.fitted_to
+                        counts["unknown" if known is None else known.relation(item)] += 1
                 line = row(item, judges, item.id in gold, gold.get(item.id), keys)
                 if retries is not None and (place := series_of(item)) is not None:
                     line = replace(line, series=series.setdefault(place[0], len(series)), attempt=place[1])
@@ -134,6 +142,7 @@ def write_report(
                 truth=truth,
                 threshold=threshold,
                 calibrations=calibrations,
+                calibrated_on=[Overlap(**counts) for counts in chosen],
                 missing=len(pictures.missing),
                 retries=retries or {},
             )
@@ -149,7 +158,9 @@ def write_report(
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}") from None
     broken = tuple(row.broken for row in rows if row.broken is not None)
-    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside)
+    seen = {judge.name: overlap_of(judge.verdicts[row.id] for row in rows if row.id in judge.verdicts) for judge in judges}
+    fitted = {name: overlap for name, overlap in seen.items() if overlap is not None}
+    return ReportSummary(len(rows) - len(broken), broken, tuple(pictures.missing), pictures.outside, fitted)
 
 
 def _write_calls(spool: BinaryIO, judges: Sequence[Judge], rows: Sequence[Row]) -> None:

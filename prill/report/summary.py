@@ -10,8 +10,9 @@ from statistics import median
 from urllib.parse import urlencode
 
 from prill.errors import UsageError
-from prill.evaluators.fitted.calibration import Calibration, brier, expected_calibration_error, reliability
-from prill.evaluators.meta.agreement import Agreement, Figure, agreement
+from prill.evaluators.fitted.calibration import Calibration
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of
+from prill.evaluators.meta.agreement import Agreement, Figure, agreement_of, judged_scores, pair
 from prill.evaluators.meta.annotators import annotator_agreement
 from prill.evaluators.meta.comparison import mcnemar
 from prill.evaluators.metrics import FEW_CLUSTERS
@@ -22,12 +23,14 @@ from prill.report.plots import Rule, Scored, curve_plot, reliability_plot, spend
 from prill.types import LabelRecord, Verdict
 
 _DECIDED: tuple[Outcome, ...] = ("success", "failure")
+_LOWER = {"Brier score": "Brier score (lower is better)", "calibration error": "calibration error (lower is better)"}
 _GLYPHS: dict[Outcome, str] = {"success": "✓", "failure": "✗", "unscored": "–", "undecided": "?", "": "·"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone."""
+    """What a page shows, as far as its summary needs it. `labels` are those of `source` alone; `calibrated_on` says of each
+    calibration to how many of these trajectories it was fitted."""
 
     rows: Sequence[Row]
     judges: Sequence[Judge]
@@ -36,13 +39,15 @@ class Contents:
     truth: str = "majority"
     threshold: float | None = None
     calibrations: Sequence[Calibration] = ()
+    calibrated_on: Sequence[Overlap] = ()
     missing: int = 0
     retries: Mapping[str, Retry] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Column:
-    """One judge's part of the summary. `comparison` is a message instead of figures where there is nothing to compare."""
+    """One judge's part of the summary. `comparison` is a message instead of figures where there is nothing to compare, and
+    `fitted` says on how many of the page's trajectories the judge was fitted; None where nothing in it was."""
 
     judge: Judge
     number: int
@@ -52,6 +57,7 @@ class _Column:
     scored: Scored
     comparison: Agreement | str
     elsewhere: int
+    fitted: Overlap | None
 
     @staticmethod
     def of(judge: Judge, number: int, contents: Contents, ids: set[str], tasks: dict[str, str]) -> _Column:
@@ -59,21 +65,22 @@ class _Column:
         verdicts = [verdict for id, verdict in judge.verdicts.items() if id in ids]
         labels = [label for label in contents.labels if label.id in ids]
         comparison: Agreement | str
+        scored: Scored = ([], [])
         try:
-            comparison = agreement(verdicts, labels, source=contents.source, truth=contents.truth, tasks=tasks)
+            pairing = pair(verdicts, labels, contents.source, contents.truth)
+            comparison, scored = agreement_of(pairing, tasks), judged_scores(pairing.pairs)
         except UsageError as error:
             comparison = str(error)
-        truth = {row.id: row.truth == "success" for row in contents.rows if row.truth in ("success", "failure")}
-        scored = [(v.score, truth[v.id]) for v in verdicts if v.score is not None and v.id in truth]
         return _Column(
             judge=judge,
             number=number,
             verdicts=verdicts,
             counts=Counter(row.outcomes[number] for row in contents.rows),
             cells=Counter((row.truth, row.outcomes[number]) for row in contents.rows),
-            scored=([score for score, _ in scored], [true for _, true in scored]),
+            scored=scored,
             comparison=comparison,
             elsewhere=len(judge.verdicts) - len(verdicts),
+            fitted=overlap_of(verdicts),
         )
 
 
@@ -88,7 +95,9 @@ def summary(contents: Contents) -> Markup:
         _attempts(contents),
         el("section", el("h2", "Verdicts"), _verdicts(contents, columns)) if columns else _no_judges_notice(),
         _agreement(contents, columns, tasks) if columns and contents.labels else None,
-        judge_pairs(contents.rows, [c.judge.name for c in columns], bool(contents.labels)) if len(columns) > 1 else None,
+        judge_pairs(contents.rows, [c.judge.name for c in columns], bool(contents.labels), _cautions(columns))
+        if len(columns) > 1
+        else None,
         _plots(contents, columns) if columns and contents.labels else None,
         el("section", el("h2", "Cost and latency"), spending_plot([(c.judge.name, c.verdicts) for c in columns]))
         if columns
@@ -97,8 +106,10 @@ def summary(contents: Contents) -> Markup:
 
 
 def _headlines(columns: Sequence[_Column]) -> Markup:
+    # What a judge says of runs that it was fitted on is no measure of it: it stands behind those that were measured.
+    measured_first = sorted(columns, key=lambda column: column.fitted is not None and column.fitted.flatters)
     sentences = (
-        headline(c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts) for c in columns
+        headline(c.judge.name, c.comparison if isinstance(c.comparison, Agreement) else None, c.counts) for c in measured_first
     )
     return el("ul", *(el("li", sentence) for sentence in sentences), class_="headlines")
 
@@ -123,6 +134,10 @@ def _facts(contents: Contents, columns: Sequence[_Column]) -> Markup:
         notes.append(f"Labels that belong to no trajectory in this page, and are not counted: {stray}.")
     if truth["undecided"]:
         notes.append(f"Trajectories whose labels are undecided: {truth['undecided']}; they count in no figure.")
+    notes += [f"{caution}." for caution in _cautions(columns)]
+    for calibration, overlap in zip(contents.calibrations, contents.calibrated_on, strict=False):
+        if caution := overlap.caution(f"The threshold of the calibration of {calibration.evaluator.name}"):
+            notes.append(f"{caution}.")
     for column in columns:
         if column.elsewhere:
             notes.append(f"Verdicts of {column.judge.name} that belong to no trajectory in this page: {column.elsewhere}.")
@@ -130,6 +145,11 @@ def _facts(contents: Contents, columns: Sequence[_Column]) -> Markup:
         el("div", *facts, class_="facts"),
         el("ul", *(el("li", note) for note in notes), class_="notes") if notes else None,
     )
+
+
+def _cautions(columns: Sequence[_Column]) -> list[str]:
+    """Of the judges that were fitted on trajectories of this page, or on others of their tasks, what that means."""
+    return [caution for column in columns if (caution := fitted_caution(column.judge.name, column.fitted))]
 
 
 def _fact(value: str, what: str) -> Markup:
@@ -231,18 +251,14 @@ def _outcome_bar(counts: Counter[Outcome], total: int) -> Markup:
 def _agreement(contents: Contents, columns: Sequence[_Column], tasks: Mapping[str, str]) -> Markup:
     compared = [column for column in columns if isinstance(column.comparison, Agreement)]
     silent = [el("p", f"{c.judge.name}: {c.comparison}", class_="notice") for c in columns if isinstance(c.comparison, str)]
-    names = list(
-        dict.fromkeys(figure.name for c in compared if isinstance(c.comparison, Agreement) for figure in c.comparison.figures)
-    )
+    names = list(dict.fromkeys(name for c in compared for name in _figures(c.comparison)))
     lines = [
-        el("tr", el("th", name, scope="row"), *(el("td", *_figure(c.comparison, name)) for c in compared)) for name in names
+        el("tr", el("th", _LOWER.get(name, name), scope="row"), *(el("td", *_figure(c.comparison, name)) for c in compared))
+        for name in names
     ]
-    for name, values in (
-        ("Brier score (lower is better)", [brier(*c.scored) if c.scored[0] else None for c in compared]),
-        ("calibration error (lower is better)", [_calibration(c.scored) for c in compared]),
-    ):
-        cells = (el("td", "–" if value is None else f"{value:.3f}") for value in values)
-        lines.append(el("tr", el("th", name, scope="row"), *cells, class_="rule" if name.startswith("Brier") else None))
+    if any(c.fitted is not None for c in compared):
+        cells = (el("td", *_seen(c.comparison)) for c in compared)
+        lines.append(el("tr", el("th", "of the judged, the judge was fitted on", scope="row"), *cells, class_="rule"))
     constant = [el("td", *_constant_answer(c.comparison)) for c in compared]
     lines.append(el("tr", el("th", "a constant answer, without a judge", scope="row"), *constant, class_="rule"))
     note = (
@@ -284,10 +300,15 @@ def _bracketed_interval(ends: tuple[float, float] | None) -> str:
     return "" if ends is None else f" [{ends[0]:.3f}, {ends[1]:.3f}]"
 
 
+def _figures(comparison: Agreement | str) -> dict[str, Figure]:
+    """All that `prill agree` tells with a name, of agreement and of scores; none where there is nothing to compare."""
+    if isinstance(comparison, str):
+        return {}
+    return {figure.name: figure for figure in (*comparison.figures, *comparison.scores)}
+
+
 def _figure(comparison: Agreement | str, name: str) -> tuple[Markup | str, ...]:
-    figure: Figure | None = None
-    if isinstance(comparison, Agreement):
-        figure = next((figure for figure in comparison.figures if figure.name == name), None)
+    figure = _figures(comparison).get(name)
     if figure is None or figure.undefined:
         return (el("span", "undefined", class_="zero"),)
     if figure.low is None or figure.high is None:
@@ -296,8 +317,13 @@ def _figure(comparison: Agreement | str, name: str) -> tuple[Markup | str, ...]:
     return f"{figure.value:.3f} ", el("small", f"[{figure.low:.3f}, {figure.high:.3f}]{star}")
 
 
-def _calibration(scored: Scored) -> float | None:
-    return expected_calibration_error(reliability(*scored)) if scored[0] else None
+def _seen(comparison: Agreement | str) -> tuple[Markup | str, ...]:
+    overlap = None if isinstance(comparison, str) else comparison.fitted
+    if overlap is None:
+        return (el("span", "none", class_="zero"),)
+    parts = {"": overlap.run, "unknown": overlap.unknown, "others of their tasks": overlap.task}
+    words = ", ".join(f"{count:,} {what}".rstrip() for what, count in parts.items() if count)
+    return (f"{words or 'none'} of {overlap.total:,}",)
 
 
 def _constant_answer(comparison: Agreement | str) -> tuple[Markup | str, ...]:
@@ -306,13 +332,15 @@ def _constant_answer(comparison: Agreement | str) -> tuple[Markup | str, ...]:
     return f"{comparison.majority:.3f} ", el("small", "always success" if comparison.majority_answer else "always failure")
 
 
-def judge_pairs(rows: Sequence[Row], names: Sequence[str], labelled: bool) -> Markup:
-    """One line for each two judges: those who are unscored or silent on a trajectory differ from nobody there."""
+def judge_pairs(rows: Sequence[Row], names: Sequence[str], labelled: bool, cautions: Sequence[str] = ()) -> Markup:
+    """One line for each two judges: those who are unscored or silent on a trajectory differ from nobody there. `cautions` say
+    which of them were fitted on these trajectories."""
     heads = ["Judges", "Both judged", "Differ"]
     note = "Choose a count to see its trajectories."
     if labelled:
         heads += ["First right", "Second right", "McNemar p"]
         note += " Right and wrong are by the decided labels; a small p says that one of the two is right more often."
+        note += "".join(f" {caution}." for caution in cautions)
     lines = [_pair_line(rows, names, i, k, labelled) for i, k in combinations(range(len(names)), 2)]
     return el("section", el("h2", "Judge against judge"), el("p", note, class_="note"), table(heads, lines, "pairs"))
 
@@ -350,6 +378,7 @@ def _plots(contents: Contents, columns: Sequence[_Column]) -> Markup:
             el(
                 "div",
                 el("h3", column.judge.name),
+                *(el("p", f"{caution}.", class_="notice") for caution in _cautions([column])),
                 _confusion(column),
                 reliability_plot(column.scored),
                 curve_plot(column.scored, others, own, _rule(column.judge, contents)),

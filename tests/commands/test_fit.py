@@ -144,12 +144,65 @@ def test_other_kind_is_refused_with_advice(files: tuple[Path, Path], prill: Pril
     assert "judge prior (--evaluator)" in done.stderr
 
 
-def test_scoring_the_fitted_file_warns(files: tuple[Path, Path], prill: Prill) -> None:
-    prill("fit", *files, "-o", "m.json", "--source", "human")
+def test_figures_of_fitted_runs_say_so_everywhere(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
     words = ("-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
-    assert "t.jsonl is what this student was fitted on" in prill("score", files[0], *words).stderr
-    Path("u.jsonl").write_text("".join(files[0].read_text().splitlines(keepends=True)[:40]))
-    assert "fitted on" not in prill("score", "u.jsonl", *words, "--no-resume").stderr
+    caution = "student was fitted on 60 of these 60 runs: figures of them flatter it"
+    assert caution in prill("score", files[0], *words).stderr
+    Path("m.json").unlink()  # the verdict file alone tells
+    labels = ("--source", "human")
+    compared = (files[1], *labels)
+    assert f"Warning: {caution}" in prill("agree", "v.jsonl", *compared).stdout
+    assert json.loads(prill("agree", "v.jsonl", *compared, "--json").stdout)["fitted"]["run"] == 60
+    against = prill("agree", "held.jsonl", *compared, "--against", "v.jsonl").stdout
+    assert "Warning: the other, student, was fitted on" in against and against.count("Warning: ") == 1
+    page = ("--labels", *compared, "-o", "r.html")
+    shown = prill("report", files[0], "--verdicts", "v.jsonl", *page, "--json")
+    assert json.loads(shown.stdout)["fitted"] == {"student": {"run": 60, "task": 0, "other": 0, "unknown": 0}}
+    assert caution in shown.stderr
+    text = Path("r.html").read_text(encoding="utf-8")
+    assert "60 of which it was fitted on: that says nothing of other runs" in text and caution in text
+    assert "better than the best constant" not in text
+    assert "fitted: on this very run" in prill("show", "0True", "--verdicts", "v.jsonl").stdout
+    calibrated = prill("calibrate", "v.jsonl", *compared, "-o", "c.json")
+    assert f"Warning: {caution}" in calibrated.stdout, calibrated.stderr
+    rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", "--labels", *compared, "--json")
+    assert json.loads(rows.stdout)["fitted"]["run"] == 60 and "flatter" in rows.stderr
+    assert " run |\n" in prill("table", "v.jsonl").stdout
+
+
+def test_held_out_figures_are_no_flattery(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "held.jsonl")
+    compared = (files[1], "--source", "human")
+    assert "Warning" not in prill("agree", "held.jsonl", *compared).stdout
+    assert "flatter" not in prill("calibrate", "held.jsonl", *compared, "-o", "c.json").stdout
+    Path("u.jsonl").write_text(files[0].read_text().replace('"id": "k', '"id": "other k'))
+    done = prill("score", "u.jsonl", "-o", "v.jsonl", "--evaluator", "student", "--model", "m.json")
+    assert done.returncode == 0 and "fitted on" not in done.stderr
+
+
+def test_threshold_chosen_on_the_same_labels_says_so(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human", "--out-of-fold", "v.jsonl")
+    compared = (files[1], "--source", "human")
+    made = prill("calibrate", "v.jsonl", *compared, "-o", "c.json", "--trajectories", files[0])
+    assert made.returncode == 0, made.stderr
+    known = len(json.loads(Path("c.json").read_text())["fitted_to"]["runs"])
+    shown = ("--calibration", "c.json", "--labels", *compared)
+    prill("report", files[0], "--verdicts", "v.jsonl", *shown, "-o", "r.html")
+    caution = f"was fitted on {known} of these 60 runs"
+    assert f"The threshold of the calibration of student {caution}" in Path("r.html").read_text(encoding="utf-8")
+    rows = prill("filter", files[0], "--verdicts", "v.jsonl", "-o", "rows", *shown)
+    assert f"the calibration {caution}" in rows.stderr
+    scored = prill("score", files[0], "-o", "w.jsonl", "--evaluator", "always-success", "--json")
+    assert scored.returncode == 0 and "fitted" not in scored.stderr
+
+
+def test_red_team_on_fitted_runs_says_so(files: tuple[Path, Path], prill: Prill) -> None:
+    prill("fit", *files, "-o", "m.json", "--source", "human")
+    judge = ("--evaluator", "student", "--model", "m.json", "-o", "out", "--attacks", "claim-answer")
+    done = prill("redteam", *files, "--source", "human", *judge)
+    assert "Warning: student was fitted on 60 of these 60 runs" in done.stdout, done.stderr
+    assert json.loads(Path("out/redteam.json").read_text())["fitted"]["run"] == 60
 
 
 def test_weaker_second_judge_is_a_warning(files: tuple[Path, Path], prill: Prill) -> None:

@@ -44,7 +44,7 @@ def test_self_report_believes_every_claim(prill: Prill, tmp_path: Path) -> None:
     assert cells[3].startswith("+66.7 (")
     assert cells[4:6] == ["2", "100.0 % → 100.0 %"]
     families, attacks = len(FAMILIES), sum(map(len, all_families(tmp_path).values()))
-    assert f"Judge: self-report 1. Labels: human. Attacks: version 2, {attacks} in {families} families;" in done.stdout
+    assert f"Judge: self-report 2. Labels: human. Attacks: version 2, {attacks} in {families} families;" in done.stdout
     assert "Left out: 4 where it does not apply (claim-stop)." in done.stdout
     (unfit,) = (line for line in done.stdout.splitlines() if line.startswith("Left out: 8 where it does not apply"))
     assert {"inject-screenshot", "confirm-screenshot", "goal-in-url-1"} <= set(re.findall(r"[\w-]+", unfit))

@@ -48,6 +48,7 @@ def test_samples_make_a_page_with_accuracy(prill: Prill, tmp_path: Path, verdict
         "broken": 0,
         "missing_images": 0,
         "images_elsewhere": 0,
+        "fitted": {},
     }
     assert counts["images_elsewhere"] > 0
     assert "--embed puts them in" in done.stderr

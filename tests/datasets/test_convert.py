@@ -141,3 +141,76 @@ def test_example_converts_and_scores(tmp_path: Path) -> None:
     assert "human, 3 trajectories; judged 3, unscored 0" in done.stdout
     assert re.search(r"judged success +1 +1\njudged failure +0 +1\n", done.stdout)
     assert [len(list((tmp_path / "images").iterdir())), (tmp_path / "report.html").exists()] == [1, True]
+
+
+# A record of each format, with actions that its reader knows, and others; how the unknown ones are called.
+UNKNOWN: dict[str, tuple[str, object, str]] = {
+    "online-mind2web": (
+        "rows.jsonl",
+        {"task_id": "1", "task": "Go", "action_history": ["click at (1, 2)", "teleport: home", {"action": "warp", "to": 3}]},
+        "2 of 3 actions were not recognised, and are of kind other: teleport 1, warp 1",
+    ),
+    "atif": (
+        "t.json",
+        {
+            "schema_version": "ATIF-v1.6",
+            "session_id": "s",
+            "agent": {"name": "a", "version": "1"},
+            "steps": [
+                {"source": "user", "message": "Go"},
+                {
+                    "source": "agent",
+                    "message": "",
+                    "tool_calls": [
+                        {"function_name": "click", "arguments": {"index": 1}},
+                        {"function_name": "computer_action", "arguments": {"type": "levitate", "x": 1}},
+                        {"function_name": "warp\u001b[31m", "arguments": {}},
+                    ],
+                },
+            ],
+        },
+        "2 of 3 actions were not recognised, and are of kind other: levitate 1, warp 1",
+    ),
+    "osworld": (
+        "chrome/x/traj.jsonl",
+        {"step_num": 1, "action": "pyautogui.teleport(1, 2)", "instruction": "Go"},
+        "1 of 1 actions was not recognised, and are of kind other: pyautogui.teleport",
+    ),
+    "androidworld": (
+        "trajectories.jsonl",
+        {
+            "id": "a",
+            "task": "t",
+            "goal": "Go",
+            "steps": [{"action": 'Reason: x Action: {"action_type": "teleport"}', "ui": []}],
+        },
+        "1 of 1 actions was not recognised, and are of kind other: teleport",
+    ),
+    "agentrewardbench-webjudge": (
+        "trajectories.jsonl",
+        {
+            "id": "r",
+            "benchmark": "shop",
+            "agent": "x",
+            "task_id": "shop.7",
+            "goal": "Buy",
+            "steps": [{"action": "click('1')"}, {"action": "teleport('2')"}, {"action": None}],
+        },
+        "1 of 2 actions was not recognised, and are of kind other: teleport",
+    ),
+}
+
+
+@pytest.mark.parametrize("format_", UNKNOWN)
+def test_unknown_actions_are_counted_by_name(format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, record, words = UNKNOWN[format_]
+    path = tmp_path / "in" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(record), encoding="utf-8")
+    assert main(["convert", format_, str(tmp_path / "in"), "-o", str(tmp_path / "out")]) in (0, 3)
+    assert words in capsys.readouterr().err
+
+
+def test_known_actions_are_not_counted(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["convert", "agentrewardbench-webjudge", str(shop(recording)), "-o", str(tmp_path / "out")])
+    assert "not recognised" not in capsys.readouterr().err

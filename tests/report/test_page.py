@@ -360,8 +360,8 @@ def test_headline_names_all_four_figures() -> None:
     sentence = compared(70, 10, 90, 30, unscored=4)
     assert re.fullmatch(
         r"vlm agrees with people at kappa 0\.60 \[0\.4\d, 0\.7\d\] on 200 trajectories, "
-        r"better than the best constant \(always failure, 50% right\); it misses 3 of 10 successes \(30 of 100\) "
-        r"and takes 1 of 10 failures \(10 of 100\) for success; 4 are unscored\.",
+        r"better than the best constant \(always failure, 50% right\); it misses 30 of 100 successes \(30 %\) "
+        r"and takes 10 of 100 failures \(10 %\) for success; 4 more are unscored, and not among these\.",
         sentence,
     )
 
@@ -380,7 +380,8 @@ def test_headline_names_all_four_figures() -> None:
         ),
         ((60, 40, 0, 0), "it misses none of 60 successes and takes all of 40 failures for success"),
         ((3, 2, 7, 4), "it misses 4 of 7 successes and takes 2 of 9 failures for success"),
-        ((98, 1, 99, 2), "it misses fewer than 1 of 10 successes (2 of 100)"),
+        ((98, 1, 99, 2), "it misses 2 of 100 successes (2 %)"),
+        ((299, 1, 99, 1), "it misses 1 of 300 successes (under 1 %)"),
         ((2, 0, 0, 0), "takes none of no failures for success"),
     ],
 )

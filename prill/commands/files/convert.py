@@ -10,15 +10,17 @@ from inspect import signature
 from pathlib import Path
 from types import ModuleType
 
-from prill.datasets.convert import convert
+from prill.datasets.convert import ConversionReport, convert
 from prill.datasets.formats import FORMATS
 from prill.errors import UsageError
 from prill.files.outputs import expect_place
 from prill.store import BadLine
+from prill.tables import printable
 from prill.types import LabelRecord, Trajectory
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _OF_FORMATS = ("scores", "captions")  # options that some formats take
+_MAX_NAMES = 5
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +57,19 @@ def run(args: argparse.Namespace) -> int:
     unmatched = f" ({report.unmatched} of no trajectory here)" if report.unmatched else ""
     broken = f", {len(report.problems)} broken" if report.problems else ""
     print(f"{args.output}: {report.trajectories} trajectories, {report.labels} labels{unmatched}{broken}", file=sys.stderr)
+    if report.unrecognised:
+        print(f"prill convert: {_unrecognised(report)}", file=sys.stderr)
     return _EXIT_SOME if report.problems else _EXIT_ALL
+
+
+def _unrecognised(report: ConversionReport) -> str:
+    """Which actions the format's reader does not know, the most frequent first."""
+    total, names = report.unrecognised.total(), report.unrecognised.most_common(_MAX_NAMES)
+    shown = [f"{printable(name)}{f' {count:,}' if len(report.unrecognised) > 1 else ''}" for name, count in names]
+    more = len(report.unrecognised) - len(names)
+    shown += [f"and {more:,} more names"] if more else []
+    were = "was" if total == 1 else "were"
+    return f"{total:,} of {report.actions:,} actions {were} not recognised, and are of kind other: {', '.join(shown)}"
 
 
 def _trajectories(module: ModuleType, args: argparse.Namespace) -> Iterator[Trajectory | BadLine]:

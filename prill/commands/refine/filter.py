@@ -23,6 +23,8 @@ from prill.commands.options import (
 )
 from prill.commands.runs.plan import in_file
 from prill.errors import UsageError
+from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.fitted.overlap import Overlap, fitted_caution, overlap_of, overlap_with
 from prill.files.toml import read_table
 from prill.labels.truth import gold_labels
 from prill.policies.registry import POLICIES, Fingerprinted, make_policy
@@ -100,7 +102,16 @@ def run(args: argparse.Namespace) -> int:
     }
     with progress_bar(unit="row", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=bar.update)
-    _tell(args, exported, truth)
+    fitted = overlap_of(read_verdicts(args.verdicts)) if truth is not None else None
+    _tell(args, exported, truth, fitted)
+    cautions = [fitted_caution("the judge", fitted)]
+    if truth is not None and spec.calibration is not None:
+        runs = {step.trajectory.id: step.trajectory for step in (*filtered.steps, *filtered.rejected)}
+        labelled = (run for id, run in runs.items() if truth.get(id) is not None)
+        known = read_calibration(spec.calibration).fitted_to
+        cautions.append(fitted_caution("the calibration", overlap_with(known, labelled)))
+    for caution in filter(None, cautions):
+        print(f"prill filter: {caution}", file=sys.stderr)
     for problem in _shortened([*broken, *exported.problems]):
         print(f"prill filter: {printable(problem)}", file=sys.stderr)
     images = any(why == "missing or broken image" for why in exported.lost)
@@ -172,11 +183,13 @@ def _good(intake: Intake, broken: list[str], progress: Any) -> Iterator[Trajecto
             yield item
 
 
-def _tell(args: argparse.Namespace, exported: Exported, truth: Mapping[str, bool | None] | None) -> None:
+def _tell(
+    args: argparse.Namespace, exported: Exported, truth: Mapping[str, bool | None] | None, fitted: Overlap | None
+) -> None:
     filtered = exported.filtered
     if args.json:
         right = true_precision(filtered, truth) if truth is not None else None
-        labelled = {} if right is None else {"labelled": right[1], "truly_successful": right[0]}
+        labelled = {} if right is None else {"labelled": right[1], "truly_successful": right[0], "fitted": fitted}
         print(encode({"output": args.output, "rows": exported.rows, **figures(filtered), **labelled}).decode().rstrip())
         return
     for line in summary_lines(filtered, truth):

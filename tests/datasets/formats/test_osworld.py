@@ -78,7 +78,7 @@ def test_run_pictures_follow_their_action(tmp_path: Path) -> None:
         "desktop",
     )
     assert (trajectory.task.goal, trajectory.agent) == ("Close it", "gpt")
-    assert trajectory.metadata == {"date": "2026-01-01T12:00:00"}
+    assert trajectory.metadata == {"date": "2026-01-01T12:00:00", "claimed_success": True}
     assert [(s.action.kind, s.action.point, s.thought) for s in trajectory.steps] == [
         ("click", (0.25, 0.5), "thought 1"),
         ("stop", None, "thought 2"),
