@@ -409,7 +409,7 @@ class Intake:
         self.shard = shard
         self.read = 0
         self.unknown: Counter[str] = Counter()
-        self._ids = scratch_database()
+        self._ids = scratch_database(self)
         self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:

@@ -70,7 +70,7 @@ class VerdictLog:
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
-        self._database = scratch_database()
+        self._database = scratch_database(self)
         self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         make_folder(path)
         self._file = locked(self._target)
