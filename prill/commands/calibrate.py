@@ -10,13 +10,13 @@ from math import nan
 from prill.commands.options import add_label_options
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import Bin
-from prill.evaluators.labels import task_of
+from prill.evaluators.labels import task_names
 from prill.evaluators.meta.agreement import pair
 from prill.evaluators.meta.calibrate import CalibrationResult, Goal, Operating, calibrate
 from prill.evaluators.metrics import FEW_CLUSTERS
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.report.plots import reliability_svg
-from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+from prill.store import encode, read_labels, read_trajectories, read_verdicts
 
 _BAR = 20
 
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
         check_output(args.plot, "a diagram", [*inputs, args.output], parameter="plot")
     tasks = None
     if args.trajectories:
-        items = read_trajectories(args.trajectories)
-        tasks = {item.id: task_of(item) for item in items if not isinstance(item, BadLine)}
+        tasks = task_names(read_trajectories(args.trajectories))
     pairing = pair(read_verdicts(args.verdicts), read_labels(args.labels), args.source, args.truth)
     result = calibrate(pairing, args.method, goal, tasks, args.seed)
     judge, method = result.calibration.evaluator, result.calibration.map.method
