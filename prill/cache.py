@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, finalize
 
+import msgspec
+
 from prill.errors import UsageError
 from prill.models.ledger import queued
 
@@ -70,13 +72,18 @@ class DiskCache:
     def __reduce__(self) -> tuple[type[DiskCache], tuple[Path]]:
         return DiskCache, (self.path,)  # the file travels, its connection and lock do not
 
-    def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+    def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
+        """What `read` makes of the value; None where there is none, or one that is damaged: it is made again then."""
         if _anew.get():
             return None
         with self._lock, self._failures():
             row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is None or not isinstance(row[0], bytes):
+            return None
+        try:
+            return read(row[0])
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return None
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps a value; it is on disk when this returns."""

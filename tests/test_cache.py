@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from prill.cache import DiskCache, InFlight, cache_folder
@@ -13,8 +14,8 @@ from prill.errors import UsageError
 def test_caches_share_one_file(tmp_path: Path) -> None:
     path = tmp_path / "deep/er/c.sqlite"
     DiskCache(path).put("k", b"\0v")
-    assert DiskCache(path).get("k") == b"\0v"
-    assert DiskCache(path).get("other") is None
+    assert DiskCache(path).get("k", bytes) == b"\0v"
+    assert DiskCache(path).get("other", bytes) is None
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
@@ -29,15 +30,32 @@ def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_text("my notes, which are long enough to be taken for a header of something")
     with pytest.raises(UsageError, match=r"c\.sqlite cannot be used"):
-        DiskCache(path).get("k")
+        DiskCache(path).get("k", bytes)
     assert path.read_text().startswith("my notes")
+
+
+def test_damaged_values_are_made_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    for key, value in {"text": "not bytes", "number": 5, "nothing": None, "no UTF-8": b"\xff", "good": b"caption"}.items():
+        cache.put(key, value)  # type: ignore[arg-type]
+        assert cache.get(key, bytes.decode) == ("caption" if key == "good" else None)
+    cache.put("json", b'{"a": ')
+    assert cache.get("json", msgspec.json.decode) is None
+
+
+def test_a_closed_cache_opens_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    cache.put("k", b"v")
+    cache.close()
+    cache.close()
+    assert cache.get("k", bytes) == b"v"
 
 
 def test_two_writers_work_side_by_side(tmp_path: Path) -> None:
     one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
     for i in range(20):
         (one, two)[i % 2].put(str(i), b"x")
-    assert all((two, one)[i % 2].get(str(i)) == b"x" for i in range(20))
+    assert all((two, one)[i % 2].get(str(i), bytes) == b"x" for i in range(20))
     with sqlite3.connect(tmp_path / "c.sqlite") as plain:
         assert plain.execute("SELECT count(*) FROM entries").fetchone() == (20,)
     plain.close()
