@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -77,8 +78,8 @@ class DiskCache:
         if _anew.get():
             return None
         with self._lock, self._failures():
-            row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
-        if row is None or not isinstance(row[0], bytes):
+            row = self._open().execute("SELECT value, crc FROM entries WHERE key = ?", (key,)).fetchone()
+        if row is None or not isinstance(row[0], bytes) or row[1] not in (None, _crc(key, row[0])):
             return None
         try:
             return read(row[0])
@@ -90,7 +91,7 @@ class DiskCache:
         if _anew.get():
             return
         with self._lock, self._failures():
-            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", (key, value))
+            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value)))
 
     def close(self) -> None:
         """Closes the file, which the next use opens again; safe to call twice."""
@@ -116,7 +117,7 @@ class DiskCache:
                 on_failure.callback(connection.close)
                 _share(connection)
                 connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+                _prepare(connection)
                 on_failure.pop_all()
             self._connection, self._process = connection, os.getpid()
             self._end = finalize(self, _close, connection, self._process)
@@ -127,6 +128,22 @@ def _close(connection: sqlite3.Connection, process: int) -> None:
     """Closes a connection where it was opened: in a forked child it is the parent's."""
     if process == os.getpid():
         connection.close()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Makes the table, or gives that of an older version its column of checksums: SQLite has none of its own."""
+    table = "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) WITHOUT ROWID"
+    connection.execute(table)
+    if "crc" not in {row[1] for row in connection.execute("PRAGMA table_info(entries)")}:
+        try:
+            connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER")
+        except sqlite3.OperationalError as error:
+            if "duplicate column" not in str(error):  # another process was faster
+                raise
+
+
+def _crc(key: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(key.encode("utf-8", "surrogatepass")))
 
 
 def _share(connection: sqlite3.Connection) -> None:

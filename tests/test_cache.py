@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -36,11 +37,34 @@ def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
 
 def test_damaged_values_are_made_again(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path / "c.sqlite")
-    for key, value in {"text": "not bytes", "number": 5, "nothing": None, "no UTF-8": b"\xff", "good": b"caption"}.items():
-        cache.put(key, value)  # type: ignore[arg-type]
-        assert cache.get(key, bytes.decode) == ("caption" if key == "good" else None)
     cache.put("json", b'{"a": ')
-    assert cache.get("json", msgspec.json.decode) is None
+    cache.put("latin", b"\xff")
+    assert cache.get("json", msgspec.json.decode) is cache.get("latin", bytes.decode) is None
+    cache.put("good", b"caption")
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        for value in ("not bytes", 5, None):
+            plain.execute("UPDATE entries SET value = ?, crc = NULL WHERE key = 'json'", (value,))
+            assert cache.get("json", bytes) is None
+    assert cache.get("good", bytes.decode) == "caption"
+
+
+def test_changed_values_are_made_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    cache.put("k", b"success")
+    cache.close()
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        plain.execute("UPDATE entries SET value = ?", (b"succesr",))
+    assert cache.get("k", bytes) is None
+
+
+def test_entries_of_older_versions_are_read(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        plain.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        plain.execute("INSERT INTO entries VALUES ('k', ?)", (b"v",))
+    one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
+    assert (one.get("k", bytes), two.get("k", bytes)) == (b"v", b"v")
+    two.put("k", b"w")
+    assert one.get("k", bytes) == b"w"
 
 
 def test_a_closed_cache_opens_again(tmp_path: Path) -> None:
