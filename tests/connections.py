@@ -43,8 +43,9 @@ def warn_of_unclosed() -> None:
         sqlite3.connect = lambda *args, **kwargs: _connect(*args, **{"factory": _Warning, **kwargs})  # type: ignore[assignment]
 
 
-def _keeping(*args: Any, **kwargs: Any) -> Connection:
-    _made.append(_connect(*args, **{**kwargs, "factory": Connection}))  # kept: nothing but `close` closes it
+def keeping(*args: Any, **kwargs: Any) -> Connection:
+    """A connection that is kept here, so that nothing but `close` closes it."""
+    _made.append(_connect(*args, **{**kwargs, "factory": Connection}))
     return _made[-1]
 
 
@@ -56,7 +57,7 @@ def _tell(codes: list[int]) -> None:
 if __name__ == "__main__":
     codes: list[int] = []
     atexit.register(_tell, codes)  # the first to be registered is the last to be run
-    sqlite3.connect = _keeping  # type: ignore[assignment]
+    sqlite3.connect = keeping  # type: ignore[assignment]
     from prill.cli import main
 
     for words in json.load(sys.stdin):
