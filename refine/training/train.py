@@ -154,6 +154,8 @@ def _save(trainer: Any, folder: Path) -> list[str]:
     trainer.accelerator.wait_for_everyone()
     names = sorted(path.name for path in saving.iterdir() if path.name != _CARD) if first else []  # the card is PEFT's
     for name in names:
+        if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
+            shutil.rmtree(folder / name, ignore_errors=True)
         os.replace(saving / name, folder / name)
     if first:
         shutil.rmtree(saving)
