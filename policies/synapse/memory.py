@@ -7,7 +7,6 @@ A memory is a folder: `exemplars.jsonl` (an exemplar a line), `abstractions.json
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
-from prill.files.outputs import failures, write_output
+from prill.files.outputs import write_output
 from prill.models.prompts import content_hash
 from prill.policies.embedders import Embedder, Fitted
 
@@ -92,7 +91,6 @@ class _Header(msgspec.Struct):
     embedder: str
     keys: str  # what the rows of the vectors belong to, as a hash
     version: int = 1
-    files: dict[str, str] = {}  # the SHA-256 of the other files
 
 
 def key_text(task: str, state: str) -> str:
@@ -189,24 +187,20 @@ class Memory:
         return names.most_common(1)[0][0] if names else None
 
     async def save(self, folder: str | os.PathLike[str]) -> None:
-        """Writes the folder. Vectors that depend on the whole memory are not written: they are computed again."""
+        """Writes the folder. Vectors that depend on the whole memory are not written: they are worked out anew."""
         import io
 
         import numpy as np
 
         place = Path(folder)
-        files = {EXEMPLARS: _lines(self.exemplars), ABSTRACTIONS: _encoded(self.abstractions)}
+        place.mkdir(parents=True, exist_ok=True)
+        write_output(place / EXEMPLARS, _lines(self.exemplars))
+        write_output(place / ABSTRACTIONS, _encoded(self.abstractions))
         if not isinstance(self.embedder, Fitted):
             data = io.BytesIO()
             np.save(data, await self.vectors(), allow_pickle=False)
-            files[VECTORS] = data.getvalue()
-        with failures(place / HEADER):
-            place.mkdir(parents=True, exist_ok=True)
-            (place / HEADER).unlink(missing_ok=True)  # what a crash leaves is read as it is: no header speaks of other files
-        for name, content in files.items():
-            write_output(place / name, content)
-        digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-        header = _Header(self.embedder.name, _hash_of_keys(self.exemplars), files=digests)
+            write_output(place / VECTORS, data.getvalue())
+        header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
         write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
 
     @classmethod
@@ -232,19 +226,7 @@ class Memory:
             if header.keys != _hash_of_keys(exemplars):
                 raise UsageError(f"{place}: {EXEMPLARS} has other keys than when the vectors were made; {_ANEW}")
             vectors = _read_vectors(place / VECTORS, len(exemplars))
-        if header is not None:
-            _expect_whole(place, header)
         return cls(exemplars, named, embedder=embedder, vectors=vectors)
-
-
-def _expect_whole(place: Path, header: _Header) -> None:
-    """Raises UsageError where a file is not what was saved. Who deletes the vectors, or the header, has edited the memory."""
-    if VECTORS in header.files and not (place / VECTORS).exists():
-        return
-    for name, digest in header.files.items():
-        if hashlib.sha256(_read(place / name)).hexdigest() != digest:
-            remedy = f"delete {VECTORS if VECTORS in header.files else HEADER}, which is made again"
-            raise UsageError(f"{place / name}: cut or changed since it was saved; copy it again or, if you edited it, {remedy}")
 
 
 def _hash_of_keys(exemplars: Sequence[Exemplar]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 from prill.errors import UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, failures, write_output
-from prill.models.local.trained import CHANGED, FORMAT, RECORD, damage, hashes, read_record
+from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, last_checkpoint
@@ -75,13 +75,12 @@ def train(
     if (read_record(folder) or {}).get("done"):
         return folder
     try:
-        figures, names = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
+        figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
         write_output(folder / _CARD, model_card(spec, plan, about, figures).encode())
-        done = {"done": True, "files": hashes(folder, names), "figures": figures}
-        write_output(folder / RECORD, _json({**about, **done}))
+        write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
     return folder
 
 
@@ -124,8 +123,8 @@ def _trainer(
 
 def _fit(
     spec: TrainSpec, plan: Plan | PagePlan, folder: Path, watch: Watch, say: Say, teacher: Teacher | None, *, on_gpu: bool
-) -> tuple[dict[str, Any], list[str]]:
-    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures and the files' names."""
+) -> dict[str, Any]:
+    """Goes through all steps from the last checkpoint on, writes the adapter, and gives the figures."""
     started = time.monotonic()
     with stopping_on_ctrl_c(watch.stop), _memory_failures():
         trainer = _trainer(spec, plan, folder, watch, teacher, on_gpu=on_gpu)
@@ -135,31 +134,30 @@ def _fit(
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with expect_room(folder, folder):
-            names = _save(trainer, folder)
+            _save(trainer, folder)
         figures = _figures(trainer, time.monotonic() - started)
         if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():
             model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
             figures["ranking"] = ranking_figures(model, plan, lambda done: say("ranking what was kept apart", done, steps))
         trainer.accelerator.wait_for_everyone()
-    return figures, names
+    return figures
 
 
-def _save(trainer: Any, folder: Path) -> list[str]:
-    """Writes the weights, and gives the names of the files. Each takes its place when all are whole."""
+def _save(trainer: Any, folder: Path) -> None:
+    """Writes the weights: each file takes its place when all are whole."""
     first, saving = trainer.is_world_process_zero(), folder / _SAVING
     if first:
         shutil.rmtree(saving, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
     trainer.save_model(str(saving))
     trainer.accelerator.wait_for_everyone()
-    names = sorted(path.name for path in saving.iterdir() if path.name != _CARD) if first else []  # the card is PEFT's
-    for name in names:
+    if not first:
+        return
+    for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):  # the card is PEFT's
         if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
             shutil.rmtree(folder / name, ignore_errors=True)
         os.replace(saving / name, folder / name)
-    if first:
-        shutil.rmtree(saving)
-    return names
+    shutil.rmtree(saving)
 
 
 def _about(spec: TrainSpec, plan: Plan | PagePlan) -> dict[str, Any]:
@@ -198,23 +196,10 @@ def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
             f"{folder}: holds a training with other {changed}; choose another folder, or begin again",
             parameters=("output", "resume"),
         )
-    if there is not None and there.get("done") and not _is_to_be_saved_again(folder, there):
-        return
-    if there is None or there.get("done"):
+    if there is None:
         write_output(folder / RECORD, _json(about))
-    drop_torn(folder)
-
-
-def _is_to_be_saved_again(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Whether files of a finished training are missing that its last checkpoint has. Raises UsageError where it has not, and
-    for a file that does not hold what was written."""
-    missing, changed = damage(folder, record)
-    if changed:
-        raise UsageError(f"{folder / changed[0]}: {CHANGED}", parameters=("output",))
-    if missing and last_checkpoint(folder) is None:
-        problem = "missing, and no checkpoint is left to write it from; copy it again, or begin again"
-        raise UsageError(f"{folder / missing[0]}: {problem}", parameters=("output", "resume"))
-    return bool(missing)
+    if there is None or not there.get("done"):
+        drop_torn(folder)
 
 
 def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:

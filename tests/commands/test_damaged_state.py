@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from prill.policies.synapse.memory import ABSTRACTIONS, EXEMPLARS, HEADER
 from prill.refine.rewards import WatchRecord
-from prill.store import encode, write_trajectories
+from prill.store import encode
 from prill.testing import MockServer
-from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Opinion, Step, Task, Trajectory, Verdict
+from prill.types import EvaluatorInfo, LabelRecord, Opinion, Verdict
 
 from .conftest import Prill
 from .conftest import write_trajectories as write_orders
@@ -65,27 +64,6 @@ def merged(folder: Path, prill: Prill, url: str) -> Case:
 def merged_into(folder: Path, prill: Prill, url: str) -> Case:
     assert prill("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl").returncode == 0
     return Case("out.jsonl", ("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl"), ("out.jsonl",), remakes=True)
-
-
-def page(name: str) -> Trajectory:
-    html = f'<div id="area"><button id="{name}">{name}</button></div>'
-    steps = (Step(Observation(text=html), Action("click", text=f"click {name}", target=f"<button id={name}>")),)
-    return Trajectory(id=name, task=Task(id=f"miniwob/{name}", goal=f"Press {name}", site=name), steps=steps)
-
-
-def remembered(which: str) -> Callable[[Path, Prill, str], Case]:
-    def make(folder: Path, prill: Prill, url: str) -> Case:
-        runs = [page(name) for name in ("yes", "no")]
-        write_trajectories(folder / "p.jsonl", runs)
-        judge = EvaluatorInfo("j", "1")
-        verdicts = (Verdict(id=one.id, success=True, score=0.9, evaluator=judge) for one in runs)
-        (folder / "pv.jsonl").write_bytes(b"".join(map(encode, verdicts)))
-        words = ("exemplars", "p.jsonl", "--verdicts", "pv.jsonl", "-o", "memory", "--json")
-        done = prill(*words, "--shipped")
-        assert done.returncode == 0, done.stderr
-        return Case(f"memory/{which}", words, (f"memory/{EXEMPLARS}", f"memory/{ABSTRACTIONS}"))
-
-    return make
 
 
 def conversed(folder: Path, prill: Prill, url: str) -> Case:
@@ -153,9 +131,6 @@ CASES: dict[str, Callable[[Path, Prill, str], Case]] = {
     "watch": watched,
     "merge": merged,
     "merge into": merged_into,
-    "exemplars": remembered(EXEMPLARS),
-    "abstractions": remembered(ABSTRACTIONS),
-    "memory": remembered(HEADER),
     "conversations": conversed,
     "fitted judge": fitted,
     "calibration": calibrated,

@@ -123,25 +123,6 @@ async def test_a_line_can_be_taken_out(tmp_path: Path) -> None:
     assert (await Memory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
 
 
-async def test_a_save_that_broke_off_is_read(tmp_path: Path) -> None:
-    """The header goes first and comes last: without it, vectors of other lines are not taken."""
-    await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
-    (tmp_path / "memory.json").unlink()
-    line = (tmp_path / "exemplars.jsonl").read_bytes()
-    (tmp_path / "exemplars.jsonl").write_bytes(line.replace(b"0 0", b"9 9") + line)
-    assert (await Memory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
-
-
-@pytest.mark.parametrize("name", ["exemplars.jsonl", "abstractions.json"])
-async def test_what_was_cut_or_changed_is_named(name: str, tmp_path: Path) -> None:
-    await Memory([exemplar("a", "0 0", "pass"), exemplar("b", "9 9", "pass")], embedder=TfidfEmbedder()).save(tmp_path)
-    (tmp_path / name).write_bytes(b"" if name == "exemplars.jsonl" else b"{}")
-    with pytest.raises(UsageError, match=f"{name}: cut or changed since it was saved; .*delete memory.json"):
-        Memory.load(tmp_path, TfidfEmbedder())
-    (tmp_path / "memory.json").unlink()
-    Memory.load(tmp_path, TfidfEmbedder())
-
-
 async def test_tfidf_goes_by_shared_rare_words() -> None:
     texts = ["the red button", "the blue button", "the password of ada", "the password of bob"]
     embedder = make_embedder("tfidf")
