@@ -83,11 +83,15 @@ def saving_whole(trainer: Any, keep: int) -> Any:
             args._n_gpu = min(args.n_gpu, 1)
             super().__init__(args=args, **rest)
 
+            # What is written first is there once the checkpoint is whole; without the checkpoint it is dropped again.
+            self.before_checkpoint: Callable[[], object] = lambda: None
+
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
             """Ours is written once, at the end."""
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+            self.before_checkpoint()
             with saving_checkpoint(folder, first=self.is_world_process_zero()):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
@@ -238,13 +242,6 @@ def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int],
             if self._is_to_stop() and state.global_step < state.max_steps:
                 control.should_save = control.should_training_stop = True
 
-        def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            # A model in pieces cannot answer in one process alone.
-            if said and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-                lines = said(trainer.accelerator.unwrap_model(trainer.model), state.global_step)
-                with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
-                    file.write(b"".join(lines))
-
         def _is_to_stop(self) -> bool:
             """Whether any process was told to: all end after the same step."""
             if trainer.args.world_size == 1:
@@ -252,7 +249,15 @@ def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int],
             flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
             return bool(trainer.accelerator.reduce(flag, "sum").item())
 
+    def sample() -> None:
+        # A model in pieces cannot answer in one process alone.
+        if said and trainer.is_world_process_zero() and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            lines = said(trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step)
+            with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
+                file.write(b"".join(lines))
+
     trainer.add_callback(Callback())
+    trainer.before_checkpoint = sample
 
 
 def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:

@@ -30,10 +30,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # the libraries' own, about their deprecations
     pytest.mark.slow,
 ]
-# The record is begun; a checkpoint is half written; the adapter is; the record says that it is done.
+# The record is begun; a checkpoint is half written; samples are; it is whole; the adapter is; the record says that it is done.
 POINTS = (
     "open .training.json.*",
     "half checkpoints/*/optimizer.pt",
+    "open samples.jsonl",
+    "open checkpoints/*/.files.json.*",
     "half .saving.part/adapter_model.safetensors",
     "os.rename .training.json.*",
 )
