@@ -21,7 +21,7 @@ import msgspec
 
 from prill.datasets.formats.mind2web import records
 from prill.errors import BudgetSpent, CallTimeout, TransportFailure, Unscored, UsageError
-from prill.files.outputs import failures, make_folder, writing
+from prill.files.outputs import expect_place, failures, make_folder, writing
 from prill.models.ledger import metered
 from prill.models.prompts import NONCE, content_hash, load_prompt, quoted
 from prill.protocols import LanguageModel, Message
@@ -128,6 +128,7 @@ async def make_conversations(
     out = Path(out)
     if out.exists():
         raise UsageError(f"{out} exists already; choose another file", parameters=("output",))
+    expect_place(out, "a file of conversations")
     make_folder(out)
     tally, tasks = Tally(), dict[str, _Task]()
     with tempfile.TemporaryFile(dir=out.parent) as spool:  # as large as the source: /tmp may have no room for it

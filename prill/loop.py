@@ -34,7 +34,8 @@ async def rollout(
     trajectory keeps the steps so far and says so in `error`. `early_stop` looks at the steps after each action and may
     end the episode by saying why. `watch` is given the record so far after the start and after each action.
     `metadata["ended_by"]` is one of agent, environment, max_steps, early_stop, error; `metadata["stopped"]` is the reason
-    of an early stop, which is no answer of the agent; `metadata["date"]` is when the episode began, in UTC. An environment that
+    of an early stop, which is no answer of the agent; `metadata["unscored"]` is why the agent's model gave no action, in the
+    words of verdicts (`budget`, `timeout`, …); `metadata["date"]` is when the episode began, in UTC. An environment that
     can `locate` an action adds element and point to its record, not to what is carried out and what `early_stop` sees. 30 steps
     is the limit of the paper's web experiments (arXiv 2404.06474, section 4.2).
     """
@@ -74,6 +75,7 @@ async def rollout(
         record, ended_by = replace(record, final=None, error=valid_unicode(str(failure))), "error"
     except Unscored as failure:
         record, ended_by = replace(record, error=f"the agent's model gave no action ({failure.code}): {failure}"), "error"
+        metadata["unscored"] = failure.code
     except TimeoutError:
         if not limit.expired():
             raise

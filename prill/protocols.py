@@ -145,6 +145,15 @@ class Bounded(Protocol):
         ...
 
 
+@runtime_checkable
+class Remote(Protocol):
+    """A model behind an endpoint that may be gone."""
+
+    async def why_unreachable(self) -> str:
+        """Why no call can get there now; empty where it can. Asks for nothing that costs money."""
+        ...
+
+
 class Captioner(Protocol):
     """Turns one observation into text. Never sees the goal: it would describe what was hoped for."""
 
@@ -221,6 +230,14 @@ def lessons_of(judge: Evaluator) -> list[str]:
     """What the models that the judge asks were found not to take, each once."""
     models = (getattr(part, "model", None) for part in every_judge(judge))
     return list(dict.fromkeys(lesson for model in models if isinstance(model, Adaptive) for lesson in model.lessons))
+
+
+async def why_unreachable(judge: Evaluator) -> str:
+    """Why a model that the judge asks cannot be reached; empty where all can, as far as they know."""
+    for model in (getattr(part, "model", None) for part in every_judge(judge)):
+        if isinstance(model, Remote) and (why := await model.why_unreachable()):
+            return why
+    return ""
 
 
 class RewardFunction(Protocol):

@@ -11,7 +11,7 @@ from typing import Any, Generic
 
 import msgspec
 
-from prill.errors import EnvironmentFailure, PrillError, Unscored
+from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
 from prill.loop import rollout
 from prill.models.guard import PATIENCE
 from prill.models.ledger import Meter, metered
@@ -38,7 +38,7 @@ class Episode(Generic[E]):
 class Recorded:
     """What a run did. `skipped` were there already; `undecided` have no label, for want of an oracle or of its decision;
     `broken` ended with an error; `lost` could not begin, so that there is no record. `last_problem` is what the last of these
-    two said.
+    two said, and `budget` what a spent budget said: what was not finished by then is lost, and the next run begins it.
     """
 
     success: int = 0
@@ -48,6 +48,7 @@ class Recorded:
     skipped: int = 0
     lost: int = 0
     last_problem: str | None = field(default=None, compare=False)
+    budget: str | None = field(default=None, compare=False)
 
     @property
     def total(self) -> int:
@@ -129,6 +130,9 @@ class _Run(Generic[E]):
             if episode.id in self._folder:
                 self._count(skipped=1)
                 continue
+            if self._counts.budget is not None:
+                self._count(self._counts.budget, lost=1)
+                continue
             async with self._pool.lend(but=tried) as environment:
                 await self._attempt(episode, environment, retried=tried is not None)
 
@@ -151,7 +155,15 @@ class _Run(Generic[E]):
             self._again.append((episode, environment))
             self._note_beginning(episode.id, trajectory.error)
             return
-        label = await self._grade(episode, environment, trajectory)
+        try:
+            if trajectory.metadata.get("unscored") == BudgetSpent.code:
+                raise BudgetSpent(trajectory.error)
+            label = await self._grade(episode, environment, trajectory)
+        except BudgetSpent as spent:  # no end of an episode: it has not been played until it can be paid for
+            self._folder.drop(trajectory)
+            self._counts = replace(self._counts, budget=str(spent))
+            self._count(str(spent), lost=1)
+            return
         self._folder.keep(trajectory, label)
         self._count_played(trajectory, label)
         self._note_beginning(episode.id, None if begun else trajectory.error)
@@ -207,6 +219,8 @@ class _Run(Generic[E]):
         try:
             async with asyncio.timeout(self._settings.timeout):
                 label = await self._settings.oracle(environment, trajectory)
+        except BudgetSpent:
+            raise
         except (EnvironmentFailure, Unscored) as failure:
             label = _undecided(trajectory, str(failure))
         except TimeoutError:

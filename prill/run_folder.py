@@ -64,6 +64,13 @@ class RunFolder(LockedFolder):
             path.parent.mkdir(exist_ok=True)
             _replace(path, [line])
 
+    def drop(self, trajectory: Trajectory) -> None:
+        """Sets an episode aside that is to be played again, or forgets it where it has no step."""
+        with _writing(self.path):
+            if trajectory.steps:
+                self._set_aside(trajectory)
+            self._partial(trajectory.id).unlink(missing_ok=True)
+
     def keep(self, trajectory: Trajectory, label: LabelRecord | None) -> None:
         """Keeps a finished episode. A crash between the two lines leaves a label to spare, which the next start drops."""
         with _writing(self.path):

@@ -10,6 +10,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import UNSET, UnsetType
+
 from prill.temporary.images import MemoryImage, image_file
 
 if TYPE_CHECKING:
@@ -150,13 +152,18 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was spent. `usd` is None when the price of any part is unknown; tokens and calls are then still right."""
+    """What was spent. `usd` is None when the price of any part is unknown; tokens and calls are then still right.
+
+    `estimated_usd` is the part of `usd` for calls that were sent and brought no answer (timed out, cancelled, broken off),
+    which providers charge for: by estimate, and counted neither as calls nor as tokens. It is absent where there are none.
+    """
 
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     images: int = 0
     usd: float | None = 0.0
+    estimated_usd: float | UnsetType = UNSET
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -165,6 +172,7 @@ class Usage:
             self.completion_tokens + other.completion_tokens,
             self.images + other.images,
             None if self.usd is None or other.usd is None else self.usd + other.usd,
+            (self.estimated_usd or 0.0) + (other.estimated_usd or 0.0) or UNSET,
         )
 
 

@@ -80,6 +80,7 @@ class _Manifest:
 def check_folder(folder: Path) -> None:
     """Says beforehand whether the folder may be written. Raises UsageError for one that holds anything else."""
     expect_place(folder, "a folder of rows")
+    expect_place(Path(os.path.realpath(folder)).parent, "a folder of rows")  # another folder takes the place of this one
     with failures(folder):
         if not folder.exists():
             return

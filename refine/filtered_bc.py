@@ -24,7 +24,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 from msgspec import Meta
 
-from prill.errors import UsageError
+from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
@@ -267,6 +267,8 @@ class _Line:
         spec, rows = self.study.training_of(self.seed), folder / ROWS
         lines, left_out = self._rows(rows)
         try:
+            if short := sum(verdict.unscored == BudgetSpent.code for verdict in verdicts):
+                raise UsageError(f"the budget is used up (unscored: budget {short} of {len(verdicts)}); a higher one goes on")
             require_steps(filtered)
             if not lines:
                 why = ", ".join(f"{reason} {count}" for reason, count in left_out.items())

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -268,21 +269,25 @@ def test_calls_at_once_are_divided() -> None:
     table.close()
 
 
-def test_budget_is_that_of_all_processes() -> None:
+async def test_budget_is_that_of_all_processes() -> None:
     whole, table, parts = Ledger(Price(0.0, 1e6), 10.0), Table(2), list[Ledger]()
     whole.record(0, 2, 0)
-    for number in (0, 1, 0):  # the last takes the place of the first, which has died in the middle of a call
+
+    async def call(ledger: Ledger, held: int, spent: int) -> None:
+        booking = ledger.call(lambda: (0, 0, held))
+        await booking.hold()
+        if spent:
+            booking.settle(0, spent, 0)
+
+    for number, spent in ((0, 0), (1, 2), (0, 2)):  # the last takes the place of the first, which died in the middle of a call
         with packing_for(Seat(table, number)):
             parts.append(pickle.loads(pickle.dumps(whole)))
-        parts[-1].begin()
-        parts[-1].record(0, 2, 0)
-        if number or len(parts) == 3:
-            parts[-1].end()
-    parts[1].begin()
-    parts[1].record(0, 1, 0)
-    parts[1].end()
-    for part in parts[1:]:
-        with pytest.raises(BudgetSpent):  # of the 8 dollars that were left, 4 calls took 7
-            part.begin()
-            part.begin()
+        await call(parts[-1], 2, spent)
+    assert whole.budgets[0].spent_usd == 8
+    assert not parts[1].budgets[0].begin(2) or not parts[2].budgets[0].begin(1), "together they would be over"
     table.close()
+    for budget in (parts[1].budgets[0], whole.budgets[0]):
+        budget.spend(1)
+        with pytest.raises(BudgetSpent) if budget.spent_usd >= 10 else nullcontext():
+            budget.begin(0)
+    assert whole.budgets[0].spent_usd == 10

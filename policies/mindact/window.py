@@ -69,10 +69,12 @@ def _tokenizer(name: str) -> ModelTokens:
         from transformers import AutoTokenizer
     except ImportError:
         raise MissingExtra("transformers", "local") from None
+    from prill.models.local.weights import cause_of, library_errors
+
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"tokenizer: {name} cannot be loaded: {str(error).splitlines()[0]}") from None
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except library_errors() as error:
+        raise UsageError(f"tokenizer: {name} cannot be loaded: {cause_of(error)}") from None
     if not getattr(tokenizer, "is_fast", False):
         raise UsageError(f"tokenizer: {name} cannot tell where its tokens are; give one that has a {_FILES[0]}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from prill.policies.synapse.prompting import tokens_of, until
 from prill.policies.synapse.sandbox import CodeFailed, run_code
 from prill.protocols import LanguageModel, Message
 
+_PLACE = re.compile("<task>|<state>")
 _STOPS = ("Action:", "Output:", "State:")
 _T = TypeVar("_T")
 
@@ -45,7 +47,8 @@ async def abstract(
     way, problem = entry.abstraction, ""
     pairs = [(step.state, step.observation) for exemplar in entry.exemplars for step in [_at(exemplar.steps, turn)] if step]
     if code_prompt := _at(way.code, turn):
-        written = code_prompt.replace("<task>", clean(task)).replace("<state>", quoted("page", state))
+        places = {"<task>": clean(task), "<state>": quoted("page", state)}
+        written = _PLACE.sub(lambda place: places[place[0]], code_prompt)  # once: a task may have such words, too
         code = first_block(until(await ask(written), *_STOPS))
         try:
             if not code:

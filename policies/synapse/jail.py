@@ -2,14 +2,19 @@
 
 Run as `python -I -S jail.py` with no environment. It reads `{"code", "names", …}` from its standard input, locks itself in,
 writes `ready`, and then `{"obs": …}` or `{"error": …}`: the code is not even parsed before. It imports nothing but the
-standard library. Layers, from the outside in:
+standard library.
 
-* limits of the kernel on processor time, memory, files and processes (setrlimit);
-* a filter of system calls (seccomp of Linux), after which the process can compute, take memory, write to its standard
-  output, and end;
+The boundary is the kernel's:
+
+* limits on processor time, memory, files and processes (setrlimit);
+* a filter of system calls (seccomp of Linux), after which the process can compute, take memory that is not executable, write
+  to its standard output, and end. Whether it is in effect is tried before the code is parsed.
+
+Python's own layer makes escapes harder, and is no boundary:
+
 * an audit hook, which cannot be taken off again, that refuses whatever Python reports: files, sockets, processes, frames;
-* of Python, few builtins and a few modules; names with two underscores are refused before the code is run, and so are texts
-  that would read them when they are formatted.
+* few builtins, and of a few modules few names; ctypes is unloaded before the code is parsed; names and texts with two
+  underscores, positional class patterns, and texts that read attributes when they are formatted are refused.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import builtins
 import collections
 import datetime
 import functools
+import gc
 import heapq  # noqa: F401 - Counter.most_common imports it, which it cannot do any more once locked in
 import html
 import html.parser
@@ -31,20 +37,38 @@ import resource
 import string
 import sys
 import types
+import unicodedata  # noqa: F401 - names in other than ASCII letters are normalised by it when they are parsed
+from _string import formatter_field_name_split  # type: ignore[import-not-found]
+from types import ModuleType
 from typing import Any
 
-# Copies of what the modules define, without the modules that they import themselves: those lead to everything.
-MODULES = {
-    module.__name__: types.SimpleNamespace(
-        **{name: value for name, value in vars(module).items() if name[0] != "_" and not isinstance(value, types.ModuleType)}
-    )
-    for module in (collections, datetime, functools, html, html.parser, itertools, json, math, re, string)
+# Of each module what is listed: the rest leads to other modules, or reads attributes whose names are texts (string.Formatter,
+# functools.wraps, the metaclass of re.RegexFlag).
+_GIVEN: dict[ModuleType, str] = {
+    collections: "ChainMap Counter OrderedDict defaultdict deque",
+    datetime: "MAXYEAR MINYEAR UTC date datetime time timedelta timezone",
+    functools: "cache cmp_to_key lru_cache partial reduce",
+    html: "escape unescape",
+    html.parser: "HTMLParser",
+    itertools: "accumulate chain combinations combinations_with_replacement compress count cycle dropwhile filterfalse groupby "
+    "islice pairwise permutations product repeat starmap takewhile tee zip_longest",
+    json: "JSONDecodeError dumps loads",
+    math: " ".join(name for name in vars(math) if name[0] != "_"),
+    re: "compile error escape findall finditer fullmatch match search split sub subn Match Pattern "
+    "A ASCII DOTALL I IGNORECASE M MULTILINE S U UNICODE VERBOSE X",
+    string: "ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits printable punctuation "
+    "whitespace",
 }
+
+
+def _given(module: ModuleType, names: str) -> types.SimpleNamespace:
+    """A copy with these names; a flag of re as its number, as its class has a metaclass that reads modules."""
+    found = {name: getattr(module, name) for name in names.split()}
+    return types.SimpleNamespace(**{name: int(one) if isinstance(one, re.RegexFlag) else one for name, one in found.items()})
+
+
+MODULES = {module.__name__: _given(module, names) for module, names in _GIVEN.items()}
 MODULES["html"].parser = MODULES["html.parser"]
-# What reads an attribute whose name is a text would lead past the check of names.
-del MODULES["string"].Formatter
-_SAFE = ("cache", "cmp_to_key", "lru_cache", "partial", "reduce")
-MODULES["functools"] = types.SimpleNamespace(**{name: getattr(functools, name) for name in _SAFE})
 _ERRORS = (
     ArithmeticError, AssertionError, AttributeError, Exception, IndexError, KeyError, LookupError, NameError, RuntimeError,
     StopIteration, TypeError, ValueError, ZeroDivisionError,
@@ -52,23 +76,32 @@ _ERRORS = (
 _FUNCTIONS = (
     abs, all, any, bool, bytes, chr, dict, divmod, enumerate, filter, float, format, frozenset, hash, hex, int, isinstance,
     issubclass, iter, len, list, map, max, min, next, object, oct, ord, pow, range, repr, reversed, round, set, slice, sorted,
-    str, sum, super, tuple, type, zip, property, staticmethod, classmethod,
+    str, sum, super, tuple, zip, property, staticmethod, classmethod,
 )  # fmt: skip
+_PLAIN = (bool, bytes, dict, float, frozenset, int, list, range, set, slice, str, tuple, type(None))
 _METHODS = {"__init__", "__len__", "__str__", "__repr__", "__iter__", "__next__", "__eq__", "__lt__", "__hash__", "__name__"}
 _FORMATS = {"format", "format_map"}
-_FRAMES = re.compile(r"(?:gi|cr|ag|tb|f|co)_(?:frame|code|globals|locals|builtins|back|next)")
-
-# System calls that are allowed beside `write` to the standard output, by the kernel's numbers: memory, waiting, ending.
-# mmap, mprotect, munmap, brk, rt_sigprocmask, rt_sigreturn, mremap, madvise, gettimeofday, sigaltstack, futex, clock_gettime,
-# exit, exit_group, getrandom, rseq.
-_LINUX = {
-    "x86_64": (0xC000003E, 1, (9, 10, 11, 12, 14, 15, 25, 28, 96, 131, 202, 228, 60, 231, 318, 334)),
-    "aarch64": (0xC00000B7, 64, (222, 226, 215, 214, 135, 139, 216, 233, 169, 132, 98, 113, 93, 94, 278, 293)),
+_DUNDER = re.compile(r"__\w+__")
+_HARMLESS_TEXTS = {*_METHODS, "__main__"}  # `if __name__ == "__main__":` is what many programs end with
+_FRAMES = {  # frames, tracebacks and code, by the attributes that lead from one to the next
+    name
+    for kind in ("AsyncGenerator", "Code", "Coroutine", "Frame", "Generator", "Traceback")
+    for name in dir(getattr(types, f"{kind}Type"))
+    if "_" in name and not name.startswith("_")
 }
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+
+# By the kernel's numbers (linux/arch/*/entry/syscalls): the machine; `write`, allowed to the standard output; mmap and
+# mprotect, allowed without PROT_EXEC; and what is allowed always: munmap, brk, rt_sigprocmask, rt_sigreturn, mremap, madvise,
+# gettimeofday, sigaltstack, futex, clock_gettime, exit, exit_group, getrandom, rseq.
+_LINUX = {
+    "x86_64": (0xC000003E, 1, (9, 10), (11, 12, 14, 15, 25, 28, 96, 131, 202, 228, 60, 231, 318, 334)),
+    "aarch64": (0xC00000B7, 64, (222, 226), (215, 214, 135, 139, 216, 233, 169, 132, 98, 113, 93, 94, 278, 293)),
+}
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refused with EPERM
 _X32 = 0x40000000
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+_EXECUTABLE = 4  # PROT_EXEC
 
 
 def main() -> None:
@@ -76,35 +109,37 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.read())
     sys.excepthook = lambda kind, error, trace: end({"error": f"{kind.__name__}: {error}"[:500]})
     try:
-        import ctypes
-
-        library = ctypes.CDLL(None, use_errno=True)
-        limit(request["cpu_seconds"], request["memory_bytes"])
-        confine(library)
-    except (OSError, ValueError, AttributeError) as error:
-        return end({"error": f"this machine cannot lock code in ({error}), so none is run"})
+        lock_in(request["cpu_seconds"], request["memory_bytes"])
+    except (OSError, ValueError, AttributeError, ImportError) as error:
+        return end({"error": f"generated code is not run on this machine, as the kernel cannot lock it in: {error}"})
     os.write(1, b"ready\n")
     program = read(request["code"])  # what this raises, or the code, goes to the hook above
     names = {**request["names"], "__builtins__": allowed_builtins(), "__name__": "abstraction"}
+    run = types.FunctionType(program, names)  # as `exec` would, whose event the hook then need not allow
     sys.addaudithook(refuse)
-    exec(program, names)
+    run()
     found = names.get("obs")
     good = type(found) is str and found.encode("utf-8", "replace").decode() == found
     end({"obs": found} if good else {"error": "the code sets no text `obs`"})
 
 
 def read(code: str) -> types.CodeType:
-    """The compiled code. Raises ValueError for names with two underscores, names of frames, and modules that are not given."""
+    """The compiled code. Raises ValueError for what leads around the names that are given."""
     tree = ast.parse(code)
     for node in ast.walk(tree):
         # Every name in whatever field of whatever sort of node; the words of texts are none.
         fields = [] if isinstance(node, ast.Constant) else [value for _, value in ast.iter_fields(node)]
         for name in (one for value in fields for one in (value if isinstance(value, list) else [value])):
-            hidden = isinstance(name, str) and ((name.startswith("__") and name not in _METHODS) or _FRAMES.fullmatch(name))
-            if hidden:
+            if isinstance(name, str) and ((name.startswith("__") and name not in _METHODS) or name in _FRAMES):
                 raise ValueError(f"{name} is not allowed")
+        text = node.value if isinstance(node, ast.Constant) else None
+        text = text.decode("latin-1") if isinstance(text, bytes) else text
+        if isinstance(text, str) and _DUNDER.fullmatch(text) and text not in _HARMLESS_TEXTS:
+            raise ValueError(f"the text {text} is not allowed")
+        if isinstance(node, ast.MatchClass) and node.patterns:
+            raise ValueError("a class pattern names its attributes: `case A(x=found)`, not `case A(found)`")
         if _takes_format(node):
-            raise ValueError("format is for a text that stands before it, without two underscores; f-strings do the rest")
+            raise ValueError("format is for a text that stands before it and reads no attributes; f-strings do the rest")
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         if unknown := [module for module in modules if module not in MODULES]:
@@ -113,20 +148,36 @@ def read(code: str) -> types.CodeType:
 
 
 def _takes_format(node: ast.AST) -> bool:
-    """Whether it takes the formatting of a text that is not known beforehand: `{0.name}` in one reads an attribute."""
+    """Whether it takes the formatting of a text that is not known beforehand, or that reads an attribute: `{0.name}`."""
     if isinstance(node, ast.MatchClass):
         return bool(_FORMATS.intersection(node.kwd_attrs))
     if not isinstance(node, ast.Attribute) or node.attr not in _FORMATS:
         return False
     text = node.value.value if isinstance(node.value, ast.Constant) else None
-    return not isinstance(text, str) or "__" in text
+    return not isinstance(text, str) or _reads_attributes(text)
+
+
+def _reads_attributes(text: str) -> bool:
+    for _, field, form, _ in string.Formatter().parse(text):  # raises ValueError for what is no format
+        if field is not None and any(by_name for by_name, _ in formatter_field_name_split(field)[1]):
+            return True
+        if form and _reads_attributes(form):
+            return True
+    return False
 
 
 def allowed_builtins() -> dict[str, Any]:
     """What the code finds without importing anything."""
     found = {one.__name__: one for one in (*_ERRORS, *_FUNCTIONS)}
-    quiet = {"print": lambda *values, **options: None}
-    return {**found, **quiet, "__import__": given_module, "__build_class__": builtins.__build_class__}
+    own = {"print": lambda *values, **options: None, "type": plain_type}
+    return {**found, **own, "__import__": given_module, "__build_class__": builtins.__build_class__}
+
+
+def plain_type(value: object) -> type:
+    """`type` for the code, of plain values: `type` itself makes classes from texts, and it is the type of every class."""
+    if type(value) not in _PLAIN:
+        raise TypeError("type is for texts, numbers, lists, tuples, sets and dictionaries")
+    return type(value)
 
 
 def given_module(name: str, _globals: object = None, _locals: object = None, parts: Any = (), level: int = 0) -> object:
@@ -136,10 +187,38 @@ def given_module(name: str, _globals: object = None, _locals: object = None, par
     return MODULES[name] if parts else MODULES[name.partition(".")[0]]
 
 
-def refuse(event: str, values: object, harmless: frozenset[str] = frozenset({"exec", "sys.excepthook", "builtins.id"})) -> None:
-    """The audit hook; `exec` is how the code itself begins."""
+def refuse(event: str, values: object, harmless: frozenset[str] = frozenset({"sys.excepthook", "builtins.id"})) -> None:
+    """The audit hook."""
     if event not in harmless:
         raise PermissionError(f"{event} is not allowed")
+
+
+def lock_in(cpu_seconds: int, memory_bytes: int) -> None:
+    """Sets the boundary. Raises OSError, ValueError, AttributeError or ImportError where a part of it cannot be set."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    limit(cpu_seconds, memory_bytes)
+    confine(library)
+    prove()
+    del ctypes, library
+    forget("ctypes", "_ctypes", "resource")
+
+
+def prove() -> None:
+    """Raises OSError where the filter has no effect: an emulated kernel may take one and do nothing."""
+    try:
+        os.stat("/")
+    except PermissionError:
+        return
+    raise OSError("it takes a filter of system calls, which has no effect")
+
+
+def forget(*packages: str) -> None:
+    """Empties and unloads these modules; the audit hook refuses to import them again."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        vars(sys.modules.pop(name)).clear()
+    gc.collect()  # structures made with ctypes are in circles
 
 
 def limit(cpu_seconds: int, memory_bytes: int) -> None:
@@ -178,7 +257,9 @@ def confine(library: Any) -> None:
             raise OSError(ctypes.get_errno(), "the kernel takes no filter of system calls")
 
 
-def system_call_filter(architecture: int, write: int, allowed: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+def system_call_filter(
+    architecture: int, write: int, mapping: tuple[int, int], allowed: tuple[int, ...]
+) -> list[tuple[int, int, int, int]]:
     """The filter, as instructions (code, jump if so, jump if not, value) that the kernel runs at each system call."""
     return [
         (_LOAD, 0, 0, 4),  # for which machine: another one has other numbers
@@ -188,6 +269,12 @@ def system_call_filter(architecture: int, write: int, allowed: tuple[int, ...]) 
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _KILL),
         *(step for number in allowed for step in ((_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW))),
+        (_EQUAL, 1, 0, mapping[0]),
+        (_EQUAL, 0, 4, mapping[1]),
+        (_LOAD, 0, 0, 32),  # what the memory is for: the third argument
+        (_HAS_BIT, 0, 1, _EXECUTABLE),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
         (_EQUAL, 1, 0, write),
         (_RETURN, 0, 0, _REFUSE),
         (_LOAD, 0, 0, 16),  # where to: only the standard output

@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
-from prill.files.outputs import write_output
+from prill.files.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
 from prill.policies.embedders import Embedder, Fitted
 
@@ -193,7 +193,7 @@ class Memory:
         import numpy as np
 
         place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        make_folder(place / EXEMPLARS)
         write_output(place / EXEMPLARS, _lines(self.exemplars))
         write_output(place / ABSTRACTIONS, _encoded(self.abstractions))
         if not isinstance(self.embedder, Fitted):

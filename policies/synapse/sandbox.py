@@ -1,4 +1,7 @@
-"""Runs code that a model wrote, in a process of its own that can compute and nothing else; jail.py is its program."""
+"""Runs code that a model wrote, in a process of its own that can compute and nothing else; jail.py is its program.
+
+The boundary is the kernel's: limits and a filter of system calls. Where they cannot be set, no code is run.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ async def run_code(code: str, names: Mapping[str, str]) -> str:
     code and its result have at most 20,000 characters. Only Linux can lock it in so: elsewhere no code is run.
     """
     if sys.platform != "linux":
-        raise CodeFailed(f"generated code is run on Linux only, where the kernel locks it in; this machine is {sys.platform}")
+        raise CodeFailed(f"generated code is not run on {sys.platform}: only the kernel of Linux can lock it in")
     if len(code) > MOST_CODE:
         raise CodeFailed(f"the code has {len(code)} characters; {MOST_CODE} are allowed")
     request = {"code": code, "names": dict(names), "cpu_seconds": SECONDS, "memory_bytes": MEMORY}
@@ -71,8 +74,10 @@ def _run(request: bytes) -> tuple[bytes, int]:
 def _read(pipe: int, seconds: float, until: bytes | None = None) -> bytes:
     """All that comes, as far as it can be a result. Raises CodeFailed when time runs out."""
     data, end = b"", time.monotonic() + seconds
+    waiting = select.poll()  # select.select takes no descriptor above 1023, and a busy process has those
+    waiting.register(pipe, select.POLLIN)
     while len(data) <= _MOST_OUTPUT and not (until and data.startswith(until)):
-        if not select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
+        if not waiting.poll(1000 * max(0.0, end - time.monotonic())):
             raise CodeFailed(f"the code took more than {seconds:g} s")
         if not (piece := os.read(pipe, 1 << 16)):
             break

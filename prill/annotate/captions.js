@@ -1,50 +1,70 @@
 // The page for captions. Whatever comes from files or models is put in with textContent or value only.
 
-import { $, alone, ask, fit, isBusy, say } from "./common.js";
+import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
 
 const WORDS = { accepted: "Accepted", mended: "Mended", rejected: "Rejected" };
 const TONES = { accepted: "success", mended: "not_sure", rejected: "failure" };
 
-let overview, card, undoable = 0;
+let overview, card;
+let version; // of the decision on disk that the next one is to replace
+let shown = ""; // the text on disk, as the text field gives it back
 document.title = "prill annotate: captions";
-const drafts = new Map(); // texts that are not decided yet, by place
 
-function keepDraft() {
-  if (!card) return;
-  if ($("caption").value.trim() !== card.text.trim()) drafts.set(card.index, $("caption").value);
-  else drafts.delete(card.index);
+// A choice is in a draft when it could not be saved.
+function keepDraft(choice = drafts.get(card.index)?.choice) {
+  const text = $("caption").value;
+  keep(card.index, choice || text.trim() !== shown.trim() ? { text, choice, version } : null);
 }
 
 async function open(index) {
-  keepDraft();
-  show(await ask(`api/cards/${index}`));
+  const next = await ask(`api/cards/${index}`);
+  const left = card && card.index !== index && drafts.has(card.index) ? card.index + 1 : null;
+  show(next);
+  if (left) say(`Caption ${left} is not saved: what you did to it is on this page only. "${drafts.size} not saved" leads back to it.`);
 }
 
 function show(next) {
   card = next;
+  const draft = drafts.get(card.index);
+  version = draft?.version ?? card.version;
   say(null);
   $("about").textContent = `Caption ${card.index + 1} of ${overview.choices.length}`;
   $("image").textContent = card.image;
   const warnings = [card.truncated && "The caption was cut by the limit of tokens.", card.problem && `There is no caption (${card.problem}): write one, or reject.`];
   $("warning").textContent = warnings.filter(Boolean).join(" ");
   $("warning").hidden = !$("warning").textContent;
-  $("caption").value = drafts.get(card.index) ?? card.text;
+  put(card.text);
+  if (draft) $("caption").value = draft.text;
   $("caption").scrollTop = 0;
   showPicture();
   showState();
 }
 
+// What others named reaches into nothing beside it with its marks for writing from right to left.
+function apart(name) {
+  const made = document.createElement("bdi");
+  made.textContent = name;
+  return made;
+}
+
+function put(text) {
+  $("caption").value = text;
+  shown = $("caption").value;
+}
+
 function showState() {
-  const changed = $("caption").value.trim() !== card.caption.trim();
-  $("state").className = `pill ${TONES[card.decided] ?? ""}`;
-  $("state").textContent = WORDS[card.decided] ?? "";
+  keepDraft();
+  const draft = drafts.get(card.index);
+  const changed = $("caption").value.trim() !== card.caption.replace(/\r\n?/g, "\n").trim();
+  $("state").className = `pill ${draft ? "unsaved" : (TONES[card.decided] ?? "")}`;
+  $("state").textContent = draft ? `Not saved yet${draft.choice ? `: ${draft.choice}` : ""}` : card.decided ? `${WORDS[card.decided]}, on disk` : "";
   $("accept").firstChild.textContent = changed ? "Accept as mended " : "Accept ";
   const done = overview.choices.filter(Boolean).length;
   const total = overview.choices.length;
   $("counts").textContent = `${done} done, ${total - done} left`;
   $("bar").style.width = `${(100 * done) / total}%`;
-  $("annotator").textContent = `${overview.annotator}, of captions by ${overview.captioner}`;
-  $("undo").disabled = !undoable;
+  $("annotator").replaceChildren(apart(overview.annotator), ", of captions by ", apart(overview.captioner));
+  $("undo").disabled = !saves.length;
 }
 
 function showPicture() {
@@ -69,27 +89,62 @@ function showPicture() {
 }
 
 const decide = (choice) => alone(async () => {
-  const { card: changed, next } = await ask(`api/cards/${card.index}`, { choice, caption: $("caption").value });
-  undoable += 1;
+  const caption = $("caption").value;
+  let change;
+  try {
+    $("state").textContent = "Saving …";
+    change = await ask(`api/cards/${card.index}`, { choice, caption, version });
+  } catch (error) {
+    keepDraft(choice);
+    if (error.status === 409) take(await ask(`api/cards/${card.index}`));
+    showState();
+    throw new Error(`Not saved. ${error.message} Your decision is still here: ${choice} it again.`);
+  }
+  saves.push(change.card.version);
   drafts.delete(card.index);
-  overview.choices[changed.index] = changed.decided;
-  card = changed;
-  $("caption").value = changed.text;
-  if (next === null) {
-    show(changed);
-    say("Every caption has a decision. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.");
-  } else await open(next);
+  take(change.card);
+  if ($("caption").value !== caption) {
+    shown = caption;
+    showState();
+    return say("Saved, but without what was typed since: accept it again to save it too.");
+  }
+  put(card.text);
+  keepDraft();
+  if (change.next === null) {
+    show(card);
+    const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
+    say(`Every caption has a decision${rest}. End prill annotate with Ctrl-C, and run prill caption again: its rows honour them.`);
+  } else await open(change.next);
 });
 
+function take(changed) {
+  card = changed;
+  version = card.version;
+  overview.choices[card.index] = card.decided;
+}
+
 const undo = () => alone(async () => {
-  if (!undoable) return;
-  keepDraft();
-  const change = await ask("api/undo", {});
-  undoable -= 1;
-  if (!change) return;
-  overview.choices[change.card.index] = change.card.decided;
-  drafts.delete(change.card.index);
-  show(change.card);
+  if (!saves.length) return say("Nothing to take back: only what was decided on this page since prill annotate started.");
+  let change;
+  try {
+    change = await ask("api/undo", { version: saves.at(-1) });
+  } catch (error) {
+    if (error.status === 409) saves.pop();
+    showState();
+    throw new Error(`Not taken back: ${error.message}`);
+  }
+  saves.pop();
+  if (!change) {
+    overview = await ask("api/overview");
+    await open(card.index);
+    return say("It was taken back before.");
+  }
+  const waiting = drafts.get(change.card.index); // what was typed since stays
+  const text = waiting?.text ?? change.undone;
+  take(change.card);
+  keep(card.index, text != null ? { ...waiting, text, version } : null);
+  show(card);
+  say("Taken back.");
 });
 
 const step = (by) => alone(async () => {
@@ -131,12 +186,13 @@ $("reject").addEventListener("click", () => card && decide("reject"));
 $("undo").addEventListener("click", undo);
 $("help").addEventListener("click", () => $("keys").showModal());
 $("caption").addEventListener("input", () => card && showState());
-addEventListener("beforeunload", (event) => {
-  keepDraft();
-  if (drafts.size) event.preventDefault();
-});
+$("unsaved").addEventListener("click", () => card && alone(() => {
+  const index = nextDraft(card.index);
+  return index === card.index ? say("This is the one that is not saved: accept or reject it.") : open(index);
+}));
 new ResizeObserver(fit).observe($("stage"));
 
+store();
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from prill.annotate.server import PLACE, Handler, json_response, picture_response
+from prill.annotate.history import ConflictError, History
+from prill.annotate.server import PLACE, Handler, Undoing, change_response, json_response, picture_response
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
@@ -22,17 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What the person decided: `accept` with another text than the captioner's is a mended caption."""
+    """What the person decided: `accept` with another text than the captioner's is a mended caption. `version` is that of the
+    card which it was decided on, None for any."""
 
     choice: Literal["accept", "reject"]
     caption: str = ""
+    version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision."""
+    """One caption as the page shows it. `decided` and `text` are the person's own, where there is a decision; `version` is its
+    number in this sitting, 0 for one from before."""
 
     index: int
+    version: int
     image: str
     caption: str
     truncated: bool
@@ -53,10 +58,14 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a decision, or taking one back, leaves: the card anew, and the next without a decision; None: there is none."""
+    """What a decision, or taking one back, leaves: the new card, and the next without a decision; None: there is none.
+
+    `undone` is the text of the decision that was taken back, where there was one.
+    """
 
     card: Card
     next: int | None
+    undone: str | None = None
 
 
 class CaptionSite:
@@ -74,7 +83,7 @@ class CaptionSite:
         self.decisions = dict(decisions)
         self.written = 0
         self._decoder = msgspec.json.Decoder(Decision)
-        self._undo: list[tuple[int, Caption | None]] = []
+        self._history = History[Caption]()
         self._writing = asyncio.Lock()
 
     @property
@@ -98,6 +107,7 @@ class CaptionSite:
         text = (decision.caption if decision else None) or caption.caption or ""
         return Card(
             index=index,
+            version=self._history.version(index),
             image=caption.image,
             caption=caption.caption or "",
             truncated=caption.truncated,
@@ -107,40 +117,51 @@ class CaptionSite:
         )
 
     async def save(self, index: int, decision: Decision) -> Change:
-        """Writes a decision. Raises InputError for an empty caption that is accepted, UsageError when it cannot be written."""
+        """Writes a decision. Raises InputError for an empty caption that is accepted, ConflictError when the card has another
+        version by now, UsageError when the decision cannot be written."""
         caption = self.captions[index]
-        text = decision.caption.strip()
+        text = _typed(decision.caption)
         if decision.choice == "accept" and not text:
             raise InputError("an empty caption cannot be accepted; reject it")
         choice: Choice = (
-            "rejected" if decision.choice == "reject" else "accepted" if text == (caption.caption or "").strip() else "mended"
+            "rejected" if decision.choice == "reject" else "accepted" if text == _typed(caption.caption or "") else "mended"
         )
         record = self._record(
             caption, choice, None if choice == "rejected" else text, choice == "accepted" and caption.truncated
         )
         async with self._writing:
+            before = self.decisions.get(caption.id)
+            if not self._history.is_current(index, decision.version):
+                if before == record:  # the answer to an earlier request was lost
+                    return Change(card=self.card(index), next=self._next(index))
+                saved = before.choice if before else "taken back"
+                raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.append, record)
-            self._undo.append((index, self.decisions.get(caption.id)))
+            self._history.add(index, before)
             self.decisions[caption.id] = record
             self.written += 1
         return Change(card=self.card(index), next=self._next(index))
 
-    async def undo(self) -> Change | None:
-        """Takes the last decision of this sitting back; None when there is nothing to undo. Raises UsageError like `save`."""
+    async def undo(self, version: int | None = None) -> Change | None:
+        """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
+
+        Raises ConflictError when another decision has replaced it, UsageError like `save`.
+        """
         async with self._writing:
-            if not self._undo:
+            step = self._history.find(version)
+            if step is None:
                 return None
-            index, before = self._undo[-1]
-            caption = self.captions[index]
+            caption = self.captions[step.index]
+            undone = self.decisions[caption.id].caption
             # Without a decision before, a line without one takes its place: nothing is ever taken out of the file.
-            await asyncio.to_thread(self.log.append, before or self._record(caption, None, None, False))
-            self._undo.pop()
-            if before is None:
+            await asyncio.to_thread(self.log.append, step.before or self._record(caption, None, None, False))
+            self._history.drop(step)
+            if step.before is None:
                 del self.decisions[caption.id]
             else:
-                self.decisions[caption.id] = before
+                self.decisions[caption.id] = step.before
             self.written -= 1
-        return Change(card=self.card(index), next=self._next(index))
+        return Change(card=self.card(step.index), next=self._next(step.index), undone=undone)
 
     def _record(self, caption: Caption, choice: Choice | None, text: str | None, truncated: bool) -> Caption:
         place = os.path.relpath(self.root / caption.image, self.log.path.resolve().parent)
@@ -184,18 +205,15 @@ class CaptionSite:
 
     async def _save(self, request: web.Request) -> web.StreamResponse:
         index = self._index(request)
-        try:
-            return json_response(await self.save(index, self._decoder.decode(await request.read())))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
-            return json_response({"error": f"not a decision: {error}"}, 400)
-        except UsageError as error:
-            return json_response({"error": str(error)}, 507)
+        return await change_response(request, Decision, lambda decision: self.save(index, decision))
 
     async def _take_back(self, request: web.Request) -> web.StreamResponse:
-        try:
-            return json_response(await self.undo())
-        except UsageError as error:
-            return json_response({"error": str(error)}, 507)
+        return await change_response(request, Undoing, lambda asked: self.undo(asked.version))
+
+
+def _typed(text: str) -> str:
+    """A text as a browser's text field gives it back: every line ends in one way."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
 def open_site(captions: str, decisions: str, annotator: str) -> tuple[CaptionSite, CaptionLog]:

@@ -1,6 +1,6 @@
 // The labelling page. Whatever comes from trajectories, judges or people is put in with textContent only.
 
-import { $, alone, ask, fit, isBusy, say } from "./common.js";
+import { $, alone, ask, drafts, fit, isBusy, keep, nextDraft, saves, say, store } from "./common.js";
 
 const CHOICES = [["success", "s", "Success"], ["failure", "f", "Failure"], ["not_executable", "x", "Not executable"], ["unsure", "u", "Unsure"]];
 const LABELS = [["towards", "t", "Towards goal"], ["not_sure", "n", "Not sure"], ["reached", "r", "Goal reached"], ["away", "a", "Away from goal"]];
@@ -8,8 +8,8 @@ const NAMES = Object.fromEntries([...CHOICES, ...LABELS].map(([value, , name]) =
 
 const part = (id) => $(id).querySelector(":scope > :last-child");
 
-let overview, card, form, chosen = 0, undoable = 0, last = null;
-const drafts = new Map(); // what is not saved yet, by place
+let overview, card, form, chosen = 0, last = null;
+let version; // of the decision on disk that `form` is to replace
 
 function make(tag, className, text) {
   const made = document.createElement(tag);
@@ -17,6 +17,9 @@ function make(tag, className, text) {
   if (text != null) made.textContent = text;
   return made;
 }
+
+// Words of others side by side: none reaches into the next with its marks for writing from right to left.
+const apart = (words) => words.flatMap((word, i) => [i ? " · " : "", make("bdi", "", word)]);
 
 const formOf = (decision) => ({
   choice: decision?.choice ?? null,
@@ -30,18 +33,22 @@ function changed() {
 }
 
 function keepDraft() {
-  if (card && changed()) drafts.set(card.index, form);
-  else if (card) drafts.delete(card.index);
+  keep(card.index, changed() ? { form, version } : null);
+  $("state").className = `pill ${drafts.has(card.index) ? "unsaved" : "saved"}`;
+  $("state").textContent = drafts.has(card.index) ? `Not saved yet${form.choice ? "" : ": no outcome is chosen"}` : card.mine ? "On disk" : "";
 }
 
 async function open(index) {
-  keepDraft();
-  show(await ask(`api/cards/${index}`));
+  const next = await ask(`api/cards/${index}`);
+  const left = card && card.index !== index && drafts.has(card.index) ? card.index + 1 : null;
+  show(next);
+  if (left) say(`Trajectory ${left} is not saved: what you decided of it is on this page only. "${drafts.size} not saved" leads back to it.`);
 }
 
 function show(next, draft = drafts.get(next.index)) {
   card = next;
-  form = draft ?? formOf(card.mine);
+  form = draft?.form ?? formOf(card.mine);
+  version = draft?.version ?? card.version;
   chosen = 0;
   say(card.index === 0 && overview.broken.length ? `${overview.broken.length} broken lines are left out, the first: ${overview.broken[0]}` : null);
   showTask();
@@ -56,12 +63,12 @@ function show(next, draft = drafts.get(next.index)) {
 function showTask() {
   $("goal").textContent = card.goal;
   const about = [`${card.index + 1} of ${overview.entries.length}`, card.platform, card.site, card.start_url];
-  $("about").textContent = about.filter((word, i) => word && about.indexOf(word) === i).join(" · ");
+  $("about").replaceChildren(...apart(about.filter((word, i) => word && about.indexOf(word) === i)));
   $("broke").hidden = !card.error;
   $("broke").textContent = `The environment broke off: ${card.error}`;
   $("earlier").hidden = !card.earlier.length;
-  part("earlier").textContent = card.earlier.map(({ goal, answer }) => `${goal}\n  ${answer == null ? "(no answer)" : `The agent said: ${answer}`}`).join("\n");
-  part("origin").textContent = [`id ${card.id}`, card.agent && `agent ${card.agent}`].filter(Boolean).join(" · ");
+  part("earlier").replaceChildren(...card.earlier.flatMap(({ goal, answer }) => [make("bdi", "", goal), "\n  ", answer == null ? "(no answer)" : "The agent said: ", make("bdi", "", answer), "\n"]));
+  part("origin").replaceChildren(...apart([`id ${card.id}`, card.agent && `agent ${card.agent}`].filter(Boolean)));
   $("origin").open = false;
 }
 
@@ -118,7 +125,7 @@ const choiceOf = ({ success, undecided }) => (success == null ? (undecided ?? "u
 function opinions(shown) {
   const row = (who, tone, word, ...more) => {
     const made = make("div", "row");
-    made.append(make("bdi", "", who), ": ", make("span", `pill ${tone}`, word), make("bdi", "", more.filter(Boolean).map((text) => ` · ${text}`).join("")));
+    made.append(make("bdi", "", who), ": ", make("span", `pill ${tone}`, word), ...more.filter(Boolean).flatMap((text) => [" · ", make("bdi", "", text)]));
     return made;
   };
   const steps = (labels) => labels?.length && labels.map(({ index, label }) => `${index + 1} ${NAMES[label].toLowerCase()}`).join(", ");
@@ -152,7 +159,7 @@ function showSitting() {
   $("counts").textContent = `${done} done, ${total - done} left`;
   $("bar").style.width = `${(100 * done) / total}%`;
   $("annotator").textContent = `Annotator: ${overview.annotator}`;
-  $("undo").disabled = !undoable;
+  $("undo").disabled = !saves.length;
   const pairs = overview.pairs ?? [];
   $("agreement").hidden = !pairs.length;
   const table = make("table");
@@ -172,6 +179,7 @@ function showSitting() {
 }
 
 function showForm() {
+  keepDraft();
   for (const button of $("choices").children) button.setAttribute("aria-pressed", String(button.value === form.choice));
   const action = card.actions[chosen];
   for (const button of $("labels").children) {
@@ -268,7 +276,7 @@ async function showText(state = card.states[chosen]) {
 
 const choose = (choice) => {
   form.choice = choice;
-  say(null);
+  $("alert").classList.add("past");
   showForm();
 };
 
@@ -283,41 +291,73 @@ function take(change) {
   overview.entries[change.card.index].choice = change.card.mine?.choice ?? null;
   overview.pairs = change.pairs;
   card = change.card;
-  form = formOf(card.mine); // what was shown is saved or taken back: no draft of it is left
+  version = card.version;
 }
 
 const save = () => alone(async () => {
   if (!form.choice) return say("Choose success, failure, not executable or unsure first (s, f, x, u).");
   const steps = Object.entries(form.steps).map(([index, value]) => ({ index: Number(index), label: value }));
+  const { choice, note } = form;
   let change;
   try {
-    change = await ask(`api/cards/${card.index}`, { choice: form.choice, steps, note: form.note });
+    $("state").textContent = "Saving …";
+    change = await ask(`api/cards/${card.index}`, { choice, steps, note, version });
   } catch (error) {
+    keepDraft();
+    if (error.status === 409) await takeOther(error);
     throw new Error(`Not saved. ${error.message} Your label is still here: Enter tries again.`);
   }
-  undoable += 1;
+  saves.push(change.card.version);
   take(change);
   last = change.card;
+  if (form.note !== note) {
+    showSitting();
+    showForm();
+    return say("Saved, but without what was typed since: Enter saves it too.");
+  }
+  form = formOf(card.mine);
+  keepDraft();
   if (change.next == null) {
     show(change.card);
-    say(`All ${overview.entries.length} are labelled and on disk. End prill annotate with Ctrl-C in its terminal, or look through them.`);
+    const rest = drafts.size ? `, but ${drafts.size} changed and not saved yet` : "";
+    say(`All ${overview.entries.length} are labelled and on disk${rest}. End prill annotate with Ctrl-C in its terminal, or look through them.`);
   } else {
     await open(change.next);
   }
 });
 
+// Another page has saved a label of this one: it is shown as the one on disk, and the form stays.
+async function takeOther(error) {
+  card = await ask(`api/cards/${card.index}`);
+  version = card.version;
+  overview.entries[card.index].choice = card.mine?.choice ?? null;
+  showSaid();
+  showSitting();
+  showForm();
+  throw new Error(`Not saved. ${error.message} Your label is still here: Enter replaces the other.`);
+}
+
 const undo = () => alone(async () => {
-  const change = await ask("api/undo", {});
-  if (!change) {
-    undoable = 0;
+  if (!saves.length) return say("Nothing to take back: only what was saved from this page since prill annotate started.");
+  let change;
+  try {
+    change = await ask("api/undo", { version: saves.at(-1) });
+  } catch (error) {
+    if (error.status === 409) saves.pop();
+    store();
     showSitting();
-    return say("Nothing to take back: only what was saved since prill annotate started.");
+    throw new Error(`Not taken back: ${error.message}`);
   }
-  keepDraft();
-  undoable = Math.max(undoable - 1, 0);
-  take(change);
+  saves.pop();
   last = null;
-  show(change.card, formOf(change.undone));
+  if (!change) {
+    overview = await ask("api/overview");
+    await open(card.index);
+    return say("It was taken back before.");
+  }
+  const waiting = drafts.get(change.card.index)?.form; // what was decided since stays
+  take(change);
+  show(change.card, { form: waiting ?? formOf(change.undone), version });
   say(`Taken back: ${change.card.mine ? "your earlier label stands in the file again" : "the file has no label of yours now"}. Change it and press Enter to save.`);
 });
 
@@ -334,6 +374,7 @@ function showEntries() {
     const button = make("button");
     button.type = "button";
     button.append(make("span", "number", `${i + 1}`), make("bdi", "", goal), make("span", `pill ${choice ?? ""}`, choice ? NAMES[choice] : ""));
+    if (drafts.has(i)) button.append(make("span", "pill unsaved", "not saved"));
     button.addEventListener("click", () => goTo(i));
     item.append(button);
     return [item];
@@ -385,18 +426,20 @@ document.addEventListener("keydown", (event) => {
     shut(dialog);
   }
   if (!card || isBusy() || dialog) return;
-  const typing = event.target.matches("textarea, input");
-  if (typing && event.key === "Escape") event.target.blur();
+  // What has just closed may still have the focus for a moment.
+  const target = event.target.closest("dialog") ? document.body : event.target;
+  const typing = target.matches("textarea, input");
+  if (typing && event.key === "Escape") target.blur();
   const sends = event.key === "Enter" && (event.ctrlKey || event.metaKey);
   if (sends ? false : typing || event.ctrlKey || event.metaKey || event.altKey) return;
-  // A control reached by Tab is pressed by Enter, as everywhere.
-  if (event.key === "Enter" && !typing && event.target.matches("button:focus-visible, summary:focus-visible")) return;
+  // A control reached by Tab is pressed by Enter, as everywhere; what is chosen already is saved.
+  if (event.key === "Enter" && target.closest("button, summary") && !target.closest("[aria-pressed=true], [aria-current=true]")) return;
   const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
   const act = Object.hasOwn(KEYS, key) ? KEYS[key] : null;
   if (!act) return;
   event.preventDefault();
   if (event.repeat && !event.key.startsWith("Arrow")) return;
-  if (typing) event.target.blur();
+  if (typing) target.blur();
   act();
 });
 
@@ -415,21 +458,26 @@ function wire() {
   $("undo").addEventListener("click", undo);
   $("list").addEventListener("click", () => card && showJump());
   $("help").addEventListener("click", () => $("keys").showModal());
-  $("note").addEventListener("input", () => (form.note = $("note").value));
+  $("note").addEventListener("input", () => {
+    if (!card) return;
+    form.note = $("note").value;
+    keepDraft();
+  });
+  $("unsaved").addEventListener("click", () => card && alone(() => {
+    const index = nextDraft(card.index);
+    return index === card.index ? say("This is the one that is not saved: Enter saves it.") : open(index);
+  }));
   $("text").addEventListener("toggle", () => card && showText());
   $("find").addEventListener("input", showEntries);
   $("jump").querySelector("form").addEventListener("submit", (event) => {
     event.preventDefault();
     $("entries").querySelector("button")?.click();
   });
-  addEventListener("beforeunload", (event) => {
-    keepDraft();
-    if (drafts.size) event.preventDefault();
-  });
   new ResizeObserver(fit).observe($("stage"));
 }
 
 wire();
+store();
 alone(async () => {
   overview = await ask("api/overview");
   await open(overview.at);

@@ -13,11 +13,13 @@ import hmac
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
+from prill.annotate.history import ConflictError
 from prill.annotate.session import Decision, Session
 from prill.errors import InputError, UsageError
 from prill.models.images import read_image
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
+_Asked = TypeVar("_Asked")
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
@@ -137,6 +140,20 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
     return app
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saving(Decision):
+    """A decision, and the version of the card which it was decided on; None for any."""
+
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undoing:
+    """The number of the decision to take back; None for the last of the sitting."""
+
+    version: int | None = None
+
+
 class SessionSite:
     """The page for labels of trajectories."""
 
@@ -144,7 +161,6 @@ class SessionSite:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._decoder = msgspec.json.Decoder(Decision)
 
     def routes(self) -> Iterable[tuple[str, Handler | None, Handler | None]]:
         """Cards, pictures and page texts, by place."""
@@ -163,19 +179,11 @@ class SessionSite:
         return json_response(self.session.card(self._index(request)))
 
     async def save(self, request: web.Request) -> web.StreamResponse:
-        try:
-            decision = self._decoder.decode(await request.read())
-            return json_response(await self.session.save(self._index(request), decision))
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
-            return json_response({"error": f"not a decision: {error}"}, 400)
-        except UsageError as error:
-            return json_response({"error": str(error)}, 507)
+        index = self._index(request)
+        return await change_response(request, Saving, lambda asked: self.session.save(index, asked, asked.version))
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
-        try:
-            return json_response(await self.session.undo())
-        except UsageError as error:
-            return json_response({"error": str(error)}, 507)
+        return await change_response(request, Undoing, lambda asked: self.session.undo(asked.version))
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
         return await picture_response(self._state(request).screenshot)
@@ -218,6 +226,20 @@ async def picture_response(path: str | None) -> web.StreamResponse:
     if kind is None:
         raise web.HTTPUnsupportedMediaType
     return web.Response(body=data, content_type=kind, headers={"Cache-Control": "private, max-age=3600"})
+
+
+async def change_response(
+    request: web.Request, asked: type[_Asked], change: Callable[[_Asked], Awaitable[object]]
+) -> web.StreamResponse:
+    """What a change leaves, or why it was not made: 400 not understood, 409 decided on what is out of date, 507 not written."""
+    try:
+        return json_response(await change(msgspec.json.decode(await request.read(), type=asked)))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InputError) as error:
+        return json_response({"error": f"not a decision: {error}"}, 400)
+    except ConflictError as error:
+        return json_response({"error": str(error)}, 409)
+    except UsageError as error:
+        return json_response({"error": str(error)}, 507)
 
 
 def json_response(record: object, status: int = 200) -> web.Response:

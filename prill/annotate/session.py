@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from prill.annotate.history import ConflictError, History
 from prill.annotate.label_log import SOURCE, LabelLog
 from prill.annotate.worklist import Worklist
 from prill.errors import InputError
@@ -75,9 +76,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen."""
+    """One trajectory as the page shows it. `others` and `verdicts` are None while they must not be seen. `version` is the
+    number of the decision `mine` in this sitting, 0 for one from before."""
 
     index: int
+    version: int
     id: str
     goal: str
     platform: str
@@ -116,7 +119,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a saved or undone label leaves: the card anew, and the next trajectory without a label; None: there is none.
+    """What a saved or undone label leaves: the new card, and the next trajectory without a label; None: there is none.
 
     `undone` is the decision that was taken back.
     """
@@ -157,7 +160,7 @@ class Session:
         for verdict in verdicts:
             if verdict.id in self._places:
                 self._verdicts.setdefault(verdict.id, []).append(verdict)
-        self._undo: list[tuple[int, LabelRecord | None]] = []
+        self._history = History[LabelRecord]()
         self._revealed_choices: dict[str, Choice] = {}
         self._revised: set[str] = set()
         self._writing = asyncio.Lock()
@@ -201,6 +204,7 @@ class Session:
             self._revealed_choices.setdefault(id, cast(Choice, _choice(mine)))
         return Card(
             index=index,
+            version=self._history.version(index),
             id=id,
             goal=task.goal,
             platform=task.platform,
@@ -218,33 +222,45 @@ class Session:
             verdicts=tuple(self._verdicts.get(id, ())) if after or self.reveal == "before" else None,
         )
 
-    async def save(self, index: int, decision: Decision) -> Change:
-        """Writes a decision. Raises InputError for labels of steps that are not there, UsageError when it cannot be written."""
+    async def save(self, index: int, decision: Decision, version: int | None = None) -> Change:
+        """Writes a decision; `version` is that of the card which it was decided on, None for any.
+
+        Raises InputError for labels of steps that are not there, ConflictError when the card has another version by now,
+        UsageError when the decision cannot be written.
+        """
         record = _record(self.worklist[index], decision, self.log.annotator)
         async with self._writing:
             before = self.log.mine.get(record.id)
+            if not self._history.is_current(index, version):
+                if before == record:  # the answer to an earlier request was lost
+                    return self._change(index)
+                saved = "taken back" if before is None else f"saved as {_choice(before)}".replace("_", " ")
+                raise ConflictError(f"It was {saved} on another page meanwhile.")
             await asyncio.to_thread(self.log.put, record)
-            self._undo.append((index, before))
+            self._history.add(index, before)
             self.written += 1
         if self._revealed_choices.get(record.id, decision.choice) != decision.choice:
             self._revised.add(record.id)
         return self._change(index)
 
-    async def undo(self) -> Change | None:
-        """Takes the last decision of this sitting back; None when there is nothing to undo. Raises UsageError like `save`."""
+    async def undo(self, version: int | None = None) -> Change | None:
+        """Takes the decision of this number back, or the last of this sitting; None when there is nothing to undo.
+
+        Raises ConflictError when another decision has replaced it, UsageError like `save`.
+        """
         async with self._writing:
-            if not self._undo:
+            step = self._history.find(version)
+            if step is None:
                 return None
-            index, before = self._undo[-1]
-            id = self.worklist.ids[index]
+            id = self.worklist.ids[step.index]
             taken_back = _decision(self.log.mine.get(id))
-            if before is None:
+            if step.before is None:
                 await asyncio.to_thread(self.log.remove, id)
             else:
-                await asyncio.to_thread(self.log.put, before)
-            self._undo.pop()
+                await asyncio.to_thread(self.log.put, step.before)
+            self._history.drop(step)
             self.written -= 1
-        return self._change(index, taken_back)
+        return self._change(step.index, taken_back)
 
     def _change(self, index: int, undone: Decision | None = None) -> Change:
         return Change(card=self.card(index), next=self._next(index), pairs=self._visible_pairs(), undone=undone)

@@ -27,6 +27,7 @@ from prill.types import EvaluatorInfo
 
 MANIFEST = "batch.json"
 _ANSWERS = "answers"
+_LATER = 10**9  # nanoseconds: more than what file systems round times to
 _FORMAT = "prill batch 1"
 # What OpenAI's documentation of the batch API allows for one file.
 MOST_REQUESTS, MOST_BYTES = 50_000, 200_000_000
@@ -150,10 +151,13 @@ class BatchFolder(LockedFolder):
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 target = self.path / _ANSWERS / f"{digest[:32]}.jsonl"
                 if not target.exists():
+                    newest = max((one.stat().st_mtime_ns for one in self.answer_files()), default=0)
                     file.seek(0)
                     with writing(target) as copy:
                         while block := file.read(1 << 20):
                             copy.write(block)
+                    if target.stat().st_mtime_ns <= newest:  # the clock was set back, and the order is that of coming
+                        os.utime(target, ns=(newest + _LATER, newest + _LATER))
                 return problems
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from prill.batches.folder import URL, Api, BatchFolder, RequestFile
 from prill.errors import EndpointError, InputError, MissingExtra, UsageError
-from prill.files.outputs import failures, part_of
+from prill.files.outputs import expect_place, failures, part_of
 from prill.models.transport import Endpoint, http_library
 from prill.models.wire import error_message
 
@@ -50,6 +50,7 @@ async def submit(folder: BatchFolder, say: Say = lambda words: None, *, api: Api
     address is Anthropic's and OpenAI's elsewhere. Whatever breaks, the next call goes on from there: no file becomes two
     batches. A file with a problem holds no other up. Raises BatchProblems when the others are handed in; MissingExtra.
     """
+    expect_place(folder.path, "a batch")  # what is submitted must be noted
     problems, closed = dict[str, str](), set[_Door]()
     earlier = {file.base_url: file.api for file in folder.manifest.files if file.api is not None}
     for entry in folder.manifest.files:
@@ -76,6 +77,7 @@ async def fetch(folder: BatchFolder, say: Say = lambda words: None) -> int:
 
     A batch with a problem holds no other up. Raises BatchProblems when all were looked at; MissingExtra.
     """
+    expect_place(folder.path, "a batch")
     under_way, problems, closed = 0, dict[str, str](), set[_Door]()
     for entry in folder.manifest.files:
         if entry.batch is None or entry.fetched or _door(entry) in closed:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -31,6 +32,7 @@ from prill.types import LabelRecord
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
 _MOST_PROBLEMS = 20
+_MAX_NAME = 200  # characters; it stands on every line of the label file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves the page until interrupted; see `configure` for the exit codes. Raises UsageError before it serves."""
-    annotator = args.annotator.strip()
-    if not annotator:
-        raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
+    annotator = _name(args.annotator)
     if args.captions:
         return _captions(args, annotator)
     if not args.trajectories or not args.output:
@@ -108,6 +108,18 @@ def run(args: argparse.Namespace) -> int:
         _conclude(session, args.output, args.json)
     worklist.close()
     return _EXIT_SOME if worklist.broken else _EXIT_ALL
+
+
+def _name(text: str) -> str:
+    """The name to write beside every label. Raises UsageError for what is none."""
+    name = text.strip()
+    if not name:
+        raise UsageError("--annotator is empty; give a name, so that labels of several people can be told apart")
+    if len(name) > _MAX_NAME:
+        raise UsageError(f"--annotator has {len(name):,} characters; at most {_MAX_NAME} are taken")
+    if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in name):
+        raise UsageError(f"--annotator {name!a}: a name has no control characters, and is UTF-8")
+    return name
 
 
 def _captions(args: argparse.Namespace, annotator: str) -> int:

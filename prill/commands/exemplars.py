@@ -13,6 +13,7 @@ from pathlib import Path
 from prill.commands.options import add_label_options, expected, positive
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import comparable, read_calibration
+from prill.files.outputs import expect_place
 from prill.labels.truth import gold_labels
 from prill.policies.embedders import make_embedder
 from prill.policies.synapse.growth import PER_TASK, Growth, grow
@@ -52,14 +53,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the memory and says what became of every trajectory."""
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     folder = Path(args.output)
+    expect_place(folder, "a memory")
     memory = _memory(folder, args)
     verdicts, threshold = _verdicts(args)
     labels = gold_labels(read_labels(args.labels), args.source, args.truth)[1] if args.labels else None
     broken: list[str] = []
-    with tqdm(total=expected(args.trajectories, None), unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with Bar(total=expected(args.trajectories, None), unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
 
         def good() -> Iterator[Trajectory]:
             for path in args.trajectories:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from prill.captioner.registry import CAPTIONERS, captioner_for
@@ -18,8 +20,11 @@ from prill.captioner.registry import make_captioner as captioner_of
 from prill.errors import InputError, UsageError
 from prill.evaluators.registry import AROUND, JUDGES, Around, judge_options, make_judge
 from prill.files.kinds import trajectory_files
-from prill.files.lines import read_lines
+from prill.files.lines import is_stream, read_lines
+from prill.files.outputs import is_stdout
+from prill.files.spending import SPENDING, SpendingFile, spending_beside, spent_on_record
 from prill.files.toml import parse_toml
+from prill.models.ledger import Budget, spending_from
 from prill.models.registry import make_model as model_of
 from prill.models.registry import model_options
 from prill.protocols import Captioner, Engine, Evaluator, LanguageModel
@@ -210,8 +215,6 @@ def _describe_captioner(args: argparse.Namespace, of_judge: dict[str, Any], of_m
             raise UsageError("--captions takes the place of --captioner and --captioner-model; give one of them")
         of_judge["captioner"] = {"name": "file", "path": args.captions}
     elif args.captioner_model:
-        if "budget_usd" in of_model:
-            raise UsageError("--budget-usd covers one model, and a captioner is one more; caption first, with prill caption")
         settings = {"concurrency": args.concurrency, **of_model, "model": args.captioner_model}
         names = {"model", *model_options(args.captioner_model)}
         of_judge["captioner"] = {"name": captioner or "vlm", **{key: settings[key] for key in settings if key in names}}
@@ -259,6 +262,58 @@ def make_model(args: argparse.Namespace, name: str | None = None, given: Mapping
     if unknown := [f"--{option.replace('_', '-')}" for option in options if option not in names]:
         raise UsageError(f"model {name} has no option {', '.join(unknown)}")
     return model_of(name, lax=True, **{**options, **(given or {})})
+
+
+@contextlib.contextmanager
+def run_budget(
+    args: argparse.Namespace,
+    *,
+    folder: str | Path | None = None,
+    file: str | Path | None = None,
+    begin_again: bool = False,
+) -> Iterator[None]:
+    """One budget for all models that are made inside: that of `--budget-usd`, which is of the run, however often it is begun.
+
+    What the run spends is kept in a file of its `folder`, where it has one, without a budget, too; with a budget beside its
+    output `file`. Raises UsageError.
+    """
+    usd, args.budget_usd = args.budget_usd, None
+    try:
+        limit = None if usd is None else float(usd)
+        if limit is not None and not 0 <= limit < math.inf:
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"--budget-usd {usd}: give US dollars, 0 or more") from None
+    if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
+        file = None
+    if limit is None and folder is None:
+        yield
+        return
+    record, spent = None, 0.0
+    if folder is not None or file is not None:
+        record, spent = _spending(Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None)
+    if limit is not None and spent:
+        print(f"prill {args.command}: ${spent:.4f} of the budget of ${limit:g} were spent before", file=sys.stderr)
+    budget = Budget(limit, spent_usd=spent, record=record)
+    try:
+        with spending_from(budget):
+            yield
+    finally:
+        budget.close()
+
+
+def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder: bool) -> tuple[SpendingFile | None, float]:
+    """The file with what a run has spent, and that; None where another process keeps it, and there is no limit."""
+    record = SpendingFile(output / SPENDING if is_folder else spending_beside(output), needed=limit is not None)
+    if record.path.parent.is_dir() and not record.lock():
+        return None, 0.0
+    if begin_again:
+        record.clear()
+    if (known := record.read()) is not None:
+        return record, known
+    if limit is None or begin_again:
+        return record, 0.0
+    return record, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output])
 
 
 def positive(text: str) -> int:

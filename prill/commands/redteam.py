@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
-from prill.commands.options import add_judge_options, add_label_options, expected, make_evaluator, open_folders, positive
+from prill.commands.options import (
+    add_judge_options,
+    add_label_options,
+    expected,
+    make_evaluator,
+    open_folders,
+    positive,
+    run_budget,
+)
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
 from prill.evaluators.labels import gold_labels
@@ -89,6 +97,11 @@ def run(args: argparse.Namespace) -> int:
     gold_labels(
         read_labels(args.labels), args.source, args.truth
     )  # what is wrong with the labels is said before any call is made
+    with run_budget(args, folder=folder, begin_again=args.no_resume):
+        return _run(args, folder, names)
+
+
+def _run(args: argparse.Namespace, folder: Path, names: Sequence[str] | None) -> int:
     evaluator = make_evaluator(args)
     selection = select_attacks(evaluator, names, folder)
     try:
@@ -221,11 +234,11 @@ def _write(folder: Path, result: RedTeam) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}
-    with tqdm(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 
         def show(name: str, tally: Tally) -> None:
             counts[name] = tally.skipped + tally.made

@@ -24,6 +24,7 @@ from prill.commands.options import (
     make_evaluator,
     open_folders,
     positive,
+    run_budget,
 )
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.commands.tallies import figures, say_counts
@@ -47,6 +48,7 @@ _EXIT_ALL, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 3, 130
 _HINTS = {
     "truncated": "--max-tokens N gives replies more room (into another verdict file); a small model may run on all the same",
     "parse": "the model does not keep to the form it is asked for; a larger one may",
+    "budget": "--budget-usd is of the whole run: the same command with a higher one goes on",
     "timeout": "a longer --timeout or a lower --concurrency gives the endpoint time",
 }
 
@@ -98,9 +100,14 @@ def run(args: argparse.Namespace) -> int:
     """Scores, or plans; see `configure` for the exit codes."""
     open_folders(args)
     check_output(args.output, "verdicts", args.trajectories, continued=not args.no_resume)
-    evaluator = make_evaluator(args)
     if args.dry_run:
-        return _plan(args, evaluator)
+        args.budget_usd = None  # nothing is spent
+        return _plan(args, make_evaluator(args))
+    with run_budget(args, file=args.output, begin_again=args.no_resume):
+        return _run(args, make_evaluator(args))
+
+
+def _run(args: argparse.Namespace, evaluator: Evaluator) -> int:
     try:
         tally = asyncio.run(_score(args, evaluator))
     except asyncio.CancelledError:
@@ -148,13 +155,13 @@ def _transcripts(args: argparse.Namespace) -> str | Path | None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     total = expected(args.trajectories, args.limit)
     if args.shard is not None:
         total = round(total / args.shard.count)  # about: ids decide
     # The rate and the remaining time count what this run does, not what it skips.
-    with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

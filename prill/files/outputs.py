@@ -76,7 +76,7 @@ def check_output(
             raise UsageError(f"{path}: this is an input too; choose another file", parameters=(parameter,))
     target = Path(os.path.realpath(path))
     with failures(path):
-        _expect_writable(target)
+        _expect_writable(target, continued=continued)
     there = content_of(target) if target.exists() else ""
     if there not in ("", content) and not (there is None and continued):
         raise UsageError(
@@ -131,9 +131,14 @@ def words_beside(*outputs: _Path | None) -> TextIO:
 
 
 def expect_place(path: _Path, what: str) -> None:
-    """Raises UsageError for a pipe, where `what` (a folder, a file that is continued) must have a place on disk."""
+    """Raises UsageError where `what` (a folder, a file that is continued) cannot be: in a pipe, where one may not write.
+
+    Call it before anything is read or paid for.
+    """
     if is_stdout(path) or is_stream(path):
         raise UsageError(f"{path}: {what} cannot go through a pipe; name a place on disk", parameters=("output",))
+    with failures(path):
+        _expect_permission(Path(os.path.realpath(path)))
 
 
 def make_folder(path: _Path) -> None:
@@ -288,13 +293,21 @@ def failures(path: _Path) -> Iterator[None]:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
-def _expect_writable(target: Path) -> None:
+def _expect_writable(target: Path, *, continued: bool = False) -> None:
+    """Raises OSError. A file that is written whole takes the place of the one that is there: its folder counts, too."""
     if target.is_dir():
         raise IsADirectoryError(EISDIR, "it is a directory; name a file in it")
-    place = target if target.exists() else next(folder for folder in target.parents if folder.exists())
-    if place != target and not place.is_dir():
+    _expect_permission(target)
+    if not continued:
+        _expect_permission(target.parent)
+
+
+def _expect_permission(path: Path) -> None:
+    """Raises OSError where what is there, or the folder that it would be made in, may not be written."""
+    place = path if path.exists() else next(folder for folder in path.parents if folder.exists())
+    if place != path and not place.is_dir():
         raise NotADirectoryError(ENOTDIR, f"{place} is no directory")
-    if not os.access(place, os.W_OK):
+    if not os.access(place, os.W_OK | os.X_OK if place.is_dir() else os.W_OK):
         raise PermissionError(EACCES, "permission denied")
 
 

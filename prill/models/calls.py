@@ -15,7 +15,7 @@ import msgspec
 from prill.cache import DiskCache, InFlight
 from prill.errors import AnswerPending, BudgetSpent, ContextTooLong, Unscored
 from prill.models.images import image_size
-from prill.models.limits import guessed_tokens, least_reply, size_of
+from prill.models.limits import PIXELS_PER_TOKEN, guessed_tokens, least_reply, size_of
 from prill.models.prompts import NONCE, Prompt, estimate_tokens
 from prill.models.replies import RecordFormat
 from prill.protocols import Form, Image, LanguageModel, Limits, Message, Reply
@@ -81,7 +81,7 @@ def planned(messages: Sequence[Message], max_tokens: int) -> Usage:
     sizes = [image_size(part.path) for part in parts if isinstance(part, Image)]
     words = "".join(part for part in parts if isinstance(part, str))
     pixels = sum(width * height for width, height in sizes)
-    return Usage(1, estimate_tokens(words) + pixels // 784, max_tokens // 4, len(sizes))
+    return Usage(1, estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, max_tokens // 4, len(sizes))
 
 
 class PerGoal(Generic[_T]):

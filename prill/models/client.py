@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Self, TypeVar, Unpack
+from typing import Annotated, Any, ClassVar, Self, TypeVar, Unpack
 
 import msgspec
 from msgspec import Meta
@@ -31,8 +31,8 @@ from prill.errors import (
 from prill.models.dialect import GREEDY, Dialect, ImageDetail, ReasoningEffort, Sampling
 from prill.models.guard import PATIENCE
 from prill.models.images import EncodedImage, ImageEncoder
-from prill.models.ledger import Ledger, price_of
-from prill.models.limits import Told, least_reply, listed_window, size_of, told_by
+from prill.models.ledger import Booking, Ledger, Price, price_of
+from prill.models.limits import PIXELS_PER_TOKEN, Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import WordFormat, excerpt
 from prill.models.transport import Effort, Endpoint, Rejected
@@ -67,8 +67,10 @@ class OpenAIModel:
     Endpoints other than OpenAI's may do without a key. Rate-limit answers lower the number of calls at once for a while.
     `total_timeout` bounds all attempts of one call, in seconds; None: three times `timeout`, 600 at least. `cache` keeps
     answers by model, endpoint, prompt and content (calls are made at temperature 0). A price table of one's own goes before
-    the built-in one.
+    the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's name.
     """
+
+    PRICE: ClassVar[Price | None] = None
 
     def __init__(
         self,
@@ -85,7 +87,9 @@ class OpenAIModel:
         patience: Annotated[float, Meta(gt=0, description="seconds without any answer that end the run")] = PATIENCE,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
         prices: Annotated[str | None, Meta(description="price table (TOML), looked at before the built-in one")] = None,
-        budget_usd: Annotated[float | None, Meta(ge=0, description="start no call beyond this cost")] = None,
+        budget_usd: Annotated[
+            float | None, Meta(ge=0, description="US dollars for all models together: no call beyond")
+        ] = None,
         reasoning_effort: Annotated[
             ReasoningEffort | None, Meta(description="how long a thinking model thinks (default: the endpoint's)")
         ] = None,
@@ -98,7 +102,7 @@ class OpenAIModel:
         self.reasoning_effort, self.image_detail = reasoning_effort, image_detail
         total_timeout = max(600.0, 3 * timeout) if total_timeout is None else total_timeout
         self.endpoint = endpoint_of(base_url, api_key_env, concurrency, timeout, total_timeout, retries, patience)
-        self.ledger = Ledger(price_of(model, prices), budget_usd)
+        self.ledger = Ledger(self.PRICE or price_of(model, prices), budget_usd, name=model)
         self.cache = cache
         self.dialect = Dialect()
         self._encode = ImageEncoder(max_pixels)
@@ -131,6 +135,10 @@ class OpenAIModel:
             "image detail": self.image_detail if not self.dialect.detail else None,
         }
         return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
+
+    async def why_unreachable(self) -> str:
+        """Why the endpoint cannot be reached now; empty where it answers anything at all, be it a refusal."""
+        return await self.endpoint.why_unreachable()
 
     async def limits(self) -> Limits:
         """How much one request may hold: by the endpoint's list of models, and by what it has refused so far."""
@@ -215,10 +223,10 @@ class OpenAIModel:
         with more for thoughts, from then on, if it held nothing else."""
         usage, doubled, tokens = Usage(), False, None
         while True:
-            completion, limit = await self._send(messages, images, form, max_tokens, tokens)
+            completion, limit, cost = await self._send(messages, images, form, max_tokens, tokens)
             self._has_seen = self._has_seen or bool(images)
-            choice, counts = completion.choices[0], _counts(completion, messages)
-            usage += self.ledger.record(counts.prompt_tokens, counts.reply_tokens, len(images))
+            choice = completion.choices[0]
+            usage += cost
             text = choice.message.answer or ""
             if choice.message.refusal or choice.finish_reason == "content_filter":
                 raise Refusal(f"the model declined: {excerpt(choice.message.refusal or text)}")
@@ -243,22 +251,31 @@ class OpenAIModel:
         form: Form | None,
         max_tokens: int,
         tokens: int | None,
-    ) -> tuple[Completion, int]:
-        """The answer to a request, in a form that the endpoint takes, and the limit of tokens that was sent; noted for the
-        transcript, and so is a failure. `tokens`: those of the request, where they are known."""
+    ) -> tuple[Completion, int, Usage]:
+        """The answer to a request, in a form that the endpoint takes, the limit of tokens that was sent, and the cost; it is
+        noted for the transcript, and so is a failure. `tokens`: those of the request, where they are known."""
         code = call_code(part for message in messages for part in message.parts if isinstance(part, str))
         request, fields = tuple(messages), dict[str, Any]()
         effort = Effort()
 
-        def body() -> bytes:
+        def prepare() -> None:
             nonlocal request, fields
             request, fields = self._request(messages, form, max_tokens, code, tokens)
+
+        def most() -> tuple[int, int, int]:
+            prepare()
+            return *size_of(request), _limit(fields)
+
+        booking = self.ledger.call(most)
+
+        def body() -> bytes:
+            prepare()
             return encode_body({"model": self.model, "messages": chat_messages(request, images), **fields})
 
         try:
             while True:
                 try:
-                    completion = await self.endpoint.send(body, self.ledger, effort)
+                    completion = await self.endpoint.send(body, booking, effort)
                     break
                 except Rejected as refusal:
                     told = told_by(refusal.message)
@@ -267,12 +284,13 @@ class OpenAIModel:
                     elif not self._another_form(refusal, fields, request):
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
-                        raise rejection(refusal.status, refusal.message, bool(images)) from None
+                        raise rejection(refusal.status, refusal.message, bool(images), refusal.shown) from None
         except PrillError as error:
             if effort.attempts:
                 self._note(request, images, effort, error=str(error))
             raise
-        choice, counts = completion.choices[0], _counts(completion, messages)
+        choice, counts = completion.choices[0], _counts(completion, messages, images)
+        cost = booking.settle(counts.prompt_tokens, counts.reply_tokens, len(images))
         self._note(
             request,
             images,
@@ -284,7 +302,7 @@ class OpenAIModel:
             completion_tokens=counts.reply_tokens,
             error=choice.message.refusal,
         )
-        return completion, _limit(fields)
+        return completion, _limit(fields), cost
 
     def _request(
         self, messages: Sequence[Message], form: Form | None, max_tokens: int, code: str, tokens: int | None = None
@@ -323,7 +341,7 @@ class OpenAIModel:
         # Once an image has passed, such words are about one image, not about the model.
         if has_images and not self._has_seen and lacks_vision(refusal.message):
             raise EndpointError(
-                f"model {self.model} takes no images ({refusal.message}); use a judge that reads text, or a model with vision"
+                f"model {self.model} takes no images ({refusal.shown}); use a judge that reads text, or a model with vision"
             )
         if isinstance(rejection(refusal.status, refusal.message, has_images), ContextTooLong):
             return False
@@ -379,13 +397,13 @@ class Endpoints(Endpoint):
         # Another process has calls and a clock of its own.
         return {**super().__getstate__(), "_left_out": {}, "_under_way": Counter()}
 
-    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
         """The answer of one of them; raises what the last of them raised."""
-        return await self._anywhere(lambda endpoint: endpoint.send(body, ledger, effort))
+        return await self._anywhere(lambda endpoint: endpoint.send(body, booking, effort))
 
-    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], ledger: Ledger, effort: Effort) -> _T:
+    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], booking: Booking, effort: Effort) -> _T:
         """The same of a request at another path."""
-        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, ledger, effort))
+        return await self._anywhere(lambda endpoint: endpoint.post(path, body, read, booking, effort))
 
     async def _anywhere(self, ask: Callable[[Endpoint], Awaitable[_T]]) -> _T:
         tried: set[str] = set()
@@ -417,6 +435,11 @@ class Endpoints(Endpoint):
         """Whether a call may go there: one at a time where it has been left out for a while."""
         until = self._left_out.get(url)
         return until is None or (time.monotonic() >= until and not self._under_way[url])
+
+    async def why_unreachable(self) -> str:
+        """Why none of them can be reached; empty where one can."""
+        reasons = await asyncio.gather(*(endpoint.why_unreachable() for endpoint in self._all))
+        return "; ".join(reasons) if all(reasons) else ""
 
     async def models(self) -> bytes:
         """The list of the first that gives one."""
@@ -457,13 +480,16 @@ def _nothing_said(message: ChatMessage) -> str:
     )
 
 
-def _counts(completion: Completion, messages: Sequence[Message]) -> TokenCounts:
-    """What the endpoint counted; an estimate by the words where it does not count."""
+def _counts(completion: Completion, messages: Sequence[Message], images: Mapping[str, EncodedImage]) -> TokenCounts:
+    """What the endpoint counted; an estimate by the words and pictures where it does not count."""
     if completion.usage is not None:
         return completion.usage
     words = "".join(part for message in messages for part in message.parts if isinstance(part, str))
+    pixels = sum(image.width * image.height for image in images.values())
     message = completion.choices[0].message
-    return TokenCounts(estimate_tokens(words), estimate_tokens((message.answer or "") + (message.thoughts or "")))
+    return TokenCounts(
+        estimate_tokens(words) + pixels // PIXELS_PER_TOKEN, estimate_tokens((message.answer or "") + (message.thoughts or ""))
+    )
 
 
 def _turns(request: Sequence[Message], images: Mapping[str, EncodedImage]) -> tuple[Turn, ...]:

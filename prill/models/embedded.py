@@ -21,6 +21,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
 from prill.models.dialect import GREEDY, Sampling
+from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.replies import ReplyFormat, WordFormat
 from prill.protocols import Form, Image, Limits, Message, Reply, SamplingLimits
@@ -57,6 +58,7 @@ class EmbeddedModel:
         self._small = gguf is None
         self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
+        self.ledger = Ledger(_Embedded.PRICE, name="embedded")
         self._sampling = GREEDY
         self._clients: list[OpenAIModel] = []
         self._load: list[int] = []
@@ -127,7 +129,7 @@ class EmbeddedModel:
         # A prompt of 4,096 tokens takes about 30 s on a slow core, and others wait before it.
         name = self._plain_name
         limits: dict[str, Any] = {"concurrency": 1, "timeout": 600.0, "total_timeout": 1800.0, "patience": 3600.0}
-        kind = _WordFirst if self._small else OpenAIModel
+        kind = _WordFirst if self._small else _Embedded
         model = kind(name, base_url=url, cache=self._cache, **limits)
         # Kept replies outlive the port. The file's content tells one model from another; its size is enough for that.
         model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
@@ -135,7 +137,13 @@ class EmbeddedModel:
         return model if drawn.seed is None else model.sampled(drawn.temperature, drawn.seed, **drawn.limits)
 
 
-class _WordFirst(OpenAIModel):
+class _Embedded(OpenAIModel):
+    """A model at a server of this process: it costs nothing."""
+
+    PRICE = Price(0.0, 0.0)
+
+
+class _WordFirst(_Embedded):
     """Begins the object of a `WordFormat` for the model, which then writes one token instead of fourteen.
 
     Only for a model that does not think: llama.cpp begins no answer for those that do.

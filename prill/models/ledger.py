@@ -1,47 +1,72 @@
-"""What calls cost: prices, a running total, the money limit, and each piece of work's share, with its time in the queue."""
+"""What calls cost: prices, a running total, the budget of a run, and each piece of work's share, with its time in the queue."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
+from typing import Any, Final
 
 from prill.errors import BudgetSpent, UsageError
+from prill.files.spending import SpendingFile
 from prill.files.toml import parse_toml
 from prill.types import Usage
-from prill.workers.seats import Purse, seat_packed_for
+from prill.workers.seats import OpenSharedBudget, Seat, SharedBudget, Table, seat_packed_for
+
+# The most tokens that a picture of PIXEL_BUDGET is counted as by any of: OpenAI's tiles (1,445) and patches (2,263,
+# gpt-4.1-nano), Qwen2.5-VL (1,913), Claude (1,600), Gemini (1,548). Where a model counts more, the price table says so.
+IMAGE_TOKENS = 3_000
+_BYTES_PER_TOKEN = 2  # of the densest text that is usual, such as URLs and digits: an estimate must not be too low
+_MAX_SCALE = 10.0  # times an estimate that calls were found to cost: one odd count must not make all others dear
+_FIRST_LOOK, _LONGEST_LOOK = 0.005, 0.2  # seconds between two looks at whether a call may begin
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens."""
+    """US dollars per million tokens; `image_tokens` is the most that a picture is counted as."""
 
     prompt: float
     completion: float
+    image_tokens: int = IMAGE_TOKENS
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """The cost of one call."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
+    def at_most(self, text_bytes: int, images: int, completion_tokens: int) -> float:
+        """The most that a call may cost, by the size of what is sent and the limit of its reply."""
+        return self.usd(text_bytes // _BYTES_PER_TOKEN + images * self.image_tokens, completion_tokens)
+
+
+# What a name may have behind that of the table and still mean the same model: a date (-2025-08-07, -20250807, @20250514, -0806,
+# -2411, -05-20), a number of a version (-001, -v2, -v2:0), or that it is the latest. Whatever else is behind it (-mini, -nix,
+# -audio-preview, :online, :free) may be another model, or another price.
+_MONTH, _DAY = "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])"
+_SAME_MODEL = re.compile(
+    rf"(?:[-@](?:latest|default|20\d\d-{_MONTH}-{_DAY}|20\d\d{_MONTH}{_DAY}|{_MONTH}-?{_DAY}|2\d{_MONTH}|0\d\d))?(?:-v\d+(?::\d+)?)?"
+)
+
 
 def price_of(model: str, path: str | None = None) -> Price | None:
-    """The price of a model: the longest name of the table that it starts with; None when the table has no such name.
+    """The price of a model by its name, with or without a vendor and a date; None when the table has no such name.
 
     `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it is not in that form.
     """
     for table in (_table(path) if path else {}, _table(None)):
         for name in sorted(table, key=len, reverse=True):
-            # "gpt-5" prices "gpt-5-2025-08-07" but not "gpt-5.2" or "gpt-50": another number is another model.
-            if any(re.match(rf"{re.escape(name)}(?![.\w])", form) for form in (model, model.rsplit("/", 1)[-1])):
-                return table[name]
+            for form in (model, model.rsplit("/", 1)[-1]):
+                if form.startswith(name) and _SAME_MODEL.fullmatch(form, len(name)):
+                    return table[name]
     return None
 
 
@@ -49,83 +74,284 @@ def price_of(model: str, path: str | None = None) -> Price | None:
 def _table(path: str | None) -> dict[str, Price]:
     try:
         text = (Path(path) if path else files("prill.models") / "prices.toml").read_text(encoding="utf-8")
-        prices = {name: Price(float(row["prompt"]), float(row["completion"])) for name, row in parse_toml(text).items()}
+        prices = {
+            name: Price(float(row["prompt"]), float(row["completion"]), int(row.get("image_tokens", IMAGE_TOKENS)))
+            for name, row in parse_toml(text).items()
+        }
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f'{path}: not a price table ({error}); give [model] sections with "prompt" and "completion"') from None
     for name, price in prices.items():
-        if not all(isfinite(usd) and usd >= 0 for usd in (price.prompt, price.completion)):
+        if not all(isfinite(usd) and usd >= 0 for usd in (price.prompt, price.completion, price.image_tokens)):
             raise UsageError(
                 f"{path}: the price of {name} is {price.prompt:g} and {price.completion:g}; give US dollars, 0 or more"
             )
     return prices
 
 
-class Ledger:
-    """The running total of everything a model was asked, with an optional limit in US dollars. Safe across threads."""
+class Budget:
+    """US dollars that all models of a run may spend together; None: no limit, only the record. Safe across threads, and shared
+    by the processes that judge together.
 
-    def __init__(self, price: Price | None, budget_usd: float | None = None, purse: Purse | None = None) -> None:
-        if budget_usd is not None and not budget_usd >= 0:
-            raise UsageError(f"a budget of {budget_usd:g} US dollars is none; give 0 or more")
-        if budget_usd is not None and price is None:
-            raise UsageError("a budget needs a price for this model: give a price table")
-        self.price = price
-        self.budget_usd = budget_usd
-        self.total = Usage()
-        self.open_calls = 0
+    A call holds the most that it may cost before it is sent, until it is known what it did cost. It begins where that fits into
+    what is left, or where no other call is under way and anything is left: so all of a budget can be spent, and no more than it
+    and the price of one call. `record` is the file that remembers it for the next start; `spent_usd` was spent before.
+    """
+
+    def __init__(self, usd: float | None, *, spent_usd: float = 0.0, record: SpendingFile | None = None) -> None:
+        if usd is not None and not usd >= 0:
+            raise UsageError(f"a budget of {usd:g} US dollars is none; give 0 or more")
+        self.usd: Final = usd
+        self.closed = False
+        self._record = record
         self._lock = threading.Lock()
-        self._purse = purse.open() if purse else None
+        self._shared: OpenSharedBudget | None = None
+        self._table: Table | None = None
+        # What the record promises, then, for each process: US dollars spent, held, and the calls that hold them.
+        self._numbers: Any = array("d", (0.0, spent_usd, 0.0, 0.0))
+        self._own = 1
 
-    def __reduce__(self) -> tuple[type[Ledger], tuple[Price | None, float | None, Purse | None]]:
-        # Another process counts its own calls, and has the whole budget, unless both work together.
-        if self.budget_usd is None or (seat := seat_packed_for()) is None:
-            return Ledger, (self.price, self.budget_usd, None)
-        return Ledger, (self.price, max(0.0, self.budget_usd - (self.total.usd or 0.0)), seat.purse(self))
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has the whole of what is left, and keeps no record, unless both work together.
+        if (seat := seat_packed_for()) is None or (self.usd is None and not isinstance(seat, Seat)):
+            return Budget, (self.usd,), {"spent_usd": self.spent_usd}
+        here, there = seat.budget(self)
+        assert isinstance(seat, Seat)
+        if self._record is not None:
+            self._record.lock()
+        if self._table is not seat.table:
+            self._join(here.open())
+            self._table = seat.table
+        return _joined, (self.usd, self._record, there)
 
-    def begin(self) -> None:
-        """Announce a call. Raises BudgetSpent when the calls made and under way would use up the limit."""
+    def __setstate__(self, state: dict[str, float]) -> None:
+        self._numbers[1] = state["spent_usd"]
+
+    def _join(self, shared: OpenSharedBudget) -> None:
         with self._lock:
-            self.open_calls += 1
-            self._tell()
-            if self.budget_usd is not None:
-                usd, calls, under_way = self._spent()
-                expected = (under_way - 1) * usd / calls if calls else 0.0
-                if usd + expected >= self.budget_usd:
-                    self.open_calls -= 1
-                    self._tell()
-                    raise BudgetSpent(f"the budget of ${self.budget_usd:g} is used up")
+            spent, held, calls = self._together()
+            numbers, own = shared.numbers, shared.first
+            with shared.locked():
+                numbers[0] = self._numbers[0]
+                numbers[own], numbers[own + 1], numbers[own + 2] = spent, held, calls
+            self._shared, self._numbers, self._own = shared, numbers, own
 
-    def end(self) -> None:
-        """The announced call is over, whatever came of it."""
-        with self._lock:
-            self.open_calls -= 1
-            self._tell()
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._lock, self._shared.locked() if self._shared else nullcontext():
+            yield
 
-    def _tell(self) -> None:
-        if self._purse is not None:
-            self._purse.tell(self.total.usd or 0.0, self.total.calls, self.open_calls)
+    def _together(self) -> tuple[float, float, int]:
+        """US dollars spent and held, and calls under way, of all processes."""
+        numbers = self._numbers
+        return sum(numbers[1::3]), sum(numbers[2::3]), int(sum(numbers[3::3]))
 
-    def _spent(self) -> tuple[float, int, int]:
-        """US dollars, calls, and those under way, of all processes that have this budget together."""
-        if self._purse is not None:
-            return self._purse.together()
-        return self.total.usd or 0.0, self.total.calls, self.open_calls
+    @property
+    def spent_usd(self) -> float:
+        """What was spent, in earlier runs too, without what is held for calls under way."""
+        with self._alone():
+            return self._together()[0]
+
+    def begin(self, usd: float) -> bool:
+        """Holds what a call may cost at most; False: it has to wait for others. Raises BudgetSpent when nothing is left."""
+        with self._alone():
+            spent, held, calls = self._together()
+            if self.usd is not None:
+                if spent >= self.usd:
+                    raise BudgetSpent(f"the budget of ${self.usd:g} is used up (${spent:.4f} spent); a higher one goes on")
+                if calls and spent + held + usd > self.usd:
+                    return False
+            self._numbers[self._own + 1] += usd
+            self._numbers[self._own + 2] += 1
+            self._note(spent, held + usd)
+            return True
+
+    def end(self, held_usd: float, usd: float) -> None:
+        """A call that began has cost `usd`."""
+        with self._alone():
+            own = self._own
+            self._numbers[own] += usd
+            self._numbers[own + 2] -= 1
+            self._numbers[own + 1] = self._numbers[own + 1] - held_usd if self._numbers[own + 2] else 0.0
+            self._note(*self._together()[:2])
+
+    def spend(self, usd: float) -> None:
+        """Something that held nothing has cost `usd`."""
+        with self._alone():
+            self._numbers[self._own] += usd
+            self._note(*self._together()[:2])
+
+    def _note(self, spent: float, held: float) -> None:
+        if self._record is not None:
+            self._numbers[0] = self._record.keep(self.usd, spent, held, self._numbers[0])
+
+    def close(self) -> None:
+        """Ends the run that it is of: writes down what was spent, by all processes; what they still held counts as spent."""
+        self.closed = True
+        if self._record is not None:
+            with self._alone():
+                spent, held, _ = self._together()
+                self._record.write(spent + held, 0.0)
+            self._record.unlock()
+
+
+def _joined(usd: float | None, record: SpendingFile | None, shared: SharedBudget) -> Budget:
+    budget = Budget(usd, record=record)
+    budget._shared = there = shared.open()
+    budget._numbers, budget._own = there.numbers, there.first
+    return budget
+
+
+_budgets: ContextVar[tuple[Budget, ...]] = ContextVar("prill_budgets", default=())
+
+
+@contextmanager
+def spending_from(budget: Budget) -> Iterator[Budget]:
+    """Models that are made inside spend from that budget, whatever else they spend from."""
+    token = _budgets.set((*_budgets.get(), budget))
+    try:
+        yield budget
+    finally:
+        _budgets.reset(token)
+
+
+def budgets_here() -> tuple[Budget, ...]:
+    """The budgets that models which are made now spend from."""
+    return _budgets.get()
+
+
+class Ledger:
+    """The running total of everything a model was asked. It spends from the budgets that are there where it is made
+    (`spending_from`), and from one of its own where that is given. `name`: the model's. Safe across threads."""
+
+    def __init__(self, price: Price | None, budget_usd: float | None = None, *, name: str = "this model") -> None:
+        self.price = price
+        self.name = name
+        self.total = Usage()
+        self.budgets: tuple[Budget, ...] = ()
+        self._lock = threading.Lock()
+        self._scale = 1.0  # what calls have cost, of the most that they were estimated to cost
+        self.draw_from(budgets_here() if budget_usd is None else (*budgets_here(), Budget(budget_usd)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _ledger, (self.price, self.name, self.budgets)  # another process counts its own calls
+
+    def draw_from(self, budgets: Iterable[Budget]) -> None:
+        """Lets it spend from these budgets, too. Raises UsageError where nobody knows what its calls cost."""
+        others = tuple(budget for budget in self.budgets if not budget.closed)
+        self.budgets = others + tuple(budget for budget in budgets if budget not in others)
+        if self.price is None and any(budget.usd is not None for budget in self.budgets):
+            raise UsageError(f"a budget needs a price for {self.name}: give a price table", parameters=("prices",))
+
+    def call(self, most: Callable[[], tuple[int, int, int]]) -> Booking:
+        """The books of one answer. `most` tells how large it may be: bytes of text and pictures that are sent, and the limit of
+        tokens of the reply."""
+        return Booking(self, most)
 
     def record(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
-        """Book one answered call, here and on the work it was made for."""
-        usd = None if self.price is None else self.price.usd(prompt_tokens, completion_tokens) * _share.get()
-        usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
+        """Book one answered call that held nothing, here and on the work it was made for."""
+        return self.call(lambda: (0, 0, 0)).settle(prompt_tokens, completion_tokens, images)
+
+    def book(self, usage: Usage) -> None:
+        """Counts what was spent, here and on the work that it was spent for."""
         with self._lock:
             self.total += usage
-            self._tell()
         count_usage(usage)
+
+
+def _ledger(price: Price | None, name: str, budgets: tuple[Budget, ...]) -> Ledger:
+    ledger = Ledger(price, name=name)
+    ledger.budgets = budgets
+    return ledger
+
+
+class Booking:
+    """One answer in the books: `hold` before each attempt that is sent, then one of `release`, `lose` and `settle`."""
+
+    __slots__ = ("_expected", "_held", "_ledger", "_most", "lost")
+
+    def __init__(self, ledger: Ledger, most: Callable[[], tuple[int, int, int]]) -> None:
+        self._ledger, self._most = ledger, most
+        self._expected = 0.0
+        self._held: float | None = None
+        self.lost = Usage()
+
+    async def hold(self) -> None:
+        """Waits until the budgets cover the call, and holds what it may cost. Raises BudgetSpent."""
+        ledger = self._ledger
+        if not ledger.budgets or (usd := self._estimate()) is None:
+            return
+        look = _FIRST_LOOK
+        while not self._begin(usd):
+            await asyncio.sleep(look)
+            look = min(2 * look, _LONGEST_LOOK)
+            usd = self._estimate() or 0.0
+        self._held = usd
+
+    def _begin(self, usd: float) -> bool:
+        """Holds it in all budgets, or in none."""
+        begun = list[Budget]()
+        try:
+            for budget in self._ledger.budgets:
+                if not budget.begin(usd):
+                    break
+                begun.append(budget)
+            else:
+                begun.clear()
+                return True
+            return False
+        finally:
+            for budget in begun:
+                budget.end(usd, 0.0)
+
+    def _estimate(self) -> float | None:
+        """The most that the call may cost; None where it costs nothing, or nobody knows what."""
+        price = self._ledger.price
+        if price is None or not (price.prompt or price.completion):
+            return None
+        self._expected = price.at_most(*self._most()) * _share.get()
+        return self._expected * self._ledger._scale
+
+    def release(self) -> None:
+        """The attempt was not sent, or was refused: it costs nothing."""
+        self._end(0.0)
+
+    def lose(self) -> None:
+        """The attempt was sent and brought no answer: providers charge for it, and nobody says how much. It is estimated."""
+        if (usd := self._estimate() if self._held is None else self._held) is None:
+            return
+        self._end(usd)
+        lost = Usage(usd=usd, estimated_usd=usd)
+        self.lost += lost
+        self._ledger.book(lost)
+
+    def settle(self, prompt_tokens: int, completion_tokens: int, images: int) -> Usage:
+        """The answer is there. What it cost, with the attempts before it that were lost."""
+        ledger = self._ledger
+        usd = None if ledger.price is None else ledger.price.usd(prompt_tokens, completion_tokens) * _share.get()
+        if usd is not None and self._held is not None and usd > self._expected * ledger._scale > 0:
+            ledger._scale = min(usd / self._expected, _MAX_SCALE)
+        self._end(usd or 0.0)
+        usage = Usage(1, prompt_tokens, completion_tokens, images, usd)
+        ledger.book(usage)
+        usage, self.lost = usage + self.lost, Usage()
         return usage
+
+    def _end(self, usd: float) -> None:
+        held, self._held = self._held, None
+        for budget in self._ledger.budgets:
+            if held is not None:
+                budget.end(held, usd)
+            elif usd:
+                budget.spend(usd)
 
 
 def usage_text(usage: Usage) -> str:
     """Calls, tokens and what they cost, in words."""
     cost = "cost unknown" if usage.usd is None else f"${usage.usd:.4f}"
+    if usage.estimated_usd:
+        cost += f" (${usage.estimated_usd:.4f} of it estimated, for calls without an answer)"
     return f"{usage.calls} call{'s' * (usage.calls != 1)}, {usage.prompt_tokens + usage.completion_tokens} tokens, {cost}"
 
 

@@ -15,6 +15,7 @@ from prill.protocols import Image, Limits, Message
 # more bytes each. A guess that is too low costs a little evidence, one that is too high a refused call.
 _BYTES_PER_TOKEN = 3
 # A screenshot of 1280 x 720 in Qwen2.5-VL's counting (28 x 28 pixels a token); OpenAI's is 1,105.
+PIXELS_PER_TOKEN = 28 * 28
 TOKENS_PER_IMAGE = 1_200
 # Fields of a model's entry that say how long its window is: of vLLM, OpenRouter and Together, Groq, Mistral, llama.cpp.
 # `n_ctx_train` is what a model was trained for; a server may have loaded it with less, and then says so when it refuses.

@@ -15,7 +15,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files as resource_files
-from pathlib import Path
 from string import ascii_lowercase
 
 from prill.errors import UsageError
@@ -27,6 +26,8 @@ _CODE_KEY = "PRILL_CODE_KEY"
 _CODE_LETTERS = 7
 _CODES = len(ascii_lowercase) ** _CODE_LETTERS
 _SLOT = re.compile(r"\{\{ *([a-z_]+) *\}\}")
+_PLACE = re.compile(r"\{\{[^{}\n]{0,60}\}{0,2}")  # what is or was meant as a place to fill
+MAX_PROMPT = 1 << 20  # bytes of a prompt file: more than any model reads
 _TURN = re.compile(r"^# (system|user)\s*$", re.MULTILINE)
 # Characters that no font draws, though Unicode calls them letters or marks: its Default_Ignorable_Code_Point.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
@@ -116,13 +117,12 @@ def prompt_set(
 
 
 def _own_prompt(path: str, shipped: Prompt, needed: frozenset[str], allowed: frozenset[str]) -> Prompt:
-    try:
-        prompt = Prompt(shipped.name, Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8: {error}") from None
+    prompt = Prompt(shipped.name, _own_text(path))
     slots = ", ".join(f"{{{{ {slot} }}}}" for slot in sorted(needed))
+    for found in _PLACE.finditer(prompt.text):
+        if not _SLOT.fullmatch(found[0]):  # it would be shown to the model as it is
+            line = prompt.text.count("\n", 0, found.start()) + 1
+            raise UsageError(f"{path}:{line}: {found[0]!r} is no place to fill; a prompt for {shipped.name} names {slots}")
     if missing := needed - prompt.slots:
         raise UsageError(f"{path}: has no place for {', '.join(sorted(missing))}; a prompt for {shipped.name} names {slots}")
     if unknown := prompt.slots - allowed:
@@ -130,6 +130,22 @@ def _own_prompt(path: str, shipped: Prompt, needed: frozenset[str], allowed: fro
     if _TURN.findall(prompt.text) != _TURN.findall(shipped.text):
         raise UsageError(f"{path}: a prompt for {shipped.name} has the headings `# system` and `# user`, in this order")
     return prompt
+
+
+def _own_text(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_PROMPT + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except ValueError as error:  # a NUL in the path
+        raise UsageError(f"{path!r}: {error}") from None
+    if len(data) > MAX_PROMPT:
+        raise UsageError(f"{path}: a prompt file has at most {MAX_PROMPT} bytes")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 _secret: ContextVar[str | None] = ContextVar("prill_code_secret", default=None)

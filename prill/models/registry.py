@@ -11,6 +11,7 @@ from typing import Any
 
 from prill.cache import DiskCache
 from prill.errors import UsageError
+from prill.models.ledger import Ledger, budgets_here
 from prill.protocols import LanguageModel
 from prill.registry import Maker, OptionError, load_object, options_of, read_options
 
@@ -41,7 +42,7 @@ def make_model(
             raise UsageError(f"{place}: a model that is made already takes no options ({', '.join(options)})")
         if not hasattr(model, "complete"):
             raise OptionError(f"{place}: expected a language model, or its name, got {model!r}", "model")
-        return model
+        return _covered(model, place)
     if not model:
         raise UsageError(f"{place}: a model needs a name")
     read = partial(read_options, what=f"model {model!r}", place="", parts={DiskCache: reply_cache}, lax=lax)
@@ -51,11 +52,24 @@ def make_model(
         made = maker(**read(maker, options))
         if inspect.isclass(made) or not hasattr(made, "complete"):
             raise OptionError(f"{place}: {model} makes no language model (it has no method complete)", "model")
-        return made  # type: ignore[no-any-return]
+        return _covered(made, model)
     if kind != "embedded":
         name = model if kind == "NAME" else model.partition(":")[2]
         options = {"path" if kind == "local:DIR" else "model": name, **options}
     return maker(**read(maker, options))  # type: ignore[no-any-return]
+
+
+def _covered(model: Any, name: str) -> LanguageModel:
+    """A model of one's own, whose calls count in the budgets that are here. Raises UsageError for one that keeps no books."""
+    ledger, budgets = getattr(model, "ledger", None), budgets_here()
+    if isinstance(ledger, Ledger):
+        ledger.draw_from(budgets)
+    elif any(budget.usd is not None for budget in budgets):
+        raise UsageError(
+            f"{name}: a budget cannot cover this model, which does not say what its calls cost; give it a `ledger` "
+            "(prill.models.ledger.Ledger) that records them, or leave out the budget"
+        )
+    return model  # type: ignore[no-any-return]
 
 
 def model_maker(model: str) -> Maker:

@@ -6,7 +6,6 @@ import asyncio
 import importlib
 import os
 import random
-import re
 import urllib.request
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,17 @@ from weakref import WeakKeyDictionary
 
 from prill.errors import CallTimeout, EndpointError, TransportFailure, Unscored, UsageError
 from prill.models.guard import PATIENCE, AdaptiveLimiter, Guard
-from prill.models.ledger import Ledger, queued
-from prill.models.wire import Completion, Failure, decode_completion, error_of, lacks_vision, retry_after
+from prill.models.ledger import Booking, queued
+from prill.models.wire import (
+    Completion,
+    Failure,
+    cannot_pay,
+    decode_completion,
+    error_of,
+    lacks_vision,
+    retry_after,
+    without_key,
+)
 from prill.workers.seats import seat_packed_for
 
 if TYPE_CHECKING:
@@ -31,41 +39,50 @@ if TYPE_CHECKING:
 OPENAI_URL = "https://api.openai.com/v1"
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds; each wait is drawn from [0, FIRST_WAIT * 2 ** attempt]
 LIST_TIMEOUT = 10.0  # seconds for a list of models
+# Statuses of a proxy that did not wait for the endpoint's answer, which may have come all the same: request timeout, gateway
+# timeout, and Cloudflare's 524.
+_GAVE_UP_WAITING = frozenset({408, 504, 524})
 _MOST_SECONDS = 86_400.0
 # Bytes of an answer, unpacked: a thousand times what a long reply has with its log-probabilities.
 MOST_ANSWER = 64 << 20
 _AZURE = (".azure.com", ".azure.us", ".azure.cn")  # their keys go into a header of another name
-_TELLING = 4  # characters of a key's beginning that are not shown
 UNREACHABLE_AFTER = 3  # attempts at a server that has never answered
 _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, timeout, patience: who shares a connection
 
 
-# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
-_NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
-_LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
 _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
-_PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
 class Rejected(Exception):
     """The endpoint will not take this request as it is; another form of it may pass.
 
+    `message` is what the endpoint said, to be understood; `shown` is the same with the key hidden, for people and files.
     `fatal` is the error for the run when there is no other form: the refusal may be about the key or the model.
     """
 
-    def __init__(self, status: int, message: str, fatal: EndpointError | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.fatal = status, message, fatal
+    def __init__(self, status: int, message: str, shown: str, fatal: EndpointError | None = None) -> None:
+        super().__init__(shown)
+        self.status, self.message, self.shown, self.fatal = status, message, shown, fatal
 
 
 class _Again(Exception):
-    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for."""
+    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for. `message`: its words, to
+    be understood. `billed`: the endpoint may have done the work, and may charge for it."""
 
     def __init__(
-        self, problem: str, *, status: int = 0, wait: float | None = None, timeout: bool = False, refused: bool = False
+        self,
+        problem: str,
+        *,
+        status: int = 0,
+        message: str = "",
+        wait: float | None = None,
+        timeout: bool = False,
+        refused: bool = False,
+        billed: bool = False,
     ) -> None:
         super().__init__(problem)
-        self.status, self.wait, self.timeout, self.refused = status, wait, timeout, refused
+        self.status, self.message, self.wait, self.timeout = status, message, wait, timeout
+        self.refused, self.billed = refused, billed
 
 
 @dataclass(slots=True)
@@ -163,7 +180,7 @@ class Endpoint:
         parts = urlsplit(self.base_url)
         return parts._replace(netloc=parts.netloc.rsplit("@", 1)[-1], query="").geturl()
 
-    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
         """The answer to one request, after retries, which add to `effort`. `body` is asked for when an attempt's turn has
         come: by then it may be known that the endpoint wants it in another form.
 
@@ -173,25 +190,25 @@ class Endpoint:
         """
         if (answers := _answers.get()) is not None:
             return self._given(*answers(self, body()), effort)
-        return await self._post("/chat/completions", body, self._completion, ledger, effort)
+        return await self._post("/chat/completions", body, self._completion, booking, effort)
 
-    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], ledger: Ledger, effort: Effort) -> _T:
+    async def post(self, path: str, body: bytes, read: Callable[[bytes], _T | None], booking: Booking, effort: Effort) -> _T:
         """The answer to a request at another path, as `read` finds it (None: it is no such answer); as `send` else."""
 
         def checked(data: bytes, connection: _Connection | None) -> _T:
             found = read(data)
             if found is None:
                 self.reached = True
-                raise _Again(f"the endpoint answered {path} with something else")
+                raise _Again(f"the endpoint answered {path} with something else", billed=True)
             self.reached = self.answered = True
             return found
 
-        return await self._post(path, lambda: body, checked, ledger, effort)
+        return await self._post(path, lambda: body, checked, booking, effort)
 
-    async def _post(self, path: str, body: Callable[[], bytes], read: _Reader[_T], ledger: Ledger, effort: Effort) -> _T:
+    async def _post(self, path: str, body: Callable[[], bytes], read: _Reader[_T], booking: Booking, effort: Effort) -> _T:
         connection = await self.connection()
         async with connection.guard.call() as call:
-            return await self._persist(connection, call, partial(self._attempt, path=path, read=read), body, ledger, effort)
+            return await self._persist(connection, call, partial(self._attempt, path=path, read=read), body, booking, effort)
 
     async def _persist(
         self,
@@ -199,7 +216,7 @@ class Endpoint:
         call: asyncio.Timeout,
         ask: Callable[[_Connection, bytes], Awaitable[_T]],
         body: Callable[[], bytes],
-        ledger: Ledger,
+        booking: Booking,
         effort: Effort,
     ) -> _T:
         loop, guard = asyncio.get_running_loop(), connection.guard
@@ -208,15 +225,23 @@ class Endpoint:
             try:
                 with queued() as begin:
                     async with connection.limiter:
+                        await booking.hold()
                         begin()
-                        ledger.begin()
                         start = loop.time()
                         effort.attempts += 1
+                        is_open = True
                         try:
                             answer = await ask(connection, body())
+                            is_open = False  # whoever asked knows what it cost
+                        except (Rejected, EndpointError, _Again) as error:
+                            if not getattr(error, "billed", False):
+                                booking.release()
+                                is_open = False
+                            raise
                         finally:
                             effort.seconds += loop.time() - start
-                            ledger.end()
+                            if is_open:  # sent, without an answer: also where the caller gave it up
+                                booking.lose()
                 connection.limiter.succeeded()
                 guard.answered()
                 return answer
@@ -249,6 +274,20 @@ class Endpoint:
             return b""
         return data if response.status // 100 == 2 else b""
 
+    async def why_unreachable(self) -> str:
+        """Why nothing answers there; empty where something does. What connections wait for does not matter to this one."""
+        import aiohttp
+
+        try:
+            await self._exchange(await self.connection(), "GET", "/models")
+        except UsageError as error:
+            return str(error)
+        except (OSError, aiohttp.ClientError) as error:
+            return f"{self.place} cannot be reached: {self._words(error)}"
+        except (TransportFailure, ValueError):  # an answer that cannot be read is one
+            return ""
+        return ""
+
     async def _exchange(
         self, connection: _Connection, method: str, path: str, body: bytes | None = None
     ) -> tuple[aiohttp.ClientResponse, bytes]:
@@ -273,14 +312,17 @@ class Endpoint:
         except aiohttp.ClientConnectorCertificateError as error:
             raise self.no_trust(error.certificate_error) from None
         except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
-            raise _Again(f"connection failed: {self._words(error)}", refused=True) from None
+            sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            raise _Again(f"connection failed: {self._words(error)}", refused=True, billed=sent) from None
         except TimeoutError:
-            raise _Again(f"no answer within {seconds:.3g} s", timeout=True) from None
-        except (aiohttp.ClientPayloadError, aiohttp.ClientHttpProxyError, OSError) as error:
+            raise _Again(f"no answer within {seconds:.3g} s", timeout=True, billed=True) from None
+        except aiohttp.ClientHttpProxyError as error:
             raise _Again(f"connection failed: {self._words(error)}") from None
+        except (aiohttp.ClientPayloadError, OSError) as error:
+            raise _Again(f"connection failed: {self._words(error)}", billed=True) from None
         except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
-            raise _Again(f"the endpoint's answer cannot be read: {self._words(error)}") from None
+            raise _Again(f"the endpoint's answer cannot be read: {self._words(error)}", billed=True) from None
         if response.status // 100 != 2:
             self.reached = True
             raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
@@ -298,9 +340,9 @@ class Endpoint:
         completion = decode_completion(data)
         if isinstance(completion, Failure):
             self.reached = True
-            raise self._status(completion.status or 502, completion.message, {}, connection)
+            raise self._status(completion.status or 502, completion.message, {}, connection, billed=completion.begun)
         if completion is None:
-            raise _Again("the endpoint answered with something that is no chat completion")
+            raise _Again("the endpoint answered with something that is no chat completion", billed=True)
         self.reached = self.answered = True
         return completion
 
@@ -320,35 +362,44 @@ class Endpoint:
         except EndpointError as failure:
             raise TransportFailure(str(failure)) from None
 
-    def _status(self, status: int, message: str, headers: Mapping[str, str], connection: _Connection | None) -> Exception:
-        message = self.without_key(message)
+    def _status(
+        self,
+        status: int,
+        message: str,
+        headers: Mapping[str, str],
+        connection: _Connection | None,
+        *,
+        billed: bool = False,
+    ) -> Exception:
+        shown = self.without_key(message)  # what is understood below are the endpoint's own words
         wait = retry_after(headers)
         if 300 <= status < 400:
             # A redirect would turn the request into another one, or take the prompts to another host.
             return EndpointError(
                 f"{self.place} answers with a redirect (HTTP {status}), which is not followed: give its final URL"
             )
-        if _cannot_pay(status, message):
-            return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {message})")
+        if cannot_pay(status, message):
+            return EndpointError(f"{self.place}: the account's quota is used up (HTTP {status}: {shown})")
         if connection is not None and (status == 429 or (status in (503, 529) and wait is not None)):
             pause = None if wait is None else min(wait, self.total_timeout, connection.guard.left())
             connection.limiter.rate_limited(pause)
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
-            return _Again(f"HTTP {status}: {message}", status=status, wait=wait)
-        key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {message})")
+            billed = billed or status in _GAVE_UP_WAITING
+            return _Again(f"HTTP {status}: {shown}", status=status, message=message, wait=wait, billed=billed)
+        key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {shown})")
         if status == 401 or (status == 400 and message.startswith(_WRONG_KEY)):
             return key
         if status == 403 and not self.answered:
-            return Rejected(status, message, key)
+            return Rejected(status, message, shown, key)
         if status == 404 and not self.answered:
             return EndpointError(
-                f"{self.place} does not know this model or path (HTTP 404: {message}); check the model's name and the base URL"
+                f"{self.place} does not know this model or path (HTTP 404: {shown}); check the model's name and the base URL"
             )
-        return Rejected(status, message)
+        return Rejected(status, message, shown)
 
     def _failure(self, last: _Again, attempts: int) -> Exception:
         if last.status == 500 and not self.answered:
-            return Rejected(500, str(last).removeprefix("HTTP 500: "))
+            return Rejected(500, last.message, str(last).removeprefix("HTTP 500: "))
         kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure
         return kind(f"{last} ({attempts} attempt{'s' if attempts > 1 else ''})")
 
@@ -400,24 +451,13 @@ class Endpoint:
 
     def without_key(self, message: str) -> str:
         """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut."""
-        if not (key := os.environ.get(self.api_key_env)):
-            return message
-        message = message.replace(key, "***")
-        cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
-        return f"{message[:-cut]}***" if cut else message
+        return without_key(message, os.environ.get(self.api_key_env, ""))
 
     def _words(self, error: BaseException) -> str:
         """What a failure of the connection says, without the URL: that may hold a key, or the proxy's password."""
         message = getattr(error, "message", None)
         message = message if isinstance(message, str) and message else str(error) or type(error).__name__
         return self.without_key(" ".join(message.split())[:200])
-
-
-def _cannot_pay(status: int, message: str) -> bool:
-    """Whether a refusal is about the account, which no other request can change. Other words with a 400 may quote a page."""
-    if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
-        return re.search(_PASSES, message) is None
-    return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
 
 
 def http_library() -> Any:

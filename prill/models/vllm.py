@@ -34,7 +34,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
-from prill.models.ledger import Ledger, Price, queued
+from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_trained
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
@@ -60,6 +60,8 @@ class VLLMModel(OpenAIModel):
 
     Log-probabilities are those after the constraint of an answer's form, and the model's own habits of sampling are put aside.
     """
+
+    PRICE = Price(0.0, 0.0)
 
     def __init__(
         self,
@@ -112,7 +114,6 @@ class VLLMModel(OpenAIModel):
         weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
         origin = f"vllm {served} {weights} {options}"
         self.endpoint = _ServedEndpoint(shared_server(command, name, start_timeout), origin, self.endpoint)
-        self.ledger = Ledger(Price(0.0, 0.0))
 
     def close(self) -> None:
         """Ends the server; a later call starts another one."""
@@ -128,12 +129,12 @@ class _ServedEndpoint(Endpoint):
         self.server = server
         self.origin = origin
 
-    async def send(self, body: Callable[[], bytes], ledger: Ledger, effort: Effort) -> Completion:
+    async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
         with queued():  # the start is no call's own time
             self.base_url = await self.server.ready()
         try:
-            return await super().send(body, ledger, effort)
+            return await super().send(body, booking, effort)
         except (TransportFailure, EndpointError):
             await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
             self.server.check()
@@ -142,6 +143,10 @@ class _ServedEndpoint(Endpoint):
     async def models(self) -> bytes:
         """None: only a call starts the server, which tells its window when it refuses one."""
         return b""
+
+    async def why_unreachable(self) -> str:
+        """Nothing: only a call starts the server, and tells what is wrong with it."""
+        return ""
 
     def _key(self) -> str:
         return self.server.key

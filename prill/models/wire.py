@@ -38,6 +38,20 @@ _NO_VISION = (
     r"|image[^.]{0,60}(not (be )?(support|allow|accept)|unsupported|only supported)"
     r"|(not? support|unsupported|only support|cannot accept|at most 0)[^.]{0,60}image"
 )
+_TELLING = 4  # characters of a key's beginning that are not shown
+# What people put where a server wants no key, and what is too short to be one: hiding it would only spoil words.
+_LEAST_KEY = 8
+_NO_KEYS = frozenset(
+    {
+        "placeholder", "not-needed", "not_needed", "no-key-required", "no_key_required", "sk-no-key-required", "sk-placeholder",
+        "your-api-key", "your_api_key", "api_key_here", "localhost", "lm-studio", "llama-cpp", "undefined", "anything",
+        "something",
+    }
+)  # fmt: skip
+# What an account that cannot pay is told, whatever the status: OpenAI (429), OpenRouter and Together (402).
+_NO_CREDIT = r"insufficient_quota|insufficient.{0,10}(credit|balance|funds)|exceeded your current quota|credit.{0,20}exhausted"
+_LOW_CREDIT = "Your credit balance is too low"  # Anthropic (400)
+_PASSES = r"docs/rate-limits|retry in [\d.]+ ?m?s"  # Gemini speaks of the quota also where a limit a minute is reached
 
 
 class TokenEntry(msgspec.Struct, frozen=True, gc=False):
@@ -139,10 +153,12 @@ encode_body = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error inside an answer of status 200. `status` is the one that it names; None where it names none."""
+    """An error inside an answer of status 200. `status` is the one that it names; None where it names none. `begun`: a reply
+    had begun, which is paid for."""
 
     status: int | None
     message: str
+    begun: bool = False
 
 
 def decode_completion(data: bytes) -> Completion | Failure | None:
@@ -157,7 +173,8 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
         choice = completion.choices[0] if completion.choices else None
         error = completion.error or (choice.error if choice else None)
         if error or (choice and choice.finish_reason in _FAILED):
-            return _failure(error, f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error")
+            words = f"the endpoint ended the reply with {choice.finish_reason!r}" if choice else "an error"
+            return _failure(error, words, begun=choice is not None)
         if choice is None:
             return None
         if (counts := completion.usage) and not _is_count(counts):
@@ -169,10 +186,10 @@ def decode_completion(data: bytes) -> Completion | Failure | None:
 _FAILED = frozenset({"error", "abort", "failed"})
 
 
-def _failure(error: object, fallback: str) -> Failure:
+def _failure(error: object, fallback: str, *, begun: bool) -> Failure:
     code = str(error.get("code")) if isinstance(error, dict) else ""
     status = int(code) if re.fullmatch(r"[45]\d\d", code) else None
-    return Failure(status, error_message(error, fallback))
+    return Failure(status, error_message(error, fallback), begun)
 
 
 def _read_loosely(data: bytes) -> Completion | None:
@@ -229,11 +246,12 @@ def _logprobs(record: object) -> Logprobs | None:
 
 
 def _counts(record: object) -> TokenCounts | None:
-    """The counts as whole numbers; None when one is missing or is no count."""
+    """The counts as whole numbers; None when one is missing or is no count: `true`, half a token, a text."""
     if not isinstance(record, dict):
         return None
-    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), record.get("total_tokens") or 0]
-    numbers = [int(n) for n in counts if isinstance(n, int | float) and isfinite(n)]
+    total = record.get("total_tokens")
+    counts = [record.get("prompt_tokens"), record.get("completion_tokens"), 0 if total is None else total]
+    numbers = [int(n) for n in counts if type(n) is int or (isinstance(n, float) and n.is_integer())]
     return TokenCounts(*numbers) if len(numbers) == len(counts) and _is_count(TokenCounts(*numbers)) else None
 
 
@@ -338,19 +356,38 @@ def too_many_images(message: str) -> bool:
     return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
 
 
-def rejection(status: int, message: str, has_images: bool) -> Unscored:
-    """The error for a request that the endpoint will not take however often it is sent."""
+def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> Unscored:
+    """The error for a request that the endpoint will not take however often it is sent: by its `message`, which the error
+    repeats as it is `shown` (with the key hidden)."""
+    shown = message if shown is None else shown
     if re.search(_CONTEXT, message, re.IGNORECASE):
-        return ContextTooLong(f"the request does not fit the model's window: {message}", tokens=told_by(message).tokens)
+        return ContextTooLong(f"the request does not fit the model's window: {shown}", tokens=told_by(message).tokens)
     if has_images and too_many_images(message):
-        return ContextTooLong(f"the endpoint takes fewer images in one request: {message}")
+        return ContextTooLong(f"the endpoint takes fewer images in one request: {shown}")
     if status == TOO_LARGE:
-        return ContextTooLong(f"the request is larger than the endpoint takes: {message}")
+        return ContextTooLong(f"the request is larger than the endpoint takes: {shown}")
     if re.search(_REFUSAL, message, re.IGNORECASE):
-        return Refusal(f"the endpoint declined: {message}")
+        return Refusal(f"the endpoint declined: {shown}")
     if has_images and ("image" in message.lower() or lacks_vision(message)):
-        return InputError(f"the endpoint cannot use an image: {message}")
-    return TransportFailure(f"HTTP {status}: {message}")
+        return InputError(f"the endpoint cannot use an image: {shown}")
+    return TransportFailure(f"HTTP {status}: {shown}")
+
+
+def cannot_pay(status: int, message: str) -> bool:
+    """Whether a refusal is about the account, which no other request can change. Other words with a 400 may quote a page."""
+    if status in (403, 429) and re.search(_NO_CREDIT, message, re.IGNORECASE):
+        return re.search(_PASSES, message) is None
+    return status == 402 or (status == 400 and message.startswith(_LOW_CREDIT))
+
+
+def without_key(message: str, key: str) -> str:
+    """The message with stars in the place of the key, and of what there is of it at the end of a message that was cut. For what
+    is shown: it is understood as it came."""
+    if len(key) < _LEAST_KEY or key.lower() in _NO_KEYS:
+        return message
+    message = message.replace(key, "***")
+    cut = next((n for n in range(len(key) - 1, _TELLING - 1, -1) if message.endswith(key[:n])), 0)
+    return f"{message[:-cut]}***" if cut else message
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -363,7 +400,9 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         elif re.fullmatch(r"[\d.]+", value):
             seconds = float(value)
         else:
-            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+            until, now = email.utils.parsedate_to_datetime(value), headers.get("date")
+            # By the clock that the date is of: this machine's may be set otherwise.
+            seconds = until.timestamp() - (email.utils.parsedate_to_datetime(now).timestamp() if now else time.time())
     except (ValueError, OverflowError, TypeError):  # a date that no calendar has
         return None
     return max(0.0, seconds) if isfinite(seconds) else None

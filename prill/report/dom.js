@@ -24,6 +24,13 @@ function folded(title, open, ...inside) {
   return el("details", { open, class: "fold" }, el("summary", {}, title), ...inside);
 }
 
+// Long, and rarely wanted: it stays folded on paper unless it was unfolded on the screen.
+function optional(title, open, ...inside) {
+  const node = folded(title, open, ...inside);
+  node.classList.add("optional");
+  return node;
+}
+
 function plain(text) {
   return el("div", { class: "plain" }, text);
 }

@@ -9,6 +9,8 @@ from html import escape
 
 _WIDTH, _HEIGHT, _LEFT, _TOP = 420, 260, 56, 44
 _LETTER = 7.5  # how wide a letter of a title is, about
+_SMALL_LETTER = 6.6  # and one of the rest
+_MARK = 7  # half the width of a mark, with some air
 # Colours that people with colour blindness tell apart, and a shape beside each.
 _COLOURS = ("#1f5fa8", "#b3541e", "#1a7f37", "#6a3d9a", "#444444", "#a05a00")
 _SHAPES = ("M-5 0a5 5 0 1 0 10 0a5 5 0 1 0 -10 0", "M-5 -5h10v10h-10z", "M0 -6l6 11h-12z", "M0 -6l6 6l-6 6l-6 -6z")
@@ -49,11 +51,12 @@ def line_chart(
 ) -> str:
     """Shares from 0 to 1 over places: `whole` numbers from 0, or shares too. `close`: only the shares that there are, in tens.
 
-    Points at whole numbers stand beside each other where they meet; where places are shares, they stand where they are.
+    Points at whole numbers stand next to each other where they meet; where places are shares, they stand where they are.
     """
     last = max((point.x for line in lines for point in line.points), default=1.0) if whole else 1.0
     last = max(last, 1.0)
-    ticks = [float(i) for i in range(int(last) + 1)] if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
+    along = _Along.beside(last, len(lines)) if whole else _Along(last)
+    ticks = along.whole_ticks if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
     up = _Upward.around(lines, level) if close else _Upward()
     height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
     parts = _head(title, _LEFT, _LEFT + _WIDTH + 30, height)
@@ -62,14 +65,14 @@ def line_chart(
         parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" stroke="#ddd"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{share:.0%}</text>')
     for tick in ticks:
-        x = _LEFT + _WIDTH * tick / last
+        x = along(tick)
         words = f"{tick:g}" if whole else f"{tick:.0%}"
         parts.append(f'<text x="{x:.1f}" y="{_TOP + _HEIGHT + 18}" text-anchor="middle">{words}</text>')
     parts.append(f'<text x="{_LEFT + _WIDTH / 2}" y="{_TOP + _HEIGHT + 36}" text-anchor="middle">{escape(across)}</text>')
     if level is not None:
         parts += _band(level, up, len(lines))
     for i, line in enumerate(lines):
-        parts += _drawn(line, i, last, up, 5.0 * (i - (len(lines) - 1) / 2) if whole else 0.0)
+        parts += _drawn(line, i, along, up, along.step * (i - (len(lines) - 1) / 2))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -81,7 +84,7 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
     rows = [
         [(i, line, point) for i, line in enumerate(lines) for point in line.points if point.x == at] for at in range(len(names))
     ]
-    left, step = 20 + max((7 * len(name) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
+    left, step = 20 + max((round(_LETTER * len(name)) for name in names), default=0), 20 + 10 * max(map(len, rows), default=1)
     bottom = _TOP + step * len(names)
     parts = _head(title, 12, left + _WIDTH + 30, bottom + 40 + 18 * len(lines))
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
@@ -97,14 +100,14 @@ def row_chart(title: str, names: Sequence[str], lines: Sequence[Line]) -> str:
     for i, line in enumerate(lines):
         y = bottom + 40 + 18 * i
         parts.append(f'<path d="{_SHAPES[i % len(_SHAPES)]}" transform="translate(18 {y - 4})" {_row_look(i)}/>')
-        parts.append(f'<text x="32" y="{y}">{escape(line.name)}</text>')
+        shown = fitted(line.name, left + _WIDTH - 10, _SMALL_LETTER)
+        parts.append(f'<text x="32" y="{y}"><title>{escape(line.name)}</title>{escape(shown)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
 def _head(title: str, left: int, width: int, height: int) -> list[str]:
     """How a picture begins. A title that is too long for it is shown without its middle; the pointer tells it whole."""
-    room = int((width - left) / _LETTER)
-    shown = title if len(title) <= room else f"{title[: room // 2 - 1]}…{title[-room // 2 :]}"
+    shown = fitted(title, width - left, _LETTER)
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
         'font-family="sans-serif" font-size="12" role="img">',
@@ -112,6 +115,12 @@ def _head(title: str, left: int, width: int, height: int) -> list[str]:
         '<rect width="100%" height="100%" fill="white"/>',
         f'<text x="{left}" y="22" font-size="14">{escape(shown)}</text>',
     ]
+
+
+def fitted(text: str, width: float, letter: float) -> str:
+    """A text without its middle where it is wider than that, with letters so wide."""
+    room = int(width / letter)
+    return text if len(text) <= room else f"{text[: room // 2 - 1]}…{text[-room // 2 :]}"
 
 
 def _row_mark(i: int, name: str, point: Point, left: int, y: int) -> list[str]:
@@ -129,24 +138,28 @@ def _row_look(i: int) -> str:
     return f'fill="{"white" if i else colour}" stroke="{colour}" stroke-width="1.5"'
 
 
-def _drawn(line: Line, i: int, last: float, up: _Upward, shift: float) -> list[str]:
+def _drawn(line: Line, i: int, along: _Along, up: _Upward, shift: float) -> list[str]:
     colour, shape = _COLOURS[i % len(_COLOURS)], _SHAPES[i % len(_SHAPES)]
-    places = [(_LEFT + _WIDTH * point.x / last + shift, point) for point in line.points]
+    places = [(along(point.x) + shift, point) for point in line.points]
     path = "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
     parts = [f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>'] if len(places) > 1 else []
     for x, point in places:
         parts.append(f'<line x1="{x:.1f}" y1="{up(point.low):.1f}" x2="{x:.1f}" y2="{up(point.high):.1f}" stroke="{colour}"/>')
         for at, share in point.dots:
             words = escape(f"{line.name}: {share:.1%}")
-            place = f'cx="{_LEFT + _WIDTH * at / last + shift:.1f}" cy="{up(share):.1f}"'
+            place = f'cx="{along(at) + shift:.1f}" cy="{up(share):.1f}"'
             parts.append(f'<circle {place} r="2.5" fill="white" stroke="{colour}"><title>{words}</title></circle>')
         words = escape(f"{line.name}: {point.share:.1%} ({point.words}), interval {point.low:.1%} to {point.high:.1%}")
         place = f"translate({x:.1f} {up(point.share):.1f})"
         parts.append(f'<path d="{shape}" transform="{place}" fill="{colour}"><title>{words}</title></path>')
     y = _legend(i)
     parts.append(f'<path d="{shape}" transform="translate({_LEFT + 6} {y - 4})" fill="{colour}"/>')
-    parts.append(f'<text x="{_LEFT + 20}" y="{y}">{escape(line.name)}</text>')
+    parts.append(f'<text x="{_LEFT + 20}" y="{y}"><title>{escape(line.name)}</title>{escape(_named(line.name))}</text>')
     return parts
+
+
+def _named(name: str) -> str:
+    return fitted(name, _WIDTH + 10, _SMALL_LETTER)
 
 
 def _band(level: Level, up: _Upward, i: int) -> list[str]:
@@ -158,8 +171,35 @@ def _band(level: Level, up: _Upward, i: int) -> list[str]:
         f'fill="#000" fill-opacity="0.07"><title>{words}</title></rect>',
         f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_LEFT + _WIDTH}" y2="{y:.1f}" {dashed}/>',
         f'<line x1="{_LEFT - 2}" y1="{row - 4}" x2="{_LEFT + 14}" y2="{row - 4}" {dashed}/>',
-        f'<text x="{_LEFT + 20}" y="{row}">{escape(level.name)}</text>',
+        f'<text x="{_LEFT + 20}" y="{row}"><title>{escape(level.name)}</title>{escape(_named(level.name))}</text>',
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Along:
+    """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one place; with `inset`, all of
+    them have room between the axis and the edge."""
+
+    last: float
+    step: float = 0.0
+    inset: float = 0.0
+
+    @staticmethod
+    def beside(last: float, lines: int) -> _Along:
+        """For whole numbers: the marks of one place side by side, as far as its neighbours leave room."""
+        step = min(2.0 * _MARK, 0.8 * _WIDTH / (last + 1) / max(lines, 1))
+        return _Along(last, step, step * max(lines - 1, 0) / 2 + _MARK)
+
+    @property
+    def whole_ticks(self) -> Sequence[float]:
+        """Whole numbers whose labels have room next to each other."""
+        room = (_WIDTH - 2 * self.inset) / self.last
+        wide = _SMALL_LETTER * (len(f"{self.last:g}") + 1)
+        every = next(n for power in range(12) for n in (10**power, 2 * 10**power, 5 * 10**power) if n * room >= wide)
+        return [float(i) for i in range(0, int(self.last) + 1, every)]
+
+    def __call__(self, x: float) -> float:
+        return _LEFT + self.inset + (_WIDTH - 2 * self.inset) * x / self.last
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ _SCRIPTS = (
     "verdicts.js",
     "timeline.js",
     "calls.js",
+    "print.js",
     "attempts.js",
     "detail.js",
     "filters.js",

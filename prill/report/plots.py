@@ -5,12 +5,12 @@ Every mark has words or a shape beside its colour.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from prill.evaluators.fitted.calibration import Bin, reliability
 from prill.evaluators.metrics import OperatingPoint, precision_recall, wilson
+from prill.report.lines import fitted
 from prill.report.markup import Markup, el
 from prill.types import Verdict
 
@@ -18,9 +18,12 @@ Scored = tuple[Sequence[float], Sequence[bool]]  # scores, and beside each wheth
 _SIDE, _LEFT, _TOP = 180, 38, 12  # the square that 0…1 spans, and where it begins
 _WIDTH, _HEIGHT = _LEFT + _SIDE + 14, _TOP + _SIDE + 38
 _TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Of the diagram that is a file of its own.
-_EDGE, _MARGIN = 300, 50
-_SIZE = _EDGE + 2 * _MARGIN
+# Of the diagram that is a file of its own: its square, what lies left of it and above, and the room that marks have within.
+_EDGE, _MARGIN, _ABOVE, _AIR = 330, 84, 54, 14
+_SIZE, _HIGH = _MARGIN + _EDGE + 20, _ABOVE + _EDGE + 84
+_BEFORE, _AFTER = "#b3541e", "#1f5fa8"
+_TITLE_LETTER = 8.0  # pixels
+_MIDDLE: Mapping[str, str] = {"text_anchor": "middle"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,63 +174,91 @@ def _y(value: float) -> float:
 
 
 def reliability_svg(title: str, before: Sequence[Bin], after: Sequence[Bin]) -> str:
-    """Mean score against the share of successes, a point a bin, larger with more runs; circles before, squares after.
+    """Mean score against the share of successes with its interval, a point a tenth, larger with more runs; circles before,
+    squares after. Below stand how many runs each tenth has.
 
     On the dashed line scores are probabilities.
     """
     most = max((b.count for b in (*before, *after)), default=1)
-    marks = []
+    marks: list[Markup] = []
     for b in before:
-        marks.append(
-            f'<circle cx="{_across(b.mean_score):.1f}" cy="{_down(b.success_rate):.1f}" r="{_radius(b, most):.1f}" '
-            f'fill="none" stroke="#b3541e" stroke-width="2"><title>{_words("before", b)}</title></circle>'
-        )
+        x, y = _across(b.mean_score), _down(b.success_rate)
+        circle = el("circle", el("title", _words("before", b)), cx=x, cy=y, r=_radius(b, most))
+        marks += [_interval(b, _BEFORE), el("g", circle, fill="white", fill_opacity=0.6, stroke=_BEFORE, stroke_width=2)]
     for b in after:
-        half = _radius(b, most)
-        marks.append(
-            f'<rect x="{_across(b.mean_score) - half:.1f}" y="{_down(b.success_rate) - half:.1f}" width="{2 * half:.1f}" '
-            f'height="{2 * half:.1f}" fill="#1f5fa8" fill-opacity="0.6"><title>{_words("after", b)}</title></rect>'
-        )
-    ticks = [_tick(i / 4) for i in range(5)]
-    middle, edge = _SIZE / 2, _MARGIN + _EDGE
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIZE} {_SIZE}" width="{_SIZE}" height="{_SIZE}" '
-            'font-family="sans-serif" font-size="11" role="img">',
-            f"<title>{escape(title)}</title>",
-            f'<rect width="{_SIZE}" height="{_SIZE}" fill="white"/>',
-            f'<rect x="{_MARGIN}" y="{_MARGIN}" width="{_EDGE}" height="{_EDGE}" fill="none" stroke="#888"/>',
-            f'<line x1="{_MARGIN}" y1="{edge}" x2="{edge}" y2="{_MARGIN}" stroke="#888" stroke-dasharray="4 4"/>',
-            *ticks,
-            *marks,
-            f'<text x="{middle}" y="18" text-anchor="middle" font-size="13">{escape(title)}</text>',
-            f'<text x="{middle}" y="36" text-anchor="middle">circles before, squares after (runs that were held out)</text>',
-            f'<text x="{middle}" y="{_SIZE - 12}" text-anchor="middle">mean score</text>',
-            f'<text x="14" y="{middle}" text-anchor="middle" transform="rotate(-90 14 {middle})">share of successes</text>',
-            "</svg>",
-            "",
-        ]
+        x, y, half = _across(b.mean_score), _down(b.success_rate), _radius(b, most)
+        square = el("rect", el("title", _words("after", b)), x=x - half, y=y - half, width=2 * half, height=2 * half)
+        marks += [_interval(b, _AFTER), el("g", square, fill=_AFTER, fill_opacity=0.6)]
+    guide = el("line", x1=_across(0), y1=_down(0), x2=_across(1), y2=_down(1), stroke="#888", stroke_dasharray="4 4")
+    edge, middle, left = _ABOVE + _EDGE, _ABOVE + _EDGE / 2, _MARGIN - 8
+    labels = [
+        el("text", el("title", title), fitted(title, _SIZE - 20, _TITLE_LETTER), x=_SIZE / 2, y=20, font_size=13, **_MIDDLE),
+        el("circle", cx=_MARGIN + 6, cy=38, r=5, fill="white", stroke=_BEFORE, stroke_width=2),
+        el("text", "before", x=_MARGIN + 18, y=42),
+        el("rect", x=_MARGIN + 76, y=33, width=10, height=10, fill=_AFTER, fill_opacity=0.6),
+        el("text", "after, on runs held out; lines: 95 % intervals", x=_MARGIN + 92, y=42),
+        el("text", "score", x=_across(0.5), y=edge + 34, **_MIDDLE),
+        el("text", "share of success", x=16, y=middle, transform=f"rotate(-90 16 {middle:g})", **_MIDDLE),
+        el("text", "runs before", x=left, y=edge + 56, text_anchor="end", font_size=10),
+        el("text", "runs after", x=left, y=edge + 72, text_anchor="end", font_size=10),
+    ]
+    for y, bins in ((edge + 56, before), (edge + 72, after)):
+        labels += [el("text", _count(b.count), x=_across((b.low + b.high) / 2), y=y, font_size=10, **_MIDDLE) for b in bins]
+    plot = el(
+        "svg",
+        el("title", title),
+        el("rect", width=_SIZE, height=_HIGH, fill="white"),
+        *_grid(),
+        guide,
+        *marks,
+        *labels,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {_SIZE} {_HIGH}",
+        width=_SIZE,
+        height=_HIGH,
+        font_family="sans-serif",
+        font_size=11,
+        role="img",
     )
+    return f"{plot}\n"
+
+
+def _grid() -> list[Markup]:
+    far = _MARGIN + _EDGE
+    parts = [el("rect", x=_MARGIN, y=_ABOVE, width=_EDGE, height=_EDGE, fill="white", stroke="#ddd")]
+    for tick in _TICKS:
+        x, y = _across(tick), _down(tick)
+        parts.append(el("line", x1=x, y1=_ABOVE, x2=x, y2=_ABOVE + _EDGE, stroke="#ddd"))
+        parts.append(el("line", x1=_MARGIN, y1=y, x2=far, y2=y, stroke="#ddd"))
+        parts.append(el("text", f"{tick:g}", x=x, y=_ABOVE + _EDGE + 16, **_MIDDLE))
+        parts.append(el("text", f"{tick:g}", x=_MARGIN - 8, y=y + 4, text_anchor="end"))
+    return parts
+
+
+def _interval(bin_: Bin, colour: str) -> Markup:
+    low, high = wilson(bin_.success_rate, bin_.count)
+    x = _across(bin_.mean_score)
+    return el("line", x1=x, y1=_down(low), x2=x, y2=_down(high), stroke=colour, stroke_width=1.2, class_="interval")
 
 
 def _across(share: float) -> float:
-    return _MARGIN + share * _EDGE
+    return _MARGIN + _AIR + share * (_EDGE - 2 * _AIR)
 
 
 def _down(share: float) -> float:
-    return _MARGIN + (1 - share) * _EDGE
+    return _ABOVE + _AIR + (1 - share) * (_EDGE - 2 * _AIR)
 
 
 def _radius(bin_: Bin, most: int) -> float:
     return 3 + 7 * float((bin_.count / most) ** 0.5)
 
 
+def _count(runs: int) -> str:
+    """At most four letters: a tenth of the picture has room for no more."""
+    return str(runs) if runs < 10_000 else f"{runs / 1000:.0f}k" if runs < 1_000_000 else f"{runs / 1e6:.0f}M"
+
+
 def _words(when: str, bin_: Bin) -> str:
-    return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {bin_.success_rate:.0%} successes"
-
-
-def _tick(share: float) -> str:
-    return (
-        f'<text x="{_across(share):.0f}" y="{_MARGIN + _EDGE + 16}" text-anchor="middle">{share:g}</text>'
-        f'<text x="{_MARGIN - 6}" y="{_down(share) + 4:.0f}" text-anchor="end">{share:g}</text>'
-    )
+    low, high = wilson(bin_.success_rate, bin_.count)
+    share = f"{bin_.success_rate:.0%} success, interval {low:.0%} to {high:.0%}"
+    return f"{when}: {bin_.count} runs, mean score {bin_.mean_score:.2f}, {share}"

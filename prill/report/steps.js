@@ -103,8 +103,8 @@ function card(index) {
       stepOpinions(entry, index),
       frameGrades(entry, index),
       step && step.thought ? folded("Thought (a claim)", folds.thoughts, el("blockquote", { class: "claim" }, step.thought)) : null,
-      state.caption && picture ? folded("Caption", folds.captions, plain(state.caption)) : null,
-      state.text && (picture || state.caption) ? folded("Page text", folds.texts, el("pre", { tabindex: "0" }, state.text)) : null,
+      state.caption && picture ? optional("Caption", folds.captions, plain(state.caption)) : null,
+      state.text && (picture || state.caption) ? optional("Page text", folds.texts, el("pre", { tabindex: "0" }, state.text)) : null,
       state.url ? el("p", { class: "url", title: state.url }, state.url) : null));
 }
 

@@ -57,11 +57,23 @@ function judgeCard(shown, row, name, i, many) {
     el("p", { class: "spent" },
       KINDS[kind] ? el("span", { class: `kind ${kind[0] === "F" ? "differs" : ""}` }, KINDS[kind]) : null,
       verdict.score === null ? null : el("span", { class: "score" }, `score ${verdict.score.toFixed(2)}`),
-      el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict))),
+      el("span", { title: spent(verdict) }, many ? spent(verdict).split(" · ")[0] : spent(verdict)),
+      many && isLong(verdict.reason) ? el("button", { type: "button", class: "jump more", "aria-expanded": "false", click: unfold }, "Whole reason") : null),
     verdict.reason ? el("div", { class: "plain reason", tabindex: "0" }, verdict.reason) : null,
     findingsOf(shown, verdict, many),
     opinionsOf(verdict),
     callsButton(name, i));
+}
+
+// More than the two lines that there is room for.
+function isLong(reason) {
+  return (reason ?? "").length > 70 || /\n/.test(reason ?? "");
+}
+
+function unfold({ currentTarget: button }) {
+  const whole = button.closest(".judge").classList.toggle("whole");
+  button.setAttribute("aria-expanded", String(whole));
+  button.textContent = whole ? "Two lines" : "Whole reason";
 }
 
 function spent({ usage, seconds }) {

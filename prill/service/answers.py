@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
+from prill.service.admission import Busy
 from prill.service.board import Board
-from prill.service.desk import Answer, Busy, Desk, JudgeBroke, Source
-from prill.service.intake import Intake
+from prill.service.desk import Answer, Desk, JudgeBroke, Source
+from prill.service.guard import log
+from prill.service.intake import MAX_ID, Intake
+from prill.service.memory import ByteBudget, Reservation, check_values, off_loop, trajectory_bytes
 from prill.types import Trajectory, UnscoredReason, Usage
 
+_T = TypeVar("_T")
 INLINE = 64_000  # bytes of a request up to which it is read without a thread
 
 
@@ -40,9 +44,28 @@ class ScoreItem(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ScoreRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Trajectories to judge."""
+    """Trajectories to judge. Each item is read by itself: what is wrong with one is that item's."""
 
-    items: list[ScoreItem]
+    items: list[msgspec.Raw]
+
+
+class _Named(msgspec.Struct):
+    id: Any = None
+
+
+class _Head(_Named):
+    """What names an item, also where nothing else of it can be read."""
+
+    trajectory: msgspec.Raw = msgspec.Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a request: its trajectory, or what is wrong with it."""
+
+    id: str
+    trajectory: Trajectory | None = None
+    failure: Scored | JudgeBroke | None = None
 
 
 class Scored(msgspec.Struct, kw_only=True, omit_defaults=False):
@@ -109,9 +132,14 @@ def unscored(id: str, code: UnscoredReason, words: str) -> Scored:
 
 @dataclass(slots=True)
 class _Job:
+    """One that runs holds the memory of its request; one that is done has its results and their size."""
+
     items: int
-    task: asyncio.Task[list[Scored]] | None = None
+    held: Reservation
     finished: int = 0
+    task: asyncio.Task[None] | None = None
+    results: list[Scored] | None = None
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -121,68 +149,95 @@ class Judging:
     desk: Desk
     intake: Intake
     board: Board
+    budget: ByteBudget
     max_items: int = 256
+    max_values: int = 400_000
     max_jobs: int = 256
+    max_results: int = 16_000_000
     _jobs: OrderedDict[str, _Job] = field(default_factory=OrderedDict)
 
-    async def read(self, request: Any, body_size: int) -> Any:
-        """What a request's `read`-like function gives; in a thread where much has to be decoded, or files may be read."""
-        slow = body_size > INLINE or self.intake.media_root is not None
-        return await asyncio.to_thread(request) if slow else request()
+    async def read(
+        self,
+        data: bytes,
+        held: Reservation,
+        work: Callable[[bytes, Intake], _T],
+        kept: Callable[[_T], Iterable[Trajectory]] | None = None,
+    ) -> _T:
+        """What `work` makes of a request's body; in a thread where there is much to decode, or files may be read.
 
-    async def result(self, trajectory: Trajectory, client: str, deadline: float) -> Answer:
-        """The reward of a trajectory. Raises Busy and JudgeBroke."""
-        answer = await self.desk.result(trajectory, client, deadline)
+        The request then holds the memory that the decoded body may take, and afterwards that of the trajectories that `kept`
+        names: their pictures are files. Raises InputError and Busy.
+        """
+        intake = self.intake.for_request()
+        if len(data) <= INLINE:
+            _grow(held, check_values(data, self.max_values))
+            return await off_loop(lambda: work(data, intake)) if intake.media_root else work(data, intake)
+        _grow(held, await off_loop(lambda: check_values(data, self.max_values), is_large=True))
+        value = await off_loop(lambda: work(data, intake), is_large=True)
+        if kept is not None:
+            held.resize(await off_loop(lambda: sum(map(trajectory_bytes, kept(value))), is_large=True))
+        return value
+
+    async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
+        """The reward of a trajectory. Raises Busy, InputError and JudgeBroke."""
+        answer = await self.desk.result(trajectory, client, deadline, is_large=is_large)
         self.board.sources[answer.source] += 1
         return answer
 
-    async def results(self, trajectories: list[Trajectory], client: str, deadline: float) -> list[RewardResult]:
+    async def results(
+        self, trajectories: Sequence[Trajectory], client: str, deadline: float, *, is_large: bool
+    ) -> list[RewardResult]:
         """Those of a batch, in order. Raises the first Busy or JudgeBroke when all have ended."""
-        work = (self.result(trajectory, client, deadline) for trajectory in trajectories)
+        work = [self.result(trajectory, client, deadline, is_large=is_large) for trajectory in trajectories]
         answers = await asyncio.gather(*work, return_exceptions=True)
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
         return [answer.result for answer in answers if isinstance(answer, Answer)]
 
-    async def score(self, request: ScoreRequest, size: int, client: str, deadline: float) -> list[Scored]:
+    async def score(self, data: bytes, held: Reservation, deadline: float) -> list[Scored]:
         """The results of a request; what is wrong with one item is that item's. Raises Busy, JudgeBroke where nothing at all
         could be judged, and InputError for a request that is too large."""
-        self._check(request)
-        return await self._score(request, size, client, deadline, None)
+        is_large, items = len(data) > INLINE, await self._items(data, held)
+        del data  # what is judged has been read
+        outcomes = await self._outcomes(items, held.client, deadline, is_large=is_large)
+        for outcome in outcomes:
+            if isinstance(outcome, Busy):
+                raise outcome
+        broken = [outcome for outcome in outcomes if isinstance(outcome, JudgeBroke)]
+        if broken and len(broken) == len(outcomes):
+            raise broken[0]
+        return _worded(items, outcomes)
 
-    def begin(self, request: ScoreRequest, size: int, client: str) -> JobStatus:
-        """Begins a job. Raises Busy when there are too many, InputError as `score`."""
-        self._check(request)
-        if len(self._jobs) >= self.max_jobs:
-            done = next((id for id, job in self._jobs.items() if job.task is not None and job.task.done()), None)
-            if done is None:
-                raise Busy(f"{self.max_jobs} jobs are under way already", 10)
-            del self._jobs[done]
+    async def begin(self, data: bytes, held: Reservation) -> JobStatus:
+        """Begins a job. Raises Busy when there are too many, or they hold too much, InputError as `score`."""
+        is_large, items = len(data) > INLINE, await self._items(data, held)
+        self._make_room(held.size)
         id = secrets.token_urlsafe(12)
-        job = self._jobs[id] = _Job(len(request.items))
-        job.task = asyncio.create_task(self._score(request, size, client, float("inf"), job))
-        job.task.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # read, so that it is not reported as lost
+        # What the request held is the job's from now on.
+        job = self._jobs[id] = _Job(len(items), self.budget.reserve(held.client, held.size))
+        job.task = asyncio.create_task(self._run(job, items, is_large))
+        held.release()
         return self.job(id)
 
     def job(self, id: str) -> JobStatus:
-        """How a job stands. Raises KeyError for one that there is not, and what ended it."""
+        """How a job stands. Raises KeyError for one that there is not."""
         job = self._jobs[id]
-        assert job.task is not None
-        if not job.task.done():
-            return JobStatus(id, "running", job.items, job.finished)
-        return JobStatus(id, "done", job.items, job.finished, job.task.result())
+        return JobStatus(id, "running" if job.results is None else "done", job.items, job.finished, job.results)
 
     @property
     def jobs_running(self) -> int:
         """Jobs under way."""
-        return sum(job.task is not None and not job.task.done() for job in self._jobs.values())
+        return sum(job.results is None for job in self._jobs.values())
+
+    @property
+    def finished_bytes(self) -> int:
+        """Bytes of the results that are kept."""
+        return sum(job.size for job in self._jobs.values())
 
     async def finish_jobs(self) -> None:
         """Returns when no job is under way."""
-        if running := [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]:
+        if running := [job.task for job in self._jobs.values() if job.results is None and job.task is not None]:
             await asyncio.wait(running)
 
     def check_count(self, items: int) -> None:
@@ -190,43 +245,116 @@ class Judging:
         if items > self.max_items:
             raise InputError(f"{items} items; the limit here is {self.max_items} a request")
 
-    def _check(self, request: ScoreRequest) -> None:
-        if not request.items:
-            raise InputError("items is empty: nothing to judge")
-        self.check_count(len(request.items))
+    async def _items(self, data: bytes, held: Reservation) -> list[Item]:
+        def read(data: bytes, intake: Intake) -> list[Item]:
+            request = decode(data, ScoreRequest)
+            if not request.items:
+                raise InputError("items is empty: nothing to judge")
+            self.check_count(len(request.items))
+            return [_item(item, place, intake) for place, item in enumerate(request.items)]
 
-    async def _score(self, request: ScoreRequest, size: int, client: str, deadline: float, job: _Job | None) -> list[Scored]:
-        async def one(place: int, item: ScoreItem) -> Scored | JudgeBroke:
+        return await self.read(data, held, read, lambda items: [item.trajectory for item in items if item.trajectory])
+
+    async def _outcomes(
+        self,
+        items: Sequence[Item],
+        client: str,
+        deadline: float,
+        *,
+        is_large: bool,
+        finished: Callable[[], None] = lambda: None,
+    ) -> list[Scored | JudgeBroke | Busy]:
+        async def one(item: Item) -> Scored | JudgeBroke | Busy:
             try:
-                trajectory = await self.read(lambda: item.read(self.intake), size)
-                return scored(await self.result(trajectory, client, deadline))
+                if item.trajectory is None:
+                    assert item.failure is not None
+                    return item.failure
+                return scored(await self.result(item.trajectory, client, deadline, is_large=is_large))
             except InputError as error:
-                return unscored(_id_of(item, place), "input", str(error))
-            except JudgeBroke as error:
+                return unscored(item.id, "input", str(error))
+            except (JudgeBroke, Busy) as error:
                 return error
+            except Exception as error:  # noqa: BLE001 - the other items are answered
+                log.warning("a trajectory could not be judged: %s", type(error).__name__)
+                return JudgeBroke(f"an error of the service: {type(error).__name__}")
             finally:
-                if job is not None:
-                    job.finished += 1
+                finished()
 
-        outcomes = await asyncio.gather(*(one(place, item) for place, item in enumerate(request.items)), return_exceptions=True)
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException) and not isinstance(outcome, JudgeBroke):
-                raise outcome
-        broken = [outcome for outcome in outcomes if isinstance(outcome, JudgeBroke)]
-        if broken and len(broken) == len(outcomes) and job is None:
-            raise broken[0]
-        return [
-            unscored(_id_of(request.items[place], place), "transport", str(outcome))
-            if isinstance(outcome, JudgeBroke)
-            else outcome
-            for place, outcome in enumerate(outcomes)
-            if isinstance(outcome, Scored | JudgeBroke)
-        ]
+        return await asyncio.gather(*map(one, items))
+
+    def _make_room(self, size: int) -> None:
+        """For another job: an old one that is done goes. Jobs hold half of the memory at most, so that requests get in."""
+        running = [job for job in self._jobs.values() if job.results is None]
+        if len(running) >= self.max_jobs:
+            raise Busy(f"{self.max_jobs} jobs are under way already", 10)
+        if running and sum(job.held.size for job in running) + size > self.budget.limit / 2:
+            raise Busy("the jobs under way take all the memory there is for jobs", 10)
+        if len(self._jobs) >= self.max_jobs:
+            del self._jobs[next(id for id, job in self._jobs.items() if job.results is not None)]
+
+    async def _run(self, job: _Job, items: Sequence[Item], is_large: bool) -> None:
+        def finished() -> None:
+            job.finished += 1
+
+        client, forever = job.held.client, float("inf")
+        outcomes = await self._outcomes(items, client, forever, is_large=is_large, finished=finished)
+        job.results = _worded(items, outcomes)
+        job.held.release()
+        job.size = len(msgspec.json.encode(job.results))
+        self._forget_results(job)
+
+    def _forget_results(self, newest: _Job) -> None:
+        """Of the oldest jobs that are done, while their results are too many bytes."""
+        done = [(id, job) for id, job in self._jobs.items() if job.results is not None and job is not newest]
+        size = newest.size + sum(job.size for _, job in done)
+        for id, job in done:
+            if size <= self.max_results:
+                return
+            size -= job.size
+            del self._jobs[id]
 
 
-def _id_of(item: ScoreItem, place: int) -> str:
-    id = item.id if item.trajectory is None else item.trajectory.get("id")
-    return id if isinstance(id, str) and id else f"items[{place}]"
+def decode(data: bytes | msgspec.Raw, kind: type[_T]) -> _T:
+    """A request's body. Raises InputError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"the request is not what is wanted here: {error}") from None
+
+
+def _grow(held: Reservation, size: int) -> None:
+    size = max(size, held.size)
+    if not held.can_grow(size):
+        raise Busy("other requests take all the memory there is; send fewer trajectories at once", 2)
+    held.resize(size)
+
+
+def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
+    id = _id_of(data, place)
+    try:
+        return Item(id, decode(data, ScoreItem).read(intake))
+    except InputError as error:
+        return Item(id, failure=unscored(id, "input", str(error)))
+    except Exception as error:  # noqa: BLE001 - a full disk, say; the other items are answered
+        log.warning("an item could not be read: %s", type(error).__name__)
+        return Item(id, failure=JudgeBroke(f"an error of the service: {type(error).__name__}"))
+
+
+def _id_of(data: msgspec.Raw, place: int) -> str:
+    try:
+        head = msgspec.json.decode(data, type=_Head)
+        has_record = bytes(memoryview(head.trajectory)[:1]) == b"{"
+        id = msgspec.json.decode(head.trajectory, type=_Named).id if has_record else head.id
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        id = None
+    return id if isinstance(id, str) and 0 < len(id.encode("utf-8", "replace")) <= MAX_ID else f"items[{place}]"
+
+
+def _worded(items: Sequence[Item], outcomes: Sequence[Scored | JudgeBroke | Busy]) -> list[Scored]:
+    return [
+        outcome if isinstance(outcome, Scored) else unscored(item.id, "transport", str(outcome))
+        for item, outcome in zip(items, outcomes, strict=True)
+    ]
 
 
 def totals(results: list[Scored], verdict_of: str) -> Results:

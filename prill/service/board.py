@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from bisect import bisect_left
 from collections import Counter, deque
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from prill.models.guard import LEAST_CALLS
+from prill.protocols import Evaluator, why_unreachable
 from prill.refine.rewards import RewardResult, Watch, WatchReport
 from prill.refine.rewards.watch.signs import FIGURES
 from prill.types import Usage
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
 # Seconds; a request may be held for minutes.
 _BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 180.0, 300.0)
 SCORE_BINS = 10
+_MAX_ID = 80  # characters of an id that are kept for the page
+_NO_ANSWER = frozenset({"transport", "timeout"})
+_ANSWERED = frozenset({None, "refusal", "truncated", "parse", "context"})  # the other reasons come before any call
+_PROBE_EVERY, _PROBE_SECONDS = 10.0, 3.0
 _UNREADY = 30.0  # seconds after a judgement broke; then requests may try the judge again, or nobody would ever find it back
 
 
@@ -61,7 +68,7 @@ class Board:
 
     gauges: Callable[[], dict[str, tuple[float, str]]] = dict
     watch: Watch | None = None
-    started: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.monotonic)
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     request_seconds: Times = field(default_factory=Times)
     queue_seconds: Times = field(default_factory=Times)
@@ -70,6 +77,8 @@ class Board:
     unscored: Counter[str] = field(default_factory=Counter)
     sources: Counter[str] = field(default_factory=Counter)
     broken: int = 0
+    unanswered: int = 0
+    answered_at: float = float("-inf")
     trouble: str = ""
     broke_at: float = 0.0
     usage: Usage = field(default_factory=Usage)
@@ -86,7 +95,7 @@ class Board:
         """Counts a judgement; one that broke is trouble until another succeeds."""
         self.queue_seconds.add(waited)
         self.judge_seconds.add(took)
-        self.finished.append(time.time())
+        self.finished.append(time.monotonic())
         if isinstance(result, BaseException):
             self.broken += 1
             self.trouble, self.broke_at = f"the latest judgement broke: {type(result).__name__}", time.monotonic()
@@ -97,11 +106,25 @@ class Board:
         self.usage += verdict.usage
         if verdict.unscored is not None:
             self.unscored[verdict.unscored] += 1
-        else:
-            self.trouble = ""
+        self._note_answer(verdict.unscored)
         if verdict.score is not None:
             self.scores[min(SCORE_BINS - 1, int(verdict.score * SCORE_BINS))] += 1
-        self.latest.append(Latest(time.time(), verdict.id, outcome, verdict.score, result.reward, took))
+        self.latest.append(Latest(time.time(), verdict.id[:_MAX_ID], outcome, verdict.score, result.reward, took))
+
+    def _note_answer(self, unscored: str | None) -> None:
+        """Failures to answer are trouble once there are so many in a row that it is not what they ask."""
+        if unscored in _ANSWERED:
+            self.unanswered, self.trouble, self.answered_at = 0, "", time.monotonic()
+        self.unanswered += unscored in _NO_ANSWER
+        if unscored in _NO_ANSWER and self.unanswered >= LEAST_CALLS:
+            words = f"the latest {self.unanswered:,} judgements had no answer ({unscored})"
+            self.trouble, self.broke_at = words, time.monotonic()
+
+    @property
+    def success_share(self) -> float | None:
+        """Successes among the verdicts; None while there are none."""
+        scored = self.outcomes["success"] + self.outcomes["failure"]
+        return self.outcomes["success"] / scored if scored else None
 
     @property
     def spent(self) -> Usage:
@@ -113,11 +136,36 @@ class Board:
         """Whether the latest judgement broke, and not long ago."""
         return bool(self.trouble) and time.monotonic() - self.broke_at < _UNREADY
 
+    @property
+    def just_answered(self) -> bool:
+        """Whether a judgement had an answer lately."""
+        return time.monotonic() - self.answered_at < _UNREADY
+
     def rate(self, seconds: float = 60.0) -> float:
         """Judgements a second, of the latest so many seconds."""
-        now = time.time()
+        now = time.monotonic()
         since = max(now - seconds, self.started)
         return sum(at >= since for at in self.finished) / max(1.0, now - since)
+
+
+class Probe:
+    """Asks whether the judge's endpoint can be reached, once in so many seconds, however often that is wanted."""
+
+    def __init__(self, judge: Evaluator) -> None:
+        self._judge, self._asking = judge, asyncio.Lock()
+        self._asked_at, self._trouble = float("-inf"), ""
+
+    async def trouble(self) -> str:
+        """Why it cannot; empty where it can, or nobody knows."""
+        async with self._asking:
+            if time.monotonic() - self._asked_at > _PROBE_EVERY:
+                try:
+                    async with asyncio.timeout(_PROBE_SECONDS):
+                        self._trouble = await why_unreachable(self._judge)
+                except TimeoutError:
+                    self._trouble = f"the judge's endpoint did not answer within {_PROBE_SECONDS:g} s"
+                self._asked_at = time.monotonic()
+            return self._trouble
 
 
 def registry_of(board: Board) -> CollectorRegistry:

@@ -107,6 +107,7 @@ def nemo_failure(row: dict[str, Any], words: str) -> dict[str, Any]:
 
 # Computer-use actions of OpenAI's Responses, in our words.
 _KINDS = {"keypress": "press", "double_click": "click", "drag": "swipe", "screenshot": "other", "wait": "wait", "move": "hover"}
+_VALUES = {"keypress": "keys", "type": "text"}  # what was typed or pressed; keys held during a click are part of its text
 
 
 @dataclass(slots=True)
@@ -135,9 +136,9 @@ class _Responses:
             if kind == "reasoning":
                 thoughts += [part["text"] for part in _objects(item.get("summary")) if isinstance(part.get("text"), str)]
             elif kind in ("computer_call", "function_call"):
-                action = self._action(item, seen)
-                steps.append(Step(seen, action, "\n".join(thoughts) or None))
-                thoughts, seen = [], Observation()
+                for action in self._actions(item, seen):
+                    steps.append(Step(seen, action, "\n".join(thoughts) or None))
+                    thoughts, seen = [], Observation()
             elif kind in ("computer_call_output", "function_call_output"):
                 seen = self._seen(item.get("output"), seen)
             elif kind == "message" and (text := _text(item)):
@@ -151,27 +152,15 @@ class _Responses:
         task = Task(goal=goal, platform=platform)
         return Trajectory(id=f"response-{digest}", task=task, steps=tuple(steps), final=final, answer=words)
 
-    def _action(self, item: dict[str, Any], seen: Observation) -> Action:
+    def _actions(self, item: dict[str, Any], seen: Observation) -> list[Action]:
+        """What one item did: a call of a computer has a list of actions, and had a single one in the tool's preview."""
         if item["type"] == "function_call":
             arguments = item.get("arguments")
             words = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-            return Action("other", f"{item.get('name')}({words})", value=words)
-        action = item.get("action")
-        action = action if isinstance(action, dict) else {}
-        kind = str(action.get("type") or "other")
-        path = _objects(action.get("path")) or [action]
+            return [Action("other", f"{item.get('name')}({words})", value=words)]
         size = self._size(seen)
-        value = action.get("text")
-        if isinstance(keys := action.get("keys"), list):
-            value = "+".join(map(str, keys))
-        rest = ", ".join(f"{key}={part}" for key, part in action.items() if key != "type")
-        return Action(
-            _KINDS.get(kind, kind),
-            f"{kind}({rest})",
-            value=value if isinstance(value, str) else None,
-            point=_point(path[0], size),
-            end_point=_point(path[-1], size) if len(path) > 1 else None,
-        )
+        actions = _objects(item.get("actions")) or _objects([item.get("action")]) or [{}]
+        return [_computer_action(action, size) for action in actions]
 
     def _seen(self, output: Any, before: Observation) -> Observation:
         if isinstance(output, str):
@@ -202,6 +191,22 @@ class _Responses:
             return None
         with open(seen.screenshot, "rb") as file:
             return open_image(BytesIO(file.read()), "the screenshot").size
+
+
+def _computer_action(action: dict[str, Any], size: tuple[int, int] | None) -> Action:
+    given = {key: part for key, part in action.items() if key != "type" and part is not None}
+    kind = str(action.get("type") or "other")
+    path = _objects(given.get("path")) or [given]
+    value = given.get(_VALUES.get(kind, ""))
+    if isinstance(value, list):
+        value = "+".join(map(str, value))
+    return Action(
+        _KINDS.get(kind, kind),
+        f"{kind}({', '.join(f'{key}={part}' for key, part in given.items())})",
+        value=value if isinstance(value, str) else None,
+        point=_point(path[0], size),
+        end_point=_point(path[-1], size) if len(path) > 1 else None,
+    )
 
 
 def _point(place: dict[str, Any], size: tuple[int, int] | None) -> tuple[float, float] | None:

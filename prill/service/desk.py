@@ -4,147 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Generic, Literal, TypeVar
+from typing import Literal
 
-from prill.errors import PrillError
+import msgspec
+
+from prill.errors import InputError, PrillError
 from prill.protocols import concurrency_of
 from prill.refine.rewards import Reward, RewardResult
 from prill.scoring import CONCURRENCY, verdict_key
+from prill.service.admission import Busy, FairQueue, time_left
+from prill.service.memory import BoundedCache, ByteBudget, Reservation, off_loop, trajectory_bytes
 from prill.types import Trajectory
+from prill.workers.items import check_verdict
 
-_T = TypeVar("_T")
 Source = Literal["judged", "shared", "remembered"]
-_MOST_REMEMBERED = 4096
-
-
-class Busy(Exception):
-    """The request cannot be answered now; `after` is when to come again, in seconds."""
-
-    def __init__(self, message: str, after: float) -> None:
-        super().__init__(message)
-        self.after = after
+MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
+MAX_HUNG = 4  # judgements that were given up and have not ended, for each slot; with more, none is begun
+MAX_WORDS = 1000  # characters of what is told of an error
+ENDING = "the service is ending"
+_JUDGE_SECONDS = 600.0
 
 
 class JudgeBroke(Exception):
     """No verdict, and no reason that a verdict could carry: the endpoint is gone, or the judge has a bug."""
-
-
-class FairQueue(Generic[_T]):
-    """What waits, by client: clients take turns, and what one client sent keeps its order."""
-
-    def __init__(self) -> None:
-        self._lines: OrderedDict[str, deque[_T]] = OrderedDict()
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __iter__(self) -> Iterator[_T]:
-        return (item for line in self._lines.values() for item in line)
-
-    def push(self, client: str, item: _T) -> None:
-        """Puts an item at the end of its client's line."""
-        self._lines.setdefault(client, deque()).append(item)
-        self._length += 1
-
-    def pop(self) -> _T:
-        """The first of the client whose turn it is. Raises IndexError when nothing waits."""
-        if not self._lines:
-            raise IndexError("nothing waits")
-        client, line = self._lines.popitem(last=False)
-        item = line.popleft()
-        if line:
-            self._lines[client] = line  # at the end: the others first
-        self._length -= 1
-        return item
-
-    def remove(self, client: str, item: _T) -> None:
-        """Takes an item out, wherever it stands; nothing happens where it does not wait any more."""
-        line = self._lines.get(client)
-        if line is None or item not in line:
-            return
-        line.remove(item)
-        self._length -= 1
-        if not line:
-            del self._lines[client]
-
-
-class Door:
-    """Lets so many requests in at a time; the others wait outside, unread, and clients take turns. Raises Busy."""
-
-    def __init__(self, inside: int, outside: int) -> None:
-        self._most_inside, self._most_outside = inside, outside
-        self.inside, self.closed = 0, False
-        self._waiting: FairQueue[asyncio.Future[None]] = FairQueue()
-        self._empty = asyncio.Event()
-        self._empty.set()
-
-    @property
-    def outside(self) -> int:
-        """How many wait at the door."""
-        return len(self._waiting)
-
-    @asynccontextmanager
-    async def place(self, client: str, deadline: float) -> AsyncIterator[None]:
-        """A place inside, while open. `deadline` is a time of the event loop."""
-        loop = asyncio.get_running_loop()
-        if self.closed:
-            raise Busy("the service is ending", 30)
-        if self.inside < self._most_inside and not self._waiting:
-            self.inside += 1
-        elif self.outside >= self._most_outside:
-            raise Busy("too many requests are waiting already", 5)
-        else:
-            turn: asyncio.Future[None] = loop.create_future()
-            self._waiting.push(client, turn)
-            try:
-                await asyncio.wait([turn], timeout=_left(deadline, loop))
-            except asyncio.CancelledError:
-                self._step_back(client, turn)
-                raise
-            if not turn.done():
-                self._step_back(client, turn)
-                raise Busy("the service is busy, and the time that this client waits is over", 2)
-        self._empty.clear()
-        try:
-            yield
-        finally:
-            self._leave()
-
-    def close(self) -> None:
-        """Lets nobody come any more; who waits already still gets in."""
-        self.closed = True
-
-    async def empty(self) -> None:
-        """Returns when nobody is inside or waits."""
-        await self._empty.wait()
-
-    def _step_back(self, client: str, turn: asyncio.Future[None]) -> None:
-        if turn.done():
-            self._leave()
-        else:
-            self._waiting.remove(client, turn)
-            self._tell()
-
-    def _leave(self) -> None:
-        if self._waiting:
-            self._waiting.pop().set_result(None)  # the place passes on
-        else:
-            self.inside -= 1
-        self._tell()
-
-    def _tell(self) -> None:
-        if not self.inside and not self._waiting:
-            self._empty.set()
-
-
-def _left(deadline: float, loop: asyncio.AbstractEventLoop) -> float | None:
-    return None if deadline == float("inf") else max(0.0, deadline - loop.time())
 
 
 @dataclass(eq=False, slots=True)
@@ -154,9 +40,12 @@ class _Work:
     key: str
     client: str
     trajectory: Trajectory
-    future: asyncio.Future[RewardResult]
+    future: asyncio.Future[RewardResult | JudgeBroke]
     waiters: int = 0
     since: float = field(default_factory=time.monotonic)
+    began: float = 0.0
+    limit: asyncio.TimerHandle | None = None
+    held: Reservation | None = None  # once nobody waits for it any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +62,9 @@ class Desk:
 
     Equal trajectories (by the key of verdict files) that are under way at the same time are judged once, and the latest
     verdicts are remembered, so that a client that comes again after a 503 is answered at once. What could not be judged is not
-    remembered. `judged` is told every result with its seconds in the queue and at the judge.
+    remembered. A judgement that takes longer than `judge_seconds` is given up: it is unscored (`timeout`) and its slot is free.
+    `judged` is told every result with its seconds in the queue and at the judge. `budget` counts the bytes of what is still at
+    the judge when nobody waits for it any more, or it was given up.
     """
 
     def __init__(
@@ -181,16 +72,22 @@ class Desk:
         reward: Reward,
         *,
         concurrency: int | None = None,
+        judge_seconds: float = _JUDGE_SECONDS,
+        budget: ByteBudget | None = None,
         judged: Callable[[RewardResult | BaseException, float, float], None] = lambda result, waited, took: None,
     ) -> None:
         self.reward = reward
         self.concurrency = concurrency or concurrency_of(reward.judge) or CONCURRENCY
+        self.judge_seconds = judge_seconds
+        self._budget = ByteBudget(2**62) if budget is None else budget
         self._judged = judged
         self._queue: FairQueue[_Work] = FairQueue()
         self._under_way: dict[str, _Work] = {}
-        self._running: set[asyncio.Task[RewardResult]] = set()
-        self._remembered: OrderedDict[str, RewardResult] = OrderedDict()
+        self._running: dict[asyncio.Task[RewardResult | BaseException], _Work] = {}
+        self._hung: dict[asyncio.Task[RewardResult | BaseException], Reservation] = {}
+        self._remembered: BoundedCache[str, RewardResult] = BoundedCache(MAX_REMEMBERED, MAX_REMEMBERED_BYTES)
         self._paces: deque[float] = deque(maxlen=50)
+        self._closed = False
 
     @property
     def waiting(self) -> int:
@@ -202,18 +99,23 @@ class Desk:
         """Trajectories at the judge."""
         return len(self._running)
 
-    async def result(self, trajectory: Trajectory, client: str, deadline: float) -> Answer:
-        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, and JudgeBroke."""
-        judge = self.reward.judge
-        screenshots = judge.screenshots(trajectory)
-        # Files are read for the key: other requests go on meanwhile.
-        key = (
-            await asyncio.to_thread(verdict_key, judge.info, trajectory, screenshots)
-            if screenshots
-            else verdict_key(judge.info, trajectory, ())
-        )
+    @property
+    def hung(self) -> int:
+        """Judgements that were given up and have not ended."""
+        return len(self._hung)
+
+    def is_stalled(self, seconds: float) -> bool:
+        """Whether every slot has been taken for longer than that, or so many judgements hang that none is begun."""
+        now = time.monotonic()
+        old = sum(now - work.began > seconds for work in self._running.values())
+        return old >= self.concurrency or self._is_stuck
+
+    async def result(self, trajectory: Trajectory, client: str, deadline: float, *, is_large: bool = False) -> Answer:
+        """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeBroke."""
+        if self._closed:
+            raise JudgeBroke(ENDING)
+        key = await self._key(trajectory, is_large)
         if (known := self._remembered.get(key)) is not None:
-            self._remembered.move_to_end(key)
             return Answer(known, key, "remembered")
         loop = asyncio.get_running_loop()
         source: Source = "shared"
@@ -224,55 +126,122 @@ class Desk:
             self._begin()
         work.waiters += 1
         try:
-            await asyncio.wait([work.future], timeout=_left(deadline, loop))
+            await asyncio.wait([work.future], timeout=time_left(deadline, loop))
         finally:
             work.waiters -= 1
             if not work.waiters and not work.future.done():
-                self._forget(work)
+                self._leave(work)
         if not work.future.done():
             raise Busy("not judged within the time that this client waits", self._pace())
-        failure = work.future.exception()
-        if failure is not None:
-            raise JudgeBroke(str(failure) if isinstance(failure, PrillError) else f"the judge raised {type(failure).__name__}")
-        return Answer(work.future.result(), key, source)
+        outcome = work.future.result()
+        if isinstance(outcome, JudgeBroke):
+            raise JudgeBroke(str(outcome))  # one for each who waits: raising it writes into it
+        return Answer(outcome, key, source)
 
-    def _forget(self, work: _Work) -> None:
+    def close(self) -> None:
+        """Gives up all that waits or is at the judge: whoever waits for it is told that the service ends."""
+        self._closed = True
+        for work in list(self._queue):
+            self._queue.remove(work.client, work)
+            self._settle(work, JudgeBroke(ENDING))
+        for task in list(self._running):
+            self._give_up(task, JudgeBroke(ENDING))
+
+    async def _key(self, trajectory: Trajectory, is_large: bool) -> str:
+        """The key of the verdict. Raises JudgeBroke where the judge cannot say what it would look at."""
+        try:
+            judge = self.reward.judge
+            screenshots = judge.screenshots(trajectory)
+            # Files are read for the key: other requests go on meanwhile.
+            if screenshots or is_large:
+                return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
+            return verdict_key(judge.info, trajectory, ())
+        except (InputError, asyncio.CancelledError):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a judge's; none may end the service
+            raise JudgeBroke(_words(error)) from None
+
+    def _leave(self, work: _Work) -> None:
         """Nobody waits for it: unless it is at the judge, it is not judged."""
         before = len(self._queue)
         self._queue.remove(work.client, work)
         if len(self._queue) < before:
             self._under_way.pop(work.key, None)
+        elif work.held is None:
+            work.held = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
+
+    @property
+    def _is_stuck(self) -> bool:
+        return len(self._hung) >= MAX_HUNG * self.concurrency
 
     def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
         while len(self._running) < self.concurrency and len(self._queue):
             work = self._queue.pop()
-            task = asyncio.create_task(self.reward.result(work.trajectory))
-            self._running.add(task)
-            began = time.monotonic()
-            task.add_done_callback(partial(self._end, work, began))
+            work.began = time.monotonic()
+            if self._is_stuck:
+                self._settle(work, self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"))
+                continue
+            task = asyncio.create_task(self._judge(work.trajectory))
+            self._running[task] = work
+            words = f"no verdict within {self.judge_seconds:g} s"
+            work.limit = loop.call_later(self.judge_seconds, self._too_long, task, words)
+            task.add_done_callback(self._end)
 
-    def _end(self, work: _Work, began: float, task: asyncio.Task[RewardResult]) -> None:
-        self._running.discard(task)
-        self._under_way.pop(work.key, None)
-        took = time.monotonic() - began
-        self._paces.append(took)
-        if task.cancelled():
-            failure: BaseException | None = JudgeBroke("the judgement was given up")
-        else:
-            failure = task.exception()
-        if failure is None:
-            result = task.result()
-            if result.verdict.unscored is None:
-                self._remembered[work.key] = result
-                if len(self._remembered) > _MOST_REMEMBERED:
-                    self._remembered.popitem(last=False)
-            work.future.set_result(result)
-            self._judged(result, began - work.since, took)
-        else:
-            work.future.set_exception(failure)
-            work.future.exception()  # read here: nobody may wait for it any more
-            self._judged(failure, began - work.since, took)
+    async def _judge(self, trajectory: Trajectory) -> RewardResult | BaseException:
+        """Whatever a judge raises is the failure of this trajectory: SystemExit and its like would end the service."""
+        try:
+            result = await self.reward.result(trajectory)
+            check_verdict(result.verdict, trajectory, self.reward.judge.info)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a judge's; none may end the service
+            return error.with_traceback(None)
+        return result
+
+    def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
+        if (held := self._hung.pop(task, None)) is not None:  # it was given up before
+            held.release()
+            return
+        work = self._running.pop(task)
+        self._settle(work, JudgeBroke("the judgement was given up") if task.cancelled() else task.result())
         self._begin()
+
+    def _too_long(self, task: asyncio.Task[RewardResult | BaseException], words: str) -> None:
+        if task in self._running and not task.done():
+            self._give_up(task, self._timed_out(self._running[task], words))
+            self._begin()
+
+    def _give_up(self, task: asyncio.Task[RewardResult | BaseException], outcome: RewardResult | JudgeBroke) -> None:
+        work = self._running.pop(task)
+        self._hung[task] = self._budget.reserve(work.client, trajectory_bytes(work.trajectory))
+        task.cancel()  # a judge may not listen to it
+        self._settle(work, outcome)
+
+    def _timed_out(self, work: _Work, words: str) -> RewardResult:
+        return self.reward.unscored(work.trajectory, "timeout", words)
+
+    def _settle(self, work: _Work, outcome: RewardResult | BaseException) -> None:
+        """Tells all who wait for a judgement what came of it."""
+        now = time.monotonic()
+        self._under_way.pop(work.key, None)
+        if work.limit is not None:
+            work.limit.cancel()
+        if work.held is not None:
+            work.held.release()
+        waited, took = (work.began or now) - work.since, now - (work.began or now)
+        self._paces.append(took)
+        if isinstance(outcome, RewardResult):
+            self._remember(work.key, outcome)
+            work.future.set_result(outcome)
+        else:
+            work.future.set_result(JudgeBroke(_words(outcome)))
+        self._judged(outcome, waited, took)
+
+    def _remember(self, key: str, result: RewardResult) -> None:
+        if result.verdict.unscored is None:
+            with suppress(TypeError, ValueError):  # parts from a reward function of one's own may hold anything
+                self._remembered.put(key, result, len(msgspec.json.encode(result)))
 
     def _pace(self) -> float:
         """When the queue should have moved: the time of what waits now, by the latest judgements, within a minute."""
@@ -280,3 +249,9 @@ class Desk:
             return 2.0
         mean = sum(self._paces) / len(self._paces)
         return min(60.0, max(1.0, mean * (1 + self.waiting / self.concurrency)))
+
+
+def _words(error: BaseException) -> str:
+    """What clients are told of a judge's error: our own words, and of others only their type, since theirs may quote a page."""
+    words = str(error) if isinstance(error, PrillError | JudgeBroke) else f"the judge raised {type(error).__name__}"
+    return words[:MAX_WORDS].encode("utf-8", "replace").decode()

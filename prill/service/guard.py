@@ -9,15 +9,17 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
 
+from prill.service.admission import AdmissionQueue, Busy
 from prill.service.board import Board
-from prill.service.desk import Busy, Door
+from prill.service.memory import Reservation
 from prill.service.spec import ServiceSpec, is_loopback
 
 Scope = MutableMapping[str, Any]
@@ -27,22 +29,29 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 VISIT = "prill.visit"
 _OPEN = ("/healthz", "/readyz")  # for probes of a cluster, which have no token; they tell nothing but their answer
-_MOST_CLIENT = 80  # characters of the name that a client gives itself
+_RETRY_AFTER = 5.0  # seconds
 log = logging.getLogger("prill.service")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Visit:
-    """Who asks, and until when an answer is of use: a time of the event loop."""
+    """Who asks, until when an answer is of use (a time of the event loop), and what was sent with the memory that it holds."""
 
     client: str
     deadline: float
+    held: Reservation
+    _body: bytes = b""
+
+    def take(self) -> bytes:
+        """The body, once: whoever has it lets it go when it is read."""
+        body, self._body = self._body, b""
+        return body
 
 
 class _Refused(Exception):
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, *, closes: bool = False) -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status, self.code, self.closes = status, code, closes
 
 
 class _Gone(Exception):
@@ -58,10 +67,16 @@ class Guard:
     """The application behind its guard. `holds` says for each path that brings work how long a request is held."""
 
     def __init__(
-        self, app: App, spec: ServiceSpec, token: str | None, door: Door, board: Board, holds: Mapping[str, float]
+        self,
+        app: App,
+        spec: ServiceSpec,
+        tokens: Sequence[str],
+        admission: AdmissionQueue,
+        board: Board,
+        holds: Mapping[str, float],
     ) -> None:
-        self.app, self.spec, self.door, self.board, self.holds = app, spec, door, board, holds
-        self._token = token
+        self.app, self.spec, self.admission, self.board, self.holds = app, spec, admission, board, holds
+        self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -72,15 +87,10 @@ class Guard:
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Turns away whoever comes while there are too many connections; theirs ends with the answer."""
 
-        async def closing(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"connection", b"close")]
-            await send(message)
-
         async def refuse(noted: Send) -> None:
-            raise Busy("there are too many connections", 5)
+            raise _Refused(503, "busy", "there are too many connections", closes=True)
 
-        await self._answered(scope, closing, refuse)
+        await self._answered(scope, send, refuse)
 
     async def _answered(self, scope: Scope, send: Send, answer: Callable[[Send], Awaitable[None]]) -> None:
         """Sends what `answer` sends, or the refusal that it raises, and notes it."""
@@ -98,7 +108,8 @@ class Guard:
         except _Gone:
             status = 499
         except _Refused as refused:
-            await _answer(noted, refused.status, refused.code, str(refused))
+            after = _RETRY_AFTER if refused.status == 503 else None
+            await _answer(noted, refused.status, refused.code, str(refused), after, closes=refused.closes)
         except Busy as busy:
             await _answer(noted, 503, "busy", str(busy), after=busy.after)
         finally:
@@ -110,35 +121,68 @@ class Guard:
 
     async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(name.lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        _check_framing(headers)
         self._check_host(headers)
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        if scope["path"] not in _OPEN:
-            self._check_token(headers, query)
+        token = None if scope["path"] in _OPEN else self._checked_token(headers, query)
         # From here on nobody meets the key, whatever writes addresses down.
         scope["query_string"] = urlencode([(name, value) for name, value in query if name != "key"]).encode()
         hold = self.holds.get(scope["path"])
         if hold is None or scope["method"] != "POST":
             await self.app(scope, receive, send)
             return
-        by_name = dict(headers)
-        if by_name.get(b"content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise _Refused(415, "not_json", "send JSON, with Content-Type: application/json")
-        if by_name.get(b"content-encoding", "identity") != "identity":
-            raise _Refused(415, "packed", "send the request unpacked: compressed ones are not read")
-        length = by_name.get(b"content-length", "")
-        if length.isdecimal() and int(length[:20]) > self.spec.max_body:
-            raise self._too_large()
-        client = dict(query).get("client") or by_name.get(b"x-prill-client") or (scope.get("client") or ("unknown",))[0]
-        loop = asyncio.get_running_loop()
-        visit = Visit(client[:_MOST_CLIENT], loop.time() + hold)
-        async with self.door.place(visit.client, visit.deadline):
+        size = self._checked_size(dict(headers))
+        client, deadline = self._client(scope, token), asyncio.get_running_loop().time() + hold
+        async with self.admission.admitted(client, deadline, size) as held:
             try:
                 async with asyncio.timeout(self.spec.body_timeout):
-                    body = await self._body(receive)
+                    scope[VISIT] = Visit(client, deadline, held, await self._body(receive, held))
             except TimeoutError:
                 raise _Refused(408, "slow", f"the request did not come within {self.spec.body_timeout:g} s") from None
-            scope[VISIT] = visit
-            await self.app(scope, _replayed(body, receive), send)
+            await self._while_there(scope, receive, send)
+
+    async def _while_there(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers, unless the client hangs up before: then its place is free at once. Raises _Gone."""
+        answered = False
+
+        async def noted(message: MutableMapping[str, Any]) -> None:
+            nonlocal answered
+            answered = answered or message["type"] == "http.response.start"
+            await send(message)
+
+        async def hangs_up() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        work = asyncio.ensure_future(self.app(scope, receive, noted)), asyncio.ensure_future(hangs_up())
+        try:
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            if not work[0].done() and not answered:
+                raise _Gone
+            await work[0]
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    def _client(self, scope: Scope, token: int | None) -> str:
+        """Who takes turns with others: the holder of a token where there are several, else an address. No name that clients
+        give themselves: one that has two hundred would have two hundred turns."""
+        if token is not None and len(self._tokens) > 1:
+            return f"token {token}"
+        return network_of((scope.get("client") or ("unknown",))[0])
+
+    def _checked_size(self, headers: Mapping[bytes, str]) -> int:
+        """The length that the request says it has, 0 where it says none."""
+        if headers.get(b"content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise _Refused(415, "not_json", "send JSON, with Content-Type: application/json")
+        if headers.get(b"content-encoding", "identity") != "identity":
+            raise _Refused(415, "packed", "send the request unpacked: compressed ones are not read")
+        length = headers.get(b"content-length", "")
+        size = int(length[:20]) if length.isdecimal() else 0
+        if size > self.spec.max_body:
+            raise self._too_large()
+        return size
 
     def _check_host(self, headers: list[tuple[bytes, str]]) -> None:
         """Against pages whose own name was made to lead here: only this machine's names will do, while only it is served."""
@@ -154,21 +198,25 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != hosts[0]:
             raise _Refused(403, "origin", "pages of other sites may not ask here")
 
-    def _check_token(self, headers: list[tuple[bytes, str]], query: list[tuple[str, str]]) -> None:
-        if self._token is None:
-            return
+    def _checked_token(self, headers: list[tuple[bytes, str]], query: list[tuple[str, str]]) -> int | None:
+        """Which of the tokens was shown; None where none is asked for."""
+        if not self._tokens:
+            return None
         shown = next((value for name, value in query if name == "key"), "")
         for name, value in headers:
             scheme, _, rest = value.partition(" ")
             if name == b"authorization" and scheme.lower() == "bearer":
                 shown = rest.strip()
-        if not hmac.compare_digest(shown.encode("utf-8", "surrogateescape"), self._token.encode()):
-            raise _Refused(401, "token", "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers")
+        data = shown.encode("utf-8", "surrogateescape")
+        right = [number for number, token in enumerate(self._tokens) if hmac.compare_digest(data, token.encode())]
+        if right:
+            return right[0]
+        raise _Refused(401, "token", "show the token: Authorization: Bearer …, or ?key=… where a client sends no headers")
 
     def _too_large(self) -> _Refused:
         return _Refused(413, "too_large", f"the request has more than {self.spec.max_body:,} bytes, which is the limit here")
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _body(self, receive: Receive, held: Reservation) -> bytes:
         parts, size = [], 0
         while True:
             message = await receive()
@@ -178,9 +226,30 @@ class Guard:
             size += len(part)
             if size > self.spec.max_body:
                 raise self._too_large()
+            if size > held.size:  # it did not say how long it is
+                if not held.can_grow(size):
+                    raise Busy("requests of others take all the memory there is for them", 2)
+                held.resize(size)
             parts.append(part)
             if not message.get("more_body"):
                 return b"".join(parts)
+
+
+def network_of(address: str) -> str:
+    """An address as that of a client: who has one of version 6 has billions, those of a /64."""
+    try:
+        ip = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ip.ipv4_mapped or IPv6Network((ip, 64), strict=False))
+
+
+def _check_framing(headers: list[tuple[bytes, str]]) -> None:
+    """Two lengths of one body are two bodies to somebody on the way: the rest of it may be taken for another request."""
+    names = {name for name, _ in headers}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        words = "Content-Length together with Transfer-Encoding: a body has one length"
+        raise _Refused(400, "http", words, closes=True)
 
 
 _HEADERS = [
@@ -194,24 +263,15 @@ _HEADERS = [
 ]
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    given = False
-
-    async def replay() -> MutableMapping[str, Any]:
-        nonlocal given
-        if given:
-            return await receive()
-        given = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return replay
-
-
-async def _answer(send: Send, status: int, code: str, message: str, after: float | None = None) -> None:
+async def _answer(
+    send: Send, status: int, code: str, message: str, after: float | None = None, *, closes: bool = False
+) -> None:
     body = problem(code, message)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if after is not None:
         headers.append((b"retry-after", str(max(1, round(after))).encode()))
+    if closes:
+        headers.append((b"connection", b"close"))
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -6,11 +6,10 @@ No address is ever fetched.
 
 from __future__ import annotations
 
-import base64
 import binascii
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -23,44 +22,64 @@ from prill.models.images import open_image, open_image_file
 from prill.refine.rewards import Recorded, single_step
 from prill.refine.rewards.travel import pictures_of
 from prill.store import BadLine, decode_trajectory, read_trajectories, with_screenshots
-from prill.types import Trajectory
+from prill.types import Observation, Trajectory
 
+MAX_ID = 1000  # bytes of the id of a trajectory: verdicts, queues and pages carry it
 _NOWHERE = Path("/nonexistent")  # the root of those who have none: no file is below it
 _MARK = "inline image "
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What the images of a request come to."""
+
+    bytes: int = 0
+    pixels: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Reads trajectories from the JSON of requests. Raises InputError that says what is wrong, and where."""
+    """Reads the trajectories of a request from its JSON. Raises InputError that says what is wrong, and where."""
 
     media_root: Path | None = None
     max_images: int = 200
     max_pixels: int = 16_000_000
+    max_image_bytes: int = 512_000_000
+    max_request_pixels: int = 4_000_000_000
+    _seen: _Seen = field(default_factory=_Seen)
+
+    def for_request(self) -> Intake:
+        """The same for another request, whose images are counted from 0."""
+        return replace(self, _seen=_Seen())
 
     def trajectory(self, record: Any, images: dict[str, str] | None = None) -> Trajectory:
         """The trajectory of a record as in trajectories.jsonl. A screenshot is a data URL, a name in `images` (whose values are
         base64), or a path below the media root."""
         if not isinstance(record, dict):
             raise InputError(f"a trajectory is a JSON object, got {type(record).__name__}")
-        inline: dict[str, str] = {}
+        names: dict[str, str] = {}
         root = _NOWHERE if self.media_root is None else Path(os.path.realpath(self.media_root))
         try:
-            line = msgspec.json.encode(_without_inline(record, images or {}, inline))
+            line = msgspec.json.encode(_without_inline(record, images or {}, names))
         except RecursionError:
             raise InputError("the record has brackets in brackets, too many of them") from None
         except UnicodeEncodeError as error:
-            raise InputError(f"the text holds half a character: {error}") from None
-        return self._with_images(decode_trajectory(line, root), root, inline)
+            raise InputError(f"the text holds an unpaired surrogate: {error}") from None
+        trajectory = decode_trajectory(line, root)
+        check_id(trajectory.id)
+        return self._with_images(trajectory, root, {name: content for content, name in names.items()})
 
     def recorded(self, path: str, id: str | None = None) -> Trajectory:
         """One of a trajectory file below the media root: that with the id, or the only one."""
         root, file = self._below(path)
+        check_id(id or "")
         try:
             found = _recorded(file)[id] if id is not None else _only(file, path)
         except (InputError, UsageError) as error:
             raise InputError(str(error).replace(file, path)) from None
         except OSError as error:
             raise InputError(f"path {path!r}: it cannot be read ({error.strerror})") from None
+        check_id(found.id)
         return self._with_images(found, root, {})
 
     def of_value(self, value: Any) -> Trajectory | None:
@@ -109,28 +128,30 @@ class Intake:
 
     def _with_images(self, trajectory: Trajectory, root: Path, inline: dict[str, str]) -> Trajectory:
         count = 0
-        read: dict[str, bytes] = {}
+        kept: dict[str, Observation] = {}  # an image lasts as long as an observation that names it; its bytes are not kept
 
-        def load(path: str, at: str) -> Any:
+        def load(path: str, at: str) -> str:
             nonlocal count
             count += 1
             if count > self.max_images:
                 raise InputError(f"more than {self.max_images} images, which is the limit here - at `{at}`")
-            if path not in read:
-                name = os.path.basename(path)
-                if name in inline:
-                    read[path] = _decoded(inline[name], at)
-                else:
-                    _, file = self._below(os.path.relpath(path, root))
-                    try:
-                        with open_image_file(file) as opened:
-                            read[path] = opened.read()
-                    except InputError:
-                        raise InputError(f"the image cannot be read - at `{at}`") from None
-                self.check(read[path], at)
-            return read[path]
+            if path not in kept:
+                content = inline.get(os.path.basename(path))
+                data = self._read(path, root, at) if content is None else _decoded(content, at)
+                self.check(data, at)
+                kept[path] = Observation(data)
+            return kept[path].screenshot or ""
 
         return with_screenshots(trajectory, load)
+
+    def _read(self, path: str, root: Path, at: str) -> bytes:
+        _, file = self._below(os.path.relpath(path, root))
+        try:
+            with open_image_file(file) as opened:
+                data: bytes = opened.read()
+        except InputError:
+            raise InputError(f"the image cannot be read - at `{at}`") from None
+        return data
 
     def check(self, data: bytes, at: str) -> None:
         """The header alone tells the size: a decompression bomb is never unpacked."""
@@ -139,6 +160,21 @@ class Intake:
             raise InputError(
                 f"an image of {width}x{height} pixels; the limit here is {self.max_pixels / 1e6:g} megapixels - at `{at}`"
             )
+        seen = self._seen
+        seen.bytes, seen.pixels = seen.bytes + len(data), seen.pixels + width * height
+        if seen.bytes > self.max_image_bytes:
+            raise InputError(
+                f"the images of the request have more than {self.max_image_bytes:,} bytes, the limit here - at `{at}`"
+            )
+        if seen.pixels > self.max_request_pixels:
+            most = f"{self.max_request_pixels / 1e6:g} megapixels"
+            raise InputError(f"the images of the request have more than {most}, the limit here - at `{at}`")
+
+
+def check_id(id: str) -> None:
+    """Raises InputError for an id that is too long; it is not repeated."""
+    if (size := len(id.encode("utf-8", "replace"))) > MAX_ID:
+        raise InputError(f"the id has {size:,} bytes; the limit here is {MAX_ID:,}")
 
 
 @lru_cache(64)
@@ -158,41 +194,43 @@ def _only(file: str, path: str) -> Trajectory:
 
 def decoded_image(text: str, at: str) -> bytes:
     """The bytes of a data URL, or of base64. Raises InputError."""
-    return _decoded(text.partition(",")[2] if text.startswith("data:") else text, at)
+    return _decoded(_base64_of(text), at)
+
+
+def _base64_of(text: str) -> str:
+    return text.partition(",")[2] if text.startswith("data:") else text
 
 
 def _decoded(text: str, at: str) -> bytes:
+    from pybase64 import b64decode  # the standard library's takes twenty times as long, and lets no other thread run
+
     try:
-        return base64.b64decode(text, validate=True)
+        return bytes(b64decode(text, validate=True))
     except (binascii.Error, ValueError):
         raise InputError(f"the image is not base64 - at `{at}`") from None
 
 
-def _without_inline(value: Any, images: dict[str, str], inline: dict[str, str]) -> Any:
-    """The record with a name in place of every image that came along; raises InputError for an address."""
+def _without_inline(value: Any, images: dict[str, str], names: dict[str, str]) -> Any:
+    """The record with a name in place of every image that came along, one for each content, which go into `names`. Raises
+    InputError for an address."""
     if isinstance(value, list):
-        return [_without_inline(part, images, inline) for part in value]
+        return [_without_inline(part, images, names) for part in value]
     if not isinstance(value, dict):
         return value
-    changed = {key: _without_inline(part, images, inline) if key != "metadata" else part for key, part in value.items()}
+    changed = {key: _without_inline(part, images, names) if key != "metadata" else part for key, part in value.items()}
     screenshot = changed.get("screenshot")
     if isinstance(screenshot, str) and screenshot:
         if screenshot in images:
-            content = images[screenshot]
-            if not isinstance(content, str):
-                raise InputError(f"image {screenshot!r}: expected base64 text, got {type(content).__name__}")
-            changed["screenshot"] = _kept(content.partition(",")[2] if content.startswith("data:") else content, inline)
+            changed["screenshot"] = _named(_base64_of(images[screenshot]), names)
         elif screenshot.startswith("data:"):
             head, _, content = screenshot.partition(",")
             if not head.endswith(";base64"):
                 raise InputError("a data URL of a screenshot must be base64: data:image/png;base64,…")
-            changed["screenshot"] = _kept(content, inline)
+            changed["screenshot"] = _named(content, names)
         elif "://" in screenshot:
             raise InputError("screenshots are not fetched from addresses: send them inline (data:image/png;base64,…)")
     return changed
 
 
-def _kept(content: str, inline: dict[str, str]) -> str:
-    name = f"{_MARK}{len(inline)}"
-    inline[name] = content
-    return name
+def _named(content: str, names: dict[str, str]) -> str:
+    return names.setdefault(content, f"{_MARK}{len(names)}")

@@ -20,8 +20,8 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
     facts = [
         (f"{board.rate():.1f}", "judged a second, in the last minute"),
         (f"{made:,}", "judged"),
-        (_share(board.outcomes["success"], made), "success"),
-        (_share(board.outcomes["unscored"], made), "without a verdict"),
+        (_percent(board.success_share), "success, of those with a verdict"),
+        (_percent(board.outcomes["unscored"] / made if made else None), "without a verdict"),
         (f"{board.broken:,}", "broke"),
         ("unknown" if board.spent.usd is None else f"${board.spent.usd:,.2f}", "spent by models"),
     ]
@@ -32,7 +32,7 @@ def status_page(board: Board, judge: str, *, ending: bool = False) -> str:
     reasons = "".join(f"<tr><td>{escape(reason)}</td><td>{count:,}</td></tr>" for reason, count in board.unscored.most_common())
     latest = "".join(
         f'<tr><td><span class="badge {one.outcome}">{_SIGNS[one.outcome]} {one.outcome}</span></td>'
-        f"<td><code>{escape(one.id[:80])}</code></td><td>{_number(one.score)}</td><td>{_number(one.reward)}</td>"
+        f"<td><code>{escape(one.id)}</code></td><td>{_number(one.score)}</td><td>{_number(one.reward)}</td>"
         f"<td>{one.seconds:.2f} s</td><td>{time.strftime('%H:%M:%S', time.localtime(one.at))}</td></tr>"
         for one in reversed(board.latest)
     )
@@ -85,8 +85,8 @@ def _histogram(counts: list[int]) -> str:
     )
 
 
-def _share(count: int, of: int) -> str:
-    return f"{count / of:.0%}" if of else "–"
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
 
 
 def _number(value: float | None) -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import os
 import socket
+import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
@@ -19,6 +22,8 @@ from prill.service.spec import ServiceSpec
 _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a request
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
 _SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
+_FORCED_SECONDS = 2.0  # from a second signal to the end
+_EXIT_FORCED = 1
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
@@ -35,7 +40,11 @@ def serve(
     A second signal ends it at once. `announce` is told the address, without any token. Raises UsageError for a port that is
     taken and for settings that are not enough, MissingExtra without the packages of the extra.
     """
-    asyncio.run(_serve(reward, spec or ServiceSpec(), concurrency, announce, ending))
+    last = LastResort()
+    try:
+        asyncio.run(_serve(reward, spec or ServiceSpec(), concurrency, announce, ending, last))
+    finally:
+        last.stop()
 
 
 async def _serve(
@@ -44,13 +53,36 @@ async def _serve(
     concurrency: int | None,
     announce: Callable[[str], None],
     ending: Callable[[], None],
+    last: LastResort,
 ) -> None:
     service = make_service(reward, spec, concurrency=concurrency)
+    gc.freeze()  # what is loaded by now stays: collections, which stop everything, look at what requests bring
     listening = _listen(spec)
     with listening:
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        await server_of(service, spec, ending, lambda: announce(address)).serve(sockets=[listening])
+        await server_of(service, spec, ending, lambda: announce(address), last).serve(sockets=[listening])
+
+
+class LastResort:
+    """Ends the process at the time that was set, by a thread: also where a judge holds the event loop, or does not listen to
+    its cancellation, or keeps a thread that the interpreter would wait for."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+
+    def end_within(self, seconds: float) -> None:
+        """The process ends after so many seconds, unless `stop` is called before."""
+        threading.Thread(target=self._wait, args=(seconds,), name="prill-last-resort", daemon=True).start()
+
+    def stop(self) -> None:
+        """The end came by itself."""
+        self._stopped.set()
+
+    def _wait(self, seconds: float) -> None:
+        if not self._stopped.wait(seconds):
+            os.write(2, b"prill serve: something does not end; the process ends now\n")
+            os._exit(_EXIT_FORCED)
 
 
 def server_of(
@@ -58,8 +90,10 @@ def server_of(
     spec: ServiceSpec,
     ending: Callable[[], None] = lambda: None,
     started: Callable[[], None] = lambda: None,
+    last: LastResort | None = None,
 ) -> Any:
-    """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals. Raises MissingExtra."""
+    """The uvicorn server; its first signal drains. `started` is called when it runs and hears signals, and `last` ends the
+    process where nothing else does. Raises MissingExtra."""
     try:
         import h11
         import uvicorn
@@ -67,6 +101,8 @@ def server_of(
     except ImportError:
         raise MissingExtra("uvicorn", "serve") from None
 
+    # Of the grace period, what is left to end connections that nobody reads from, and then the process.
+    spare = min(_SEND_SECONDS, spec.grace / 4)
     most = spec.queue + spec.door + _SPARE
 
     class Impatient(H11Protocol):
@@ -138,14 +174,18 @@ def server_of(
             started()  # not sooner: who reads the address may send a signal at once, and uvicorn listens to them only now
 
         def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-            if service.door.closed:
+            if service.admission.closed:
                 self.should_exit = self.force_exit = True
+                if last is not None:
+                    last.end_within(_FORCED_SECONDS)
             else:
-                service.door.close()
+                service.admission.close()
+                if last is not None:
+                    last.end_within(spec.grace)
                 asyncio.get_running_loop().call_soon_threadsafe(self._begin)  # it may be early: the server is still starting
 
         def _begin(self) -> None:
-            self._drain = asyncio.create_task(service.drain())
+            self._drain = asyncio.create_task(service.drain(spec.grace - spare))
             self._drain.add_done_callback(self._drained)
             ending()  # last: its words may have nowhere to go, where a terminal was closed say
 
@@ -162,7 +202,7 @@ def server_of(
         server_header=False,
         backlog=4096,
         timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=_SEND_SECONDS,  # from when all is answered: for clients that do not read it
+        timeout_graceful_shutdown=max(1, int(spare / 2)),  # from when all is answered: for clients that do not read it
     )
     return Draining(config)
 

@@ -128,6 +128,12 @@ async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory) -> Verdict
     """
     key = key_of(evaluator, trajectory)
     verdict = await evaluator(trajectory)
+    check_verdict(verdict, trajectory, evaluator.info)
+    return replace(verdict, key=key)
+
+
+def check_verdict(verdict: object, trajectory: Trajectory, info: EvaluatorInfo) -> None:
+    """Raises UsageError for what a user's own judge gave that is not a verdict about this trajectory, or cannot be written."""
     try:
         if not isinstance(verdict, Verdict):
             raise TypeError(f"a {type(verdict).__name__}")
@@ -136,10 +142,9 @@ async def keyed_verdict(evaluator: Evaluator, trajectory: Trajectory) -> Verdict
             raise ValueError(f"one about {verdict.id!r}")
     except (TypeError, ValueError) as error:
         raise UsageError(
-            f"the judge {evaluator.info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is to give a "
+            f"the judge {info.name!r} gave no sound verdict for {trajectory.id!r} ({error}); it is to give a "
             "prill.types.Verdict"
         ) from None
-    return replace(verdict, key=key)
 
 
 def bad_key(info: EvaluatorInfo, line: BadLine) -> str:

@@ -5,7 +5,9 @@ Objects that hold such a thing ask for their part when they are pickled for one 
 
 from __future__ import annotations
 
+import fcntl
 import mmap
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,41 +16,53 @@ from dataclasses import dataclass
 
 from prill.errors import UsageError
 
-_PART = 3  # numbers that a process writes: US dollars, calls answered, calls under way
-_MOST_BUDGETS = 64
+_NUMBERS = 3  # that a process writes: US dollars spent, US dollars held for calls under way, and these calls
+_SIZE = 8  # bytes of a number
+_MAX_BUDGETS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
-    """What several processes have spent of one budget. Each writes its own numbers in a file that all of them map: none has to
-    wait for another one, and one that dies leaves no lock behind."""
+class SharedBudget:
+    """Where several processes keep what they have spent of one budget: a part of a file that all of them map, and lock while
+    they look and write. The lock of a process that dies is gone with it."""
 
     file: int
-    place: int
+    offset: int
     number: int
     of: int
 
-    def open(self) -> OpenPurse:
-        """For the process that it was made for."""
-        return OpenPurse(self)
+    def open(self) -> OpenSharedBudget:
+        """For the process of that number."""
+        return OpenSharedBudget(self)
 
 
-class OpenPurse:
-    """A purse in the process that it was made for. Who takes a dead process's place goes on from its numbers."""
+class OpenSharedBudget:
+    """A shared budget in one of the processes. Who takes a dead process's place goes on from its numbers: what it held for
+    calls under way counts as spent."""
 
-    def __init__(self, purse: Purse) -> None:
-        numbers = memoryview(mmap.mmap(purse.file, 0)).cast("d")
-        self._all = numbers[purse.place : purse.place + _PART * purse.of]
-        self._own = self._all[_PART * purse.number : _PART * (purse.number + 1)]
-        self._before = self._own[0], self._own[1]
+    def __init__(self, shared: SharedBudget) -> None:
+        self._file = os.dup(shared.file)
+        self._offset, self._length = shared.offset, _SIZE * (1 + _NUMBERS * shared.of)
+        numbers = memoryview(mmap.mmap(self._file, 0)).cast("d")
+        first = shared.offset // _SIZE
+        self.numbers = numbers[first : first + 1 + _NUMBERS * shared.of]
+        self.first = 1 + _NUMBERS * shared.number
+        with self.locked():
+            own = self.numbers[self.first : self.first + _NUMBERS]
+            own[0], own[1], own[2] = own[0] + own[1], 0.0, 0.0
 
-    def tell(self, usd: float, calls: int, open_calls: int) -> None:
-        """What this process has spent so far, the calls that it paid for, and those that are under way."""
-        self._own[0], self._own[1], self._own[2] = self._before[0] + usd, self._before[1] + calls, open_calls
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            os.close(self._file)
 
-    def together(self) -> tuple[float, int, int]:
-        """The same of all processes."""
-        return sum(self._all[0::_PART]), int(sum(self._all[1::_PART])), int(sum(self._all[2::_PART]))
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Inside it no other process looks or writes."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX, self._length, self._offset)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, self._length, self._offset)
 
 
 class Table:
@@ -57,21 +71,22 @@ class Table:
     def __init__(self, seats: int) -> None:
         self.seats = seats
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - gone with `close`, or with this process
-        self._purse_numbers = _PART * seats
-        self._file.truncate(8 * self._purse_numbers * _MOST_BUDGETS)
-        self._places: dict[int, int] = {}
+        self._budget_size = _SIZE * (1 + _NUMBERS * (seats + 1))
+        self._file.truncate(self._budget_size * _MAX_BUDGETS)
+        self._budgets: dict[int, int] = {}
 
     @property
     def file(self) -> int:
         """The number of the open file."""
         return self._file.fileno()
 
-    def purse(self, owner: object, number: int) -> Purse:
-        """The purse of a budget, for one seat. `owner` has the budget, and lives as long as this."""
-        place = self._places.setdefault(id(owner), len(self._places))
-        if place >= _MOST_BUDGETS:
-            raise ValueError(f"more than {_MOST_BUDGETS} budgets in one judge")
-        return Purse(self.file, place * self._purse_numbers, number, self.seats)
+    def budget(self, owner: object, number: int | None = None) -> SharedBudget:
+        """A budget's part of the file, for one seat; None: for the process that has the table. `owner` is the budget there, and
+        lives as long as this."""
+        place = self._budgets.setdefault(id(owner), len(self._budgets))
+        if place >= _MAX_BUDGETS:
+            raise ValueError(f"more than {_MAX_BUDGETS} budgets in one judge")
+        return SharedBudget(self.file, place * self._budget_size, self.seats if number is None else number, self.seats + 1)
 
     def close(self) -> None:
         """Closes the file here."""
@@ -89,9 +104,9 @@ class Seat:
         """This seat's part of `whole`, at least 1."""
         return max(1, whole // self.table.seats + (self.number < whole % self.table.seats))
 
-    def purse(self, owner: object) -> Purse:
-        """This seat's part of a budget."""
-        return self.table.purse(owner, self.number)
+    def budget(self, owner: object) -> tuple[SharedBudget, SharedBudget]:
+        """A budget's part of what is shared: for the process that has the table, and for this seat."""
+        return self.table.budget(owner), self.table.budget(owner, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +119,7 @@ class Share:
         """A worker's part of `whole`, at least 1."""
         return max(1, -(-whole // self.of))
 
-    def purse(self, owner: object) -> Purse:
+    def budget(self, owner: object) -> tuple[SharedBudget, SharedBudget]:
         """Raises UsageError: nobody there sees what the others spend."""
         raise UsageError(
             "a budget cannot be kept by workers of an engine, which do not see what the others spend; judge by several "

@@ -160,6 +160,10 @@ class Reward:
             raise UsageError(f"the reward of {trajectory.id!r} is {reward}: its penalties are too large")
         return RewardResult(reward, verdict, parts)
 
+    def unscored(self, trajectory: Item, reason: UnscoredReason, words: str) -> RewardResult:
+        """What a trajectory gets that its judge was not waited for: as `result` has it for an unscored verdict."""
+        return self._without(Verdict(id=trajectory.id, unscored=reason, reason=words, evaluator=self.judge.info), reason, words)
+
     async def results(self, trajectories: Sequence[Item]) -> list[RewardResult]:
         """Those of a batch, in order, all under way at once; the judge's model bounds how many calls are.
 

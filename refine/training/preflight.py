@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -184,6 +184,10 @@ def foretold(
     passes = 4 + 2 * (spec.method == "full") + 2 * again
     flops = passes * parameters * mean * spec.batch
     device, rate = _speed(on_gpu)
+    memory = _memory(spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again)
+    if on_gpu:
+        capacity = torch.cuda.get_device_properties(0).total_memory
+        check_memory(spec, memory, capacity, shards=processes if _is_sharded(os.environ) else 1)
     folder = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists())
     needed = checkpoint * (spec.keep_checkpoints + 1) + trained * 4
     free = shutil.disk_usage(folder).free
@@ -210,7 +214,7 @@ def foretold(
         micro_batch=micro,
         accumulation=accumulation,
         processes=processes,
-        memory=_memory(spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again),
+        memory=memory,
         checkpoint=checkpoint,
         disk_needed=needed,
         disk_free=free,
@@ -218,6 +222,37 @@ def foretold(
         seconds=None if rate is None else steps * flops / rate / processes,
         device=device,
     )
+
+
+def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1) -> None:
+    """Refuses a training that cannot fit.
+
+    Args:
+        spec: What is to be trained.
+        needed: Bytes on one device, as `Preflight.memory` has them for a training that is not sharded.
+        capacity: Bytes of the device's memory.
+        shards: Devices that share weights, gradients and moments (FSDP, DeepSpeed ZeRO 3).
+
+    Raises:
+        UsageError: It needs more than the device has.
+    """
+    if needed / shards <= capacity:
+        return
+    each = f" on each of {shards} devices" if shards > 1 else ""
+    advice = "train an adapter (method lora), or share the weights among more devices by FSDP"
+    if spec.method != "full":
+        advice = (
+            "give fewer rows at once (micro_batch), smaller pictures (max_pixels), or hold the model in 4 bits (method qlora)"
+        )
+    raise UsageError(
+        f"the training needs about {needed / shards / 1e9:.0f} GB{each}, and the device has {capacity / 1e9:.0f} GB; {advice}",
+        parameters=("method", "micro_batch", "max_pixels"),
+    )
+
+
+def _is_sharded(environ: Mapping[str, str]) -> bool:
+    """Whether `accelerate launch` was told to share the weights among devices."""
+    return any(environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true") for name in ("FSDP", "DEEPSPEED"))
 
 
 def _batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:

@@ -19,7 +19,7 @@ Trained = Literal["policy", "captioner", "ranker", "planner"]
 # What a training without a preset starts from.
 DEFAULT_PRESETS: dict[Trained, str] = {
     "policy": "qwen3-vl",
-    "captioner": "captioner-paper",
+    "captioner": "captioner",
     "ranker": "deberta-ranker",
     "planner": "flan-t5-base",
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,7 @@ from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import library_errors
-from prill.models.replies import excerpt
+from prill.models.local.weights import cause_of, library_errors
 from prill.refine.training.spec import TrainSpec
 from prill.registry import OptionError
 
@@ -95,11 +95,20 @@ def open_base(spec: TrainSpec) -> Base:
         size = dict(reader.image_processor.size)
         if "longest_edge" not in size:
             raise OptionError(f"max_pixels: the pictures of {name} have a size of their own; leave it out", "max_pixels")
-        reader.image_processor.size = {
-            "longest_edge": spec.max_pixels,
-            "shortest_edge": min(size.get("shortest_edge", spec.max_pixels), spec.max_pixels),
-        }
+        reader.image_processor.size = bounded_size(size, spec.max_pixels)
     return Base(name, config, reader, sees)
+
+
+def bounded_size(size: Mapping[str, int], max_pixels: int) -> dict[str, int]:
+    """An image processor's `size` with at most so many pixels a picture.
+
+    Qwen's family keeps areas under the names `shortest_edge` and `longest_edge`. Idefics3 and SmolVLM scale each picture
+    until its longer side is `longest_edge`, and have no shortest one: there the side of a square of that area is the limit,
+    and the limit never grows.
+    """
+    if "shortest_edge" not in size:
+        return {"longest_edge": min(size["longest_edge"], math.isqrt(max_pixels))}
+    return {"longest_edge": max_pixels, "shortest_edge": min(size["shortest_edge"], max_pixels)}
 
 
 def open_page_base(spec: TrainSpec) -> Base:
@@ -127,14 +136,13 @@ def _read(spec: TrainSpec) -> tuple[str, Any, Any, bool]:
     """The model's folder or name, its config, its processor or tokenizer, and whether it sees images."""
     name = _ready(spec)
     transformers = importlib.import_module("transformers")
-    code = {"trust_remote_code": spec.trust_remote_code}
     with model_failures(name):
         raw, _ = transformers.PreTrainedConfig.get_config_dict(name)
         _refuse_old(name, raw, spec)
-        config = transformers.AutoConfig.from_pretrained(name, **code)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=spec.trust_remote_code)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        return name, config, reads.from_pretrained(name, **code), sees
+        return name, config, reads.from_pretrained(name, trust_remote_code=spec.trust_remote_code), sees
 
 
 def _ready(spec: TrainSpec) -> str:
@@ -157,7 +165,7 @@ def _ready(spec: TrainSpec) -> str:
 def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     """The model with its weights."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu), "trust_remote_code": spec.trust_remote_code}
+    settings: dict[str, Any] = {"dtype": weights_dtype(spec, on_gpu=on_gpu)}
     if spec.method == "qlora":
         settings["quantization_config"] = transformers.BitsAndBytesConfig(
             load_in_4bit=True,
@@ -168,7 +176,7 @@ def load_model(base: Base, spec: TrainSpec, *, on_gpu: bool) -> Any:
     if base.loads:  # a ranker's head is its own, whatever the encoder had
         settings |= {"config": base.config, "ignore_mismatched_sizes": True}
     with model_failures(base.name):
-        return base.family().from_pretrained(base.name, **settings)
+        return base.family().from_pretrained(base.name, trust_remote_code=spec.trust_remote_code, **settings)
 
 
 def weights_dtype(spec: TrainSpec, *, on_gpu: bool) -> Any:
@@ -239,10 +247,7 @@ def model_failures(name: str) -> Iterator[None]:
     except MissingExtra:
         raise
     except library_errors() as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
-            cause = cause.__cause__
-        raise EndpointError(f"model {name} cannot be used: {excerpt(str(cause), 300)}") from error
+        raise EndpointError(f"model {name} cannot be used: {cause_of(error)}") from error
 
 
 def _refuse_old(name: str, raw: dict[str, Any], spec: TrainSpec) -> None:

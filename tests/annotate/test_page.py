@@ -2,83 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-import pytest_asyncio
 from PIL import Image
 
-from prill.annotate.label_log import LabelLog
-from prill.annotate.server import serving
-from prill.annotate.session import Session
 from prill.annotate.worklist import Worklist
-from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.errors import UsageError
+from prill.emulators.browser.chromium import Chromium
 from prill.store import read_labels
 from prill.types import EvaluatorInfo, LabelRecord, StepLabel, Verdict
-from tests.closing import closed
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
-if importlib.util.find_spec("playwright") is None:
-    pytest.skip("playwright is not installed", allow_module_level=True)
-try:
-    chromium_path()
-except UsageError as error:
-    pytest.skip(str(error), allow_module_level=True)
+from .conftest import at, opened, press, write
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples" / "miniwob" / "trajectories.jsonl"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Chromium]:
-    browser = Chromium()
-    yield browser
-    await browser.close()
-
-
-@asynccontextmanager
-async def opened(browser: Chromium, trajectories: Path, labels: Path, **options: object) -> AsyncIterator[Page]:
-    """The page with its first card, 1280 x 800; fails when the page's own code does."""
-    context = await browser.context(1280, 800)
-    try:
-        with LabelLog(labels, "me") as log:
-            async with serving(Session(Worklist([trajectories]), log, **options)) as url:  # type: ignore[arg-type]
-                page = await context.new_page()
-                errors: list[str] = []
-                page.on("pageerror", lambda error: errors.append(str(error)))
-                await page.goto(url)
-                await at(page, 1)
-                yield page
-                assert not errors
-    finally:
-        await closed(context)
-
-
-async def at(page: Page, number: int) -> None:
-    """Waits until trajectory `number` is shown."""
-    # Not wait_for_function: it evaluates strings, which the page's policy forbids.
-    await page.locator("#about").filter(has_text=re.compile(f"^{number} of ")).wait_for()
-
-
-async def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        await page.keyboard.press(key)
-
-
-def write(path: Path, *records: dict[str, object]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
 
 
 async def test_samples_labelled_by_keyboard(browser: Chromium, tmp_path: Path) -> None:

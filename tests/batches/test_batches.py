@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import ssl
 from collections.abc import Iterator
@@ -181,6 +182,21 @@ async def test_expired_requests_are_asked_anew(trajectories: Path, tmp_path: Pat
         await score_files([trajectories], judge(server, "steps"), tmp_path / "online.jsonl")
         assert count > 1
         assert plain(tmp_path / "v.jsonl") == plain(tmp_path / "online.jsonl")
+
+
+async def test_answers_stay_in_the_order_of_coming(server: MockServer, trajectories: Path, tmp_path: Path) -> None:
+    """The file that came first is read first, though the clock was set back before the second one."""
+    await write([trajectories], judge(server), tmp_path / "b")
+    with BatchFolder(tmp_path / "b") as folder:
+        await submit(folder)
+        while await fetch(folder):
+            pass
+        (first,) = folder.answer_files()
+        year = 365 * 24 * 3600 * 10**9
+        os.utime(first, ns=(first.stat().st_mtime_ns + year,) * 2)  # as if written before the clock was set back
+        (tmp_path / "again.jsonl").write_bytes(b"".join(first.read_bytes().splitlines(keepends=True)[::-1]))
+        folder.take(tmp_path / "again.jsonl")
+        assert folder.answer_files()[0] == first and len(folder.answer_files()) == 2
 
 
 async def test_lost_answers_are_asked_for_anew(server: MockServer, trajectories: Path, tmp_path: Path) -> None:

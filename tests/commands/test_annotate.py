@@ -123,6 +123,9 @@ def test_broken_line_is_told_and_rest_served(tmp_path: Path) -> None:
     [
         (("none.jsonl", "-o", "l.jsonl", "--annotator", "me"), "none.jsonl: no such file"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", " "), "--annotator is empty"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\udcff"), "'a\\udcff': a name has no control characters, and is UTF-8"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a\x1b[2J"), "a name has no control characters"),
+        (("t.jsonl", "-o", "l.jsonl", "--annotator", "a" * 201), "--annotator has 201 characters; at most 200"),
         (("t.jsonl", "-o", "l.jsonl"), "--annotator"),
         (("t.jsonl", "-o", "t.jsonl", "--annotator", "me"), "t.jsonl: this is an input too; choose another file (-o)"),
         (("t.jsonl", "-o", "l.jsonl", "--annotator", "me", "--earlier", "none.jsonl"), "none.jsonl: no such file"),

@@ -143,7 +143,7 @@ def test_score_captions_with_a_model_of_its_own(prill: Prill, tmp_path: Path) ->
     with Endpoint(lambda text: VERDICT if GOAL in text else "all red") as endpoint:
         words = ["score", "t.jsonl", "-o", "v.jsonl", "--evaluator", "modular", "--captioner", "vlm", *endpoint.words]
         assert "--captioner-model" in prill(*words).stderr
-        assert "covers one model" in prill(*words, "--captioner-model", "eyes", "--budget-usd", "1").stderr
+        assert "a budget needs a price for eyes" in prill(*words, "--captioner-model", "eyes", "--budget-usd", "1").stderr
         assert prill(*words, "--captioner-model", "eyes").returncode == 0
     assert Counter(body["model"] for body in endpoint.bodies) == {"eyes": 1, "m": 1}
 

@@ -113,7 +113,7 @@ WRONG: list[tuple[str, str]] = [
     ("evaluator = 'ensemble'", "judges is missing: judge 'ensemble' needs it"),
     (
         "evaluator = 'vote'\nbudget-usd = 1\n[[judges]]\nevaluator = 'vlm'\n[[judges]]\nevaluator = 'modular'",
-        "a budget covers one model",
+        "a budget needs a price for m",
     ),
     ("evaluator = 'vote'\nsamples = 2\n[[judges]]\nevaluator = 'self-report'", "give several judges to vote, not samples"),
 ]

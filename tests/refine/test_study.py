@@ -333,6 +333,18 @@ def test_arm_that_could_not_be_judged_goes_on(tmp_path: Path) -> None:
     assert [(score.arm, score.successes) for score in results.scores] == [("base", 2), ("filtered", 4)]
 
 
+def test_arm_that_was_judged_in_part_does_not_learn_from_that(tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE.replace("if not", 'if trajectory.id[0] in "12" and not'))
+    arms = [{"name": "filtered", "judge": f"{tmp_path / 'late.py'}:Late"}]
+    world = Small()
+    run(world, tmp_path / "s", arms=arms)
+    assert not [what for what in world.done if what.startswith("train")]
+    assert "the budget is used up (unscored: budget 2 of 4)" in results_text(results_of(tmp_path / "s"))
+    (tmp_path / "paid").touch()
+    run(world, tmp_path / "s", arms=arms)
+    assert [(score.arm, score.successes) for score in results_of(tmp_path / "s").scores] == [("base", 2), ("filtered", 4)]
+
+
 def test_arm_with_nothing_kept_ends_alone(tmp_path: Path) -> None:
     run(Small(first_level=0), tmp_path / "s")
     results = results_of(tmp_path / "s")

@@ -10,14 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 from PIL import Image
 
 from prill.cli import main
 from prill.errors import EndpointError, MissingExtra, UsageError
+from prill.refine.training.preflight import check_memory
 from prill.refine.training.samples import read_rows, split
 from prill.refine.training.spec import TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
+from prill.refine.training.weights import bounded_size
 from prill.registry import OptionError
 
 needs_torch = pytest.mark.skipif(
@@ -51,7 +54,7 @@ def test_presets_have_the_papers_figures() -> None:
     assert (paper.rank, paper.learning_rate, paper.schedule, paper.warmup, paper.batch, paper.steps) == (
         (50, 1e-5, "cosine", 0.2, 4, 3000)
     )  # arXiv 2404.06474, as in its appendix on iOS
-    captioner = training_spec(trains="captioner")
+    captioner = training_spec("captioner-paper", trains="captioner")
     assert (captioner.method, captioner.batch, captioner.epochs, captioner.learning_rate) == ("full", 72, 3, 1e-5)
     assert (captioner.schedule, captioner.weight_decay, captioner.warmup) == ("cosine", 0.1, 0.01)
     assert all(preset.source for preset in presets().values())
@@ -313,3 +316,42 @@ def test_options_of_no_policy_are_refused(tmp_path: Path, capsys: pytest.Capture
     words = ["train", "ranker", str(tmp_path / "gold.jsonl"), "-o", str(tmp_path / "out"), "--set", "negatives=9"]
     assert main(words) == 2
     assert "--set: is for options of a planner's --policy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (600, 400), (3000, 500)])
+def test_pixel_limit_enlarges_no_picture_of_idefics(
+    width: int, height: int, torchvision_beside_cpu_torch: Callable[[], None]
+) -> None:
+    """Its processor takes `longest_edge` for a side: 1,310,720 there would enlarge each picture as far as it goes."""
+    torchvision_beside_cpu_torch()
+    module = pytest.importorskip("transformers.models.idefics3.image_processing_pil_idefics3", reason="no transformers")
+    size = bounded_size({"longest_edge": 1456}, 640 * 640)
+    side = size["longest_edge"]
+    sent = module.get_resize_output_image_size(numpy.zeros((3, height, width)), resolution_max_side=side)
+    assert sent[0] * sent[1] <= 640 * 640
+    assert bounded_size({"longest_edge": 1456}, 10_000_000) == {"longest_edge": 1456}
+
+
+def test_pixel_limit_of_qwen_is_an_area() -> None:
+    assert bounded_size({"shortest_edge": 3_136, "longest_edge": 12_845_056}, 1_310_720) == {
+        "shortest_edge": 3_136,
+        "longest_edge": 1_310_720,
+    }
+
+
+def test_training_that_cannot_fit_is_refused() -> None:
+    full = training_spec("captioner-paper", trains="captioner", model="m")
+    with pytest.raises(UsageError, match=r"needs about 155 GB, and the device has 141 GB; train an adapter"):
+        check_memory(full, 155 * 10**9, 141 * 10**9)
+    with pytest.raises(UsageError, match="39 GB on each of 4 devices"):
+        check_memory(full, 155 * 10**9, 24 * 10**9, shards=4)
+    check_memory(full, 155 * 10**9, 141 * 10**9, shards=2)
+    with pytest.raises(UsageError, match="micro_batch"):
+        check_memory(training_spec("captioner", trains="captioner"), 30 * 10**9, 24 * 10**9)
+
+
+def test_captioner_learns_an_adapter_by_default() -> None:
+    assert (training_spec(trains="captioner").method, training_spec("captioner-paper", trains="captioner").method) == (
+        "lora",
+        "full",
+    )

@@ -214,7 +214,7 @@ async def test_an_end_waits_for_jobs(visiting: Visiting, record: Record) -> None
         body = {"items": [{"trajectory": record()}]}
         place = f"/v1/jobs/{(await client.post('/v1/jobs', json=body)).json()['id']}"
         ending = asyncio.create_task(service.drain())
-        while not service.door.closed:
+        while not service.admission.closed:
             await asyncio.sleep(0)
         assert (await client.get(place)).json()["status"] == "running"
         assert (await client.post("/v1/jobs", json=body)).status_code == 503
@@ -292,7 +292,7 @@ async def test_faults_of_a_judge_lose_no_request(visiting: Visiting) -> None:
 
 async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither objects nor the files of pictures: memory stays as it is, however long the service runs."""
-    monkeypatch.setattr("prill.service.desk._MOST_REMEMBERED", 10)
+    monkeypatch.setattr("prill.service.desk.MAX_REMEMBERED", 10)
     async with visiting(Gate()) as (client, service):
 
         async def ask(numbers: range) -> int:
@@ -310,7 +310,8 @@ async def test_many_requests_leave_nothing_behind(visiting: Visiting, record: Re
         after = await ask(range(100, 300))
         assert after - before < 150, "of 200 requests; what is remembered alone would be more"
         assert len(os.listdir(_own_folder())) <= files
-    assert service.board.outcomes.total() > 0 and service.door.inside == service.desk.in_flight == service.desk.waiting == 0
+    assert service.board.outcomes.total() > 0
+    assert service.admission.inside == service.desk.in_flight == service.desk.waiting == 0
 
 
 @pytest.mark.parametrize(
@@ -340,4 +341,4 @@ async def test_a_held_request_gets_503_and_when(visiting: Visiting, record: Reco
         gate.open.set()
         assert (await client.post("/rm", json=slime(record()))).json() == 1.0
         assert gate.asked == {"t": 1}  # the work went on meanwhile, and was not begun again
-    assert service.door.inside == 0
+    assert service.admission.inside == 0

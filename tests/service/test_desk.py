@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from prill.refine.rewards import Reward
-from prill.service.desk import Busy, Desk, Door, FairQueue, JudgeBroke
+from prill.service.admission import AdmissionQueue, Busy, FairQueue
+from prill.service.desk import Desk, JudgeBroke
 from prill.types import Task, Trajectory
 
 from .gate import Gate
@@ -65,7 +66,7 @@ async def test_equal_work_is_judged_once() -> None:
 
 
 async def test_few_verdicts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prill.service.desk._MOST_REMEMBERED", 2)
+    monkeypatch.setattr("prill.service.desk.MAX_REMEMBERED", 2)
     gate = Gate()
     desk = Desk(Reward(gate))
     for id in ("used", "old", "used", "new", "used", "old"):
@@ -108,11 +109,11 @@ async def test_a_judge_that_breaks_costs_its_own() -> None:
 
 
 async def test_door_lets_in_one_after_another() -> None:
-    door, inside, most = Door(2, 100), 0, 0
+    door, inside, most = AdmissionQueue(2, 100), 0, 0
 
     async def visit(client: str) -> None:
         nonlocal inside, most
-        async with door.place(client, FOREVER):
+        async with door.admitted(client, FOREVER):
             inside += 1
             most = max(most, inside)
             await asyncio.sleep(0)
@@ -123,13 +124,13 @@ async def test_door_lets_in_one_after_another() -> None:
 
 
 async def test_clients_take_turns_at_the_door_too() -> None:
-    door, order = Door(1, 100), list[str]()
+    door, order = AdmissionQueue(1, 100), list[str]()
 
     async def visit(client: str) -> None:
-        async with door.place(client, FOREVER):
+        async with door.admitted(client, FOREVER):
             order.append(client)
 
-    async with door.place("greedy", FOREVER):
+    async with door.admitted("greedy", FOREVER):
         visits = [asyncio.create_task(visit(client)) for client in (*["greedy"] * 8, "modest")]
         await until(lambda: door.outside == 9)
     await asyncio.gather(*visits)
@@ -137,12 +138,12 @@ async def test_clients_take_turns_at_the_door_too() -> None:
 
 
 async def test_door_turns_away_what_is_too_much() -> None:
-    door = Door(1, 1)
-    async with door.place("a", FOREVER):
-        waiting = asyncio.create_task(door.place("b", later(0.05)).__aenter__())
+    door = AdmissionQueue(1, 1)
+    async with door.admitted("a", FOREVER):
+        waiting = asyncio.create_task(door.admitted("b", later(0.05)).__aenter__())
         await until(lambda: door.outside == 1)
         with pytest.raises(Busy, match="too many"):
-            await door.place("c", FOREVER).__aenter__()
+            await door.admitted("c", FOREVER).__aenter__()
         with pytest.raises(Busy, match="busy"):
             await waiting
         assert door.outside == 0
@@ -151,29 +152,29 @@ async def test_door_turns_away_what_is_too_much() -> None:
 
 async def test_a_place_given_to_nobody_is_free() -> None:
     """Whoever leaves just as its turn comes passes the place on."""
-    door = Door(1, 10)
-    first = door.place("a", FOREVER)
+    door = AdmissionQueue(1, 10)
+    first = door.admitted("a", FOREVER)
     await first.__aenter__()
-    waiting = asyncio.create_task(door.place("b", FOREVER).__aenter__())
+    waiting = asyncio.create_task(door.admitted("b", FOREVER).__aenter__())
     await until(lambda: door.outside == 1)
     await first.__aexit__(None, None, None)  # the turn is b's now
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     assert door.inside == 0
-    async with asyncio.timeout(30), door.place("c", FOREVER):
+    async with asyncio.timeout(30), door.admitted("c", FOREVER):
         pass
 
 
 async def test_a_closed_door_lets_the_waiting_in() -> None:
-    door = Door(1, 10)
-    first = door.place("a", FOREVER)
+    door = AdmissionQueue(1, 10)
+    first = door.admitted("a", FOREVER)
     await first.__aenter__()
-    second = door.place("b", FOREVER)
+    second = door.admitted("b", FOREVER)
     waiting = asyncio.create_task(second.__aenter__())
     await until(lambda: door.outside == 1)
     door.close()
     with pytest.raises(Busy, match="ending"):
-        await door.place("c", FOREVER).__aenter__()
+        await door.admitted("c", FOREVER).__aenter__()
     await first.__aexit__(None, None, None)
     await waiting
     await second.__aexit__(None, None, None)

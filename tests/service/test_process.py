@@ -186,7 +186,7 @@ async def test_an_error_of_its_own_tells_nothing(monkeypatch: pytest.MonkeyPatch
     def bug(*asked: object, **named: object) -> str:
         raise KeyError("secret words of a page")
 
-    monkeypatch.setattr("prill.service.app.status_page", bug)
+    monkeypatch.setattr("prill.service.routes.status_page", bug)
     spec = ServiceSpec(port=0)
     server = server_of(make_service(Reward(Gate()), spec), spec)
     with socket.create_server(("127.0.0.1", 0)) as listening:

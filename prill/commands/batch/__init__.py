@@ -236,8 +236,8 @@ def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ..
 
 @contextlib.contextmanager
 def _bar(trajectories: list[str] | tuple[str, ...], limit: int | None) -> Iterator[tqdm[NoReturn]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     total = expected(trajectories, limit)
-    with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar

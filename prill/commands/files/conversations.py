@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from prill.commands.options import add_model_options, make_model, positive
+from prill.commands.options import add_model_options, make_model, positive, run_budget
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.datasets.conversations import MOST_TASKS, Tally, make_conversations
 from prill.files.outputs import expect_place
@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Makes them; see `configure` for the exit codes."""
     expect_place(args.output, "a file")
-    tally = asyncio.run(_make(args))
+    with run_budget(args, file=args.output):
+        tally = asyncio.run(_make(args))
     for problem in tally.problems[:20]:
         print(f"prill conversations: {problem}", file=sys.stderr)
     if len(tally.problems) > 20:
@@ -60,13 +61,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _make(args: argparse.Namespace) -> Tally:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     model = make_model(args) if args.model else None
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("conversations", stop),
-        tqdm(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        Bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
         def show(tally: Tally) -> None:

@@ -12,6 +12,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from prill.captioner.bulk import CaptionTally, caption_files
 from prill.captioner.training import ROWS, TrainingSpec, training_data
 from prill.commands.options import (
@@ -23,6 +25,7 @@ from prill.commands.options import (
     open_folders,
     options_given,
     positive,
+    run_budget,
 )
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
@@ -71,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
     if args.for_training and args.engine:
         raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
     try:
-        tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
+        output = {"folder" if args.for_training else "file": args.output}
+        with run_budget(args, **output, begin_again=args.no_resume):
+            tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
     except asyncio.CancelledError:
         print("prill caption: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
@@ -120,9 +125,9 @@ def _going_on() -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[tqdm[NoReturn]]:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
-    with tqdm(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with Bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 
@@ -141,7 +146,8 @@ def _show(bar: tqdm[NoReturn], tally: CaptionTally) -> None:
 def _report(args: argparse.Namespace, tally: CaptionTally) -> None:
     without = sum(tally.unscored.values())
     if args.json:
-        print(json.dumps({**asdict(tally), "unscored": dict(tally.unscored), "output": args.output}))
+        usage = msgspec.to_builtins(tally.usage)
+        print(json.dumps({**asdict(tally), "usage": usage, "unscored": dict(tally.unscored), "output": args.output}))
     say = partial(print, file=sys.stderr)
     counts = [f"{tally.made} captions made", f"{tally.kept} already there", f"{tally.equal} files equal to another"]
     say(f"{', '.join(counts)}, {without} pictures without a caption -> {args.output}")

@@ -73,7 +73,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Filters and writes the folder; see `configure` for the exit codes."""
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     open_folders(args)
     given = options_given(args, FilterSpec)
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     broken: list[str] = []
     with closing(Intake(args.trajectories)) as intake:
         total = expected(args.trajectories, None)
-        with tqdm(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
             filtered = filter_steps(_good(intake, broken, bar.update), read_verdicts(args.verdicts), spec)
     require_steps(filtered)
     inputs = [*args.trajectories, args.verdicts, *filter(None, (args.labels, spec.calibration))]
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         "filter": {key: str(value) if isinstance(value, Path) else value for key, value in asdict(spec).items()},
         "policy": _described(args, teacher, filtered),
     }
-    with tqdm(unit="row", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with Bar(unit="row", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=bar.update)
     _tell(args, exported, truth)
     for problem in _shortened([*broken, *exported.problems]):

@@ -93,13 +93,13 @@ def _ranker(args: argparse.Namespace) -> Ranker:
 
 
 async def _rank(args: argparse.Namespace, ranker: Ranker) -> RankTally:
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     stop = asyncio.Event()
     total = expected([args.trajectories], None)
     with (
         stopping_on_ctrl_c("rank", stop),
-        tqdm(total=total, unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        Bar(total=total, unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
         def show(tally: RankTally) -> None:

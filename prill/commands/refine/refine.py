@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
+from prill.commands.options import run_budget
 from prill.commands.rollout import arguments, play
 from prill.commands.rollout.cases import numbers
 from prill.errors import UsageError
@@ -43,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--seeds", default="0", metavar="0,1,2", help="training seeds, each a study of its own (default 0)")
     sub.add_argument("--tables-only", action="store_true", help="train nothing: the tables of what is there")
+    sub.add_argument("--budget-usd", metavar="X", help="US dollars for all models of the study together: no call beyond")
     sub.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
 
 
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     seeds = numbers(args.seeds, "--seeds")
     if not args.tables_only:
         try:
-            with _shown() as audience:
+            with _shown() as audience, run_budget(args, folder=out):
                 world = Rollouts(study)
                 open_base(study.training_of(0))  # a model that cannot be trained is told of before hours of play
                 run_study(study, world, out, seeds, audience)
@@ -120,8 +122,10 @@ class Rollouts:
         if earlier and "policy" in episodes:
             return  # it has learnt nothing since, and would do the same again
         recorded = play(self._arguments(out, episodes, adapter, earlier))
-        if recorded.broken or recorded.lost:
-            play(self._arguments(out, episodes, adapter, earlier))
+        if (recorded.broken or recorded.lost) and recorded.budget is None:
+            recorded = play(self._arguments(out, episodes, adapter, earlier))
+        if recorded.budget is not None:
+            raise UsageError(f"{out}: {recorded.budget}", parameters=("budget_usd",))
 
     def _arguments(self, out: Path, episodes: Table, adapter: Path | None, earlier: int = 0) -> argparse.Namespace:
         """Those of `prill rollout`. Attempts are counted on from those of earlier rounds: each draws otherwise."""
@@ -162,8 +166,7 @@ def _flag(key: str, value: Any) -> Iterator[str]:
 @contextmanager
 def _shown() -> Iterator[Audience]:
     """Stages in words, and a bar for what takes long, on standard error."""
-    from tqdm import tqdm
-
+    from prill.commands.bars import Bar
     from prill.refine.training.trainer import Progress
     from prill.refine.training.weights import silence_libraries
 
@@ -172,7 +175,7 @@ def _shown() -> Iterator[Audience]:
     def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
-            bars[name] = tqdm(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
+            bars[name] = Bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
         return bars[name]
 
     def close() -> None:

@@ -284,9 +284,7 @@ def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
             raise UsageError("--second: nobody needs a second opinion on the oracle's labels")
         return None
     options = {**args.judge_options, **settings_of(args.judge)}
-    # A budget is kept by one model, and that is the policy's: the judge's is an option of the judge.
-    shared = {key: value for key, value in model_options_given(args).items() if key != "budget_usd"}
-    defaults = {"concurrency": args.concurrency, **shared}
+    defaults = {"concurrency": args.concurrency, **model_options_given(args)}
     if name := args.judge_model or args.model:
         defaults["model"] = name
 
@@ -343,9 +341,9 @@ class _Nobody:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
-    with tqdm(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with Bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         yield partial(_show, bar, {})
 
 

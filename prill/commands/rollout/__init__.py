@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from prill.actions.early_stop import EarlyStop
-from prill.commands.options import add_model_options, positive
+from prill.commands.options import add_model_options, positive, run_budget
 from prill.commands.rollout.airline import AIRLINE
 from prill.commands.rollout.cases import Case, cases, fingerprint, numbers, read_plan
 from prill.commands.rollout.environments import OWN, Setting
@@ -197,10 +197,10 @@ async def record_session(
     args: argparse.Namespace, finish: Callable[[Session, Recorded], object] = lambda made, counts: None
 ) -> Recorded:
     """Records what the arguments ask for, with a bar of progress; `finish` is told of it before everything is closed."""
-    from tqdm import tqdm
+    from prill.commands.bars import Bar
 
     async with session(args) as made:
-        with tqdm(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+        with Bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
             counts = await record(
                 made.pool,
                 _episodes(made),
@@ -239,7 +239,14 @@ class Session:
 
 @asynccontextmanager
 async def session(args: argparse.Namespace) -> AsyncIterator[Session]:
-    """Makes everything that the arguments ask for, and closes it in the end. Raises UsageError."""
+    """Makes everything that the arguments ask for, and closes it in the end; all models have one budget. Raises UsageError."""
+    with run_budget(args, folder=args.output):
+        async with _session(args) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _session(args: argparse.Namespace) -> AsyncIterator[Session]:
     kind, out = KINDS.get(args.environment, OWN), Path(args.output)
     args.policy = args.policy or kind.policy
     args.max_steps = args.max_steps or kind.max_steps

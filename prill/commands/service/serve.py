@@ -9,14 +9,24 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from prill.commands.options import add_judge_options, add_options_of, make_evaluator, options_given, positive, says_of_judge
+from prill.commands.options import (
+    add_judge_options,
+    add_options_of,
+    make_evaluator,
+    options_given,
+    positive,
+    run_budget,
+    says_of_judge,
+)
 from prill.errors import UsageError
 from prill.refine.rewards import Reward, RewardSpec, WatchSpec, make_reward
 from prill.refine.rewards.watch.live import make_watch
 from prill.registry import read_options
 from prill.service import ServiceSpec, serve, service_table
+from prill.service.server import LastResort
 
 _EXIT_ENDED = 0
+_EXIT_SECONDS = 5.0  # that threads of a judge may take to end
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "  prill serve service.toml --host 0.0.0.0 --token-env PRILL_TOKEN"
     )
     parser.epilog = (
-        "Ends on Ctrl-C or TERM when every request that was accepted is answered; a second one ends it at once. "
-        "Exit codes: 0 ended, 2 bad usage."
+        "Ends on Ctrl-C or TERM when every request that was accepted is answered, or after --grace seconds; a second one "
+        "ends it at once. Exit codes: 0 ended, 1 had to be forced, 2 bad usage."
     )
     parser.add_argument(
         "service", nargs="?", metavar="SERVICE.toml", help="file with these options, and under [reward] the judge with its own"
@@ -53,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     serve(reward, spec, concurrency=concurrency, announce=lambda url: _announce(url, args.json), ending=_ending)
+    LastResort().end_within(_EXIT_SECONDS)
     return _EXIT_ENDED
 
 
@@ -61,7 +72,9 @@ def _of_options(args: argparse.Namespace) -> tuple[Reward, ServiceSpec, int | No
         raise UsageError("name a judge with --evaluator, or a file with the whole service")
     spec = ServiceSpec(**read_options(ServiceSpec, options_given(args, ServiceSpec), "the service", lax=True))
     worth = RewardSpec(**read_options(RewardSpec, options_given(args, RewardSpec), "a reward", lax=True))
-    judge, looks_on = make_evaluator(args), _watch_of(args)
+    looks_on = _watch_of(args)
+    with run_budget(args):
+        judge = make_evaluator(args)
     return Reward(judge, worth, make_watch(judge, WatchSpec(**looks_on) if looks_on else None)), spec, args.concurrency
 
 

@@ -23,7 +23,7 @@ from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
-from prill.models.local.weights import check_adapter, library_errors
+from prill.models.local.weights import cause_of, check_adapter, library_errors
 from prill.models.replies import excerpt
 from prill.protocols import Message
 
@@ -181,8 +181,10 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
     kind = getattr(torch, dtype or ("float32" if device == "cpu" else "bfloat16"))
     transformers.utils.logging.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=kind, local_files_only=True)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=kind, local_files_only=True, trust_remote_code=False
+        )
         if peft is not None and adapter is not None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # what peft and transformers say of each other
@@ -190,7 +192,7 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
             loaded = adapted.merge_and_unload()
         loaded = loaded.to(device)
     except library_errors() as error:
-        raise EndpointError(f"{adapter or folder}: cannot be loaded: {excerpt(str(error), 300)}") from error
+        raise EndpointError(f"{adapter or folder}: cannot be loaded: {cause_of(error)}") from error
     if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
     return Chooser(loaded, tokenizer, batch=batch)

@@ -130,8 +130,10 @@ def _unpack(file: Path, folder: Path, extra: str) -> None:
     shutil.rmtree(part, ignore_errors=True)
     names = {"gguf_file": file.name, "local_files_only": True}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, **names)
-        model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **names)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False, **names)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            file.parent, dtype=torch.float32, trust_remote_code=False, **names
+        )
     except (ImportError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise EndpointError(f"transformers cannot read {file}: {excerpt(str(error), 300)}") from error
     _plain(model)

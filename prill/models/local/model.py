@@ -169,7 +169,7 @@ class LocalModel:
         self.batch = batch
         self.timeout = timeout
         self.top_k = top_k
-        self.ledger = Ledger(Price(0.0, 0.0))
+        self.ledger = Ledger(Price(0.0, 0.0), name=str(path))
         self._device, self._dtype = device, dtype
         self._encode = ImageEncoder(max_pixels)
         self._sampling = GREEDY

@@ -55,10 +55,10 @@ class CrossEncoder:
         except ImportError as error:
             raise MissingExtra(error.name or "transformers", "local") from None
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
-        with model_failures():
-            reader = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+        with model_failures(f"{self.folder}: the ranker cannot be loaded"):
+            reader = transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False)
             family = transformers.AutoModelForSequenceClassification
-            model = family.from_pretrained(self.folder, local_files_only=True, dtype=torch.float32)
+            model = family.from_pretrained(self.folder, local_files_only=True, trust_remote_code=False, dtype=torch.float32)
         if model.config.num_labels != 1:
             raise UsageError(f"{self.folder}: gives {model.config.num_labels} numbers, and a ranker one; is it a classifier?")
         return model.to(device).eval(), reader

@@ -13,6 +13,7 @@ import importlib
 import json
 import math
 import os
+import pickle
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -270,15 +271,15 @@ def load(path: Path, device: str | None, dtype: str | None, adapter: Path | None
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = getattr(torch, dtype) if dtype else torch.float32 if device == "cpu" else torch.bfloat16
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         sees = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if config.is_encoder_decoder and not sees:
             family = transformers.AutoModelForSeq2SeqLM
         else:
             family = transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
         reads = transformers.AutoProcessor if sees else transformers.AutoTokenizer
-        reader = reads.from_pretrained(path, local_files_only=True)
-        model = family.from_pretrained(path, dtype=kind, local_files_only=True)
+        reader = reads.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        model = family.from_pretrained(path, dtype=kind, local_files_only=True, trust_remote_code=False)
         if adapter is not None:
             model = _adapted(model, adapter)
         return Weights(model.to(device).eval(), reader, sees)
@@ -300,7 +301,7 @@ def window_of(path: Path) -> int | None:
     """
     _, transformers = _libraries()
     with model_failures(f"{path}: the model cannot be loaded"):
-        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+        config = transformers.AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     windows = [places] if (places := _places(config)) is not None else []
     with suppress(OSError, ValueError, RecursionError, AttributeError):
         says = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8")).get("model_max_length")
@@ -333,6 +334,8 @@ def check_adapter(adapter: Path) -> None:
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
     expect_trained(adapter)
+    if config.get("megatron_config") is not None:  # PEFT would import the module that `megatron_core` names
+        raise UsageError(f"{file}: megatron_config: adapters of Megatron are not read, as they name code to import")
     if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):  # PEFT would look for them on the network
         raise UsageError(f"{adapter}: the weights of the adapter are missing ({_ADAPTER_WEIGHTS[0]})")
 
@@ -404,16 +407,26 @@ def model_failures(problem: str = "the local model cannot be used") -> Iterator[
     except torch.OutOfMemoryError as error:
         raise ContextTooLong(f"the request does not fit the memory of the device: {excerpt(str(error))}") from None
     except (*library_errors(), jinja2.TemplateError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # transformers hides what failed behind "could not import module"
-            cause = cause.__cause__
-        raise EndpointError(f"{problem}: {excerpt(str(cause), 300)}") from error
+        raise EndpointError(f"{problem}: {cause_of(error)}") from error
 
 
 def library_errors() -> tuple[type[Exception], ...]:
     """What transformers, PEFT and safetensors raise over a folder with a damaged file in it."""
     damaged: type[Exception] = importlib.import_module("safetensors").SafetensorError
-    return ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError, damaged
+    contradictory: type[Exception] = importlib.import_module("huggingface_hub.errors").StrictDataclassError
+    wrong = ImportError, OSError, RuntimeError, ValueError, LookupError, TypeError, AttributeError
+    return *wrong, EOFError, pickle.UnpicklingError, damaged, contradictory
+
+
+def cause_of(error: BaseException) -> str:
+    """What failed in one of `library_errors`, in words for a user."""
+    while error.__cause__ is not None:  # transformers hides what failed behind "could not import module"
+        error = error.__cause__
+    if "trust_remote_code" in str(error):  # it advises to set what is no option here
+        return "it brings Python code of its own, which is not run"
+    if isinstance(error, pickle.UnpicklingError):
+        return "its weights are a pickle of other things than tensors, which is not read"
+    return excerpt(str(error), 300)
 
 
 def folder_hash(folder: Path) -> str:

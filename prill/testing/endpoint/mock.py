@@ -17,7 +17,8 @@ from prill.testing.endpoint.faults import Faults
 
 @dataclass(frozen=True)
 class Stats:
-    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions."""
+    """What the server counted: `outcomes` by name ("ok" or a fault), `prompts` by hash, images and tokens of completions, and
+    the tokens that a provider would charge for."""
 
     requests: int
     in_flight: int
@@ -25,6 +26,8 @@ class Stats:
     images: int
     prompt_tokens: int
     completion_tokens: int
+    billed_prompt_tokens: int
+    billed_completion_tokens: int
     outcomes: dict[str, int]
     prompts: dict[str, int]
 

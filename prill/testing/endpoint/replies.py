@@ -9,6 +9,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,12 @@ GARBAGE = (
 _TOKEN = re.compile(r" ?\w+| ?[^\w\s]+|\s+")
 _encode = msgspec.json.encode
 LARGEST_BODY = 256 * 2**20
-_COUNTED = ("requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "outcomes", "prompts")
+_COUNTED = (
+    "requests", "in_flight", "peak_in_flight", "images", "prompt_tokens", "completion_tokens", "billed_prompt_tokens",
+    "billed_completion_tokens", "outcomes", "prompts",
+)  # fmt: skip
+# What providers charge nothing for. They do charge for answers that their client did not wait for, or did not get.
+_FREE = frozenset({"server_error", "html", "error_inside"})
 _HTML = b"<!doctype html><html><head><title>502</title></head><body><h1>Bad gateway</h1></body></html>"
 
 
@@ -65,6 +71,7 @@ class MockEndpoint:
         self.truth = import_function(faults.truth)
         self.requests = self.in_flight = self.peak_in_flight = 0
         self.images = self.prompt_tokens = self.completion_tokens = 0
+        self.billed_prompt_tokens = self.billed_completion_tokens = 0
         self.outcomes: Counter[str] = Counter()
         self.prompts: Counter[str] = Counter()
 
@@ -107,7 +114,8 @@ class MockEndpoint:
         return None if rejection is None else _json(rejection.status, rejection.body)
 
     async def stats(self, http: web.Request) -> web.Response:
-        """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions."""
+        """What was counted. `prompts`: how often each was sent, by its hash; images and tokens: of well-formed completions.
+        Billed: what a provider charges for, answers that nobody waited for included."""
         return _json(200, msgspec.json.encode({name: getattr(self, name) for name in _COUNTED}))
 
     async def complete(self, http: web.Request) -> web.StreamResponse:
@@ -132,6 +140,10 @@ class MockEndpoint:
         if (rejection := rejection or refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
+        reply = self._reply(request, prompt, outcome, detail)
+        if outcome not in _FREE:  # whether the client waits for the answer or not
+            self.billed_prompt_tokens += prompt.tokens
+            self.billed_completion_tokens += reply.tokens
         await asyncio.sleep(self.faults.stall_seconds if outcome == "stall" else self.faults.latency)
         if outcome in ("stall", "drop"):
             if http.transport is not None:
@@ -143,7 +155,7 @@ class MockEndpoint:
             return _json(200, _HTML, content_type="text/html")
         if outcome == "error_inside":
             return _json(200, _encode({"error": {"message": "Provider returned error", "code": 502}}))
-        return _json(200, self._answer(request, prompt, outcome, detail))
+        return _json(200, self._answer(request, prompt, reply))
 
     def answer_line(self, data: bytes) -> tuple[int, bytes]:
         """Status and body for a request of a batch: the same as for one that is sent, but for what befalls connections."""
@@ -159,7 +171,7 @@ class MockEndpoint:
             self.outcomes[rejection.outcome] += 1
             return rejection.status, in_form(rejection, self.faults.error_form)
         self.outcomes[outcome] += 1
-        return 200, self._answer(request, prompt, outcome, detail)
+        return 200, self._answer(request, prompt, self._reply(request, prompt, outcome, detail))
 
     def _limited(self, outcome: str) -> Rejection | None:
         crowded = 0 < self.faults.slots < self.in_flight
@@ -172,7 +184,7 @@ class MockEndpoint:
         self.outcomes[rejection.outcome] += 1
         return _json(rejection.status, in_form(rejection, self.faults.error_form), headers=rejection.headers)
 
-    def _answer(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> bytes:
+    def _reply(self, request: Request, prompt: Prompt, outcome: str, detail: float) -> _Reply:
         truth = self.truth(prompt.user_text)
         word = "unsuccessful" if outcome == "unsuccessful" else truth
         number = percent(truth, prompt.user_text) if prompt.wants_number else None
@@ -196,16 +208,39 @@ class MockEndpoint:
             text, finish = f"{text[: len(text) // 2]}\nStatus: {OPPOSITE.get(truth, truth)}", "error" if half else "abort"
         if text and len(text) > limit:
             text, finish = text[:limit], "length"
+        return _Reply(text, truth, finish, refusal, thought)
+
+    def _answer(self, request: Request, prompt: Prompt, reply: _Reply) -> bytes:
         logprobs = None
-        if request.logprobs and text:
-            logprobs = logprobs_of(text, truth, prompt.user_text, request.top_logprobs or 0)
+        if request.logprobs and reply.text:
+            logprobs = logprobs_of(reply.text, reply.truth, prompt.user_text, request.top_logprobs or 0)
         self.images += prompt.images
         self.prompt_tokens += prompt.tokens
-        self.completion_tokens += tokens_of(text or "") + thought
+        self.completion_tokens += reply.tokens
         body = completion(
-            text, model=request.model, prompt_tokens=prompt.tokens, finish=finish, refusal=refusal, logprobs=logprobs
+            reply.text,
+            model=request.model,
+            prompt_tokens=prompt.tokens,
+            finish=reply.finish,
+            refusal=reply.refusal,
+            logprobs=logprobs,
         )
-        return restated(body, self.faults, thought)
+        return restated(body, self.faults, reply.thought)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """What is said, before it is put into the form of an answer. `thought`: tokens of thought before it."""
+
+    text: str | None
+    truth: str
+    finish: str
+    refusal: str | None
+    thought: int
+
+    @property
+    def tokens(self) -> int:
+        return tokens_of(self.text or "") + self.thought
 
 
 def import_function(place: str) -> Callable[[str], str]:

@@ -342,6 +342,6 @@ def test_diagram_is_valid_escaped_svg() -> None:
     bins = reliability([0.1, 0.5, 0.9], [False, True, True])
     root = ElementTree.fromstring(reliability_svg("<judge> & co", bins, bins[:2]))
     space = "{http://www.w3.org/2000/svg}"
-    assert len(root.findall(f"{space}circle")) == 3
-    assert len(root.findall(f"{space}rect")) == 2 + 2  # paper and frame besides
+    marks = [title.text for name in ("circle", "rect") for one in root.iter(f"{space}{name}") for title in one]
+    assert [words.split(":")[0] for words in marks if words] == ["before"] * 3 + ["after"] * 2
     assert root.findtext(f"{space}title") == "<judge> & co"

@@ -11,6 +11,7 @@ from prill.loop import rollout
 from prill.models.prompts import NONCE
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.registry import make_policy
+from prill.policies.synapse.abstraction import abstract
 from prill.policies.synapse.agent import Synapse, SynapseSpec
 from prill.policies.synapse.growth import exemplar_of
 from prill.policies.synapse.memory import Abstraction, Entry, Exemplar, Memory, Turn
@@ -230,6 +231,15 @@ async def test_generated_code_shortens_the_page() -> None:
     assert f"Tick a and c.{len(PAGE)}" in texts(model.seen[1])[-1]
     assert f"Observation:\nTick a and c.{len(PAGE)}" in (found[0].thought or "")
     assert "<state>" not in texts(model.seen[0])[0] and "Task: Tick a and c." in texts(model.seen[0])[0]
+
+
+async def test_a_task_with_marks_is_set_in_once() -> None:
+    """A task that has the mark of the page's place is no second place for the page, outside of its quotation."""
+    entry_ = entry("click-checkboxes", SEEN, way=Abstraction(code=("Task: <task>\n<state>",)))
+    model = ScriptedModel(["```\nobs = task\n```"])
+    await abstract(model, entry_, 0, "Say <state> and <task>", PAGE, max_tokens=9, window=None)
+    [asked] = texts(model.seen[0])
+    assert asked.startswith("user: Task: Say <state> and <task>\n[page ") and asked.count(PAGE) == 1
 
 
 async def test_grown_words_hold_no_other_notes() -> None:

@@ -67,6 +67,7 @@ def test_a_forged_answer_comes_to_nothing(answer: bytes) -> None:
         ("obs = str((i for i in [1]).gi_frame)", "not allowed"),
         ("obs = str(eval('1'))", "eval"),
         ("obs = str(getattr('', 'upper')())", "getattr"),
+        ("obs = ('{0._' + '_class__}').format(state)", "format is for"),
         ("raise ValueError('no such element')", "no such element"),
         ("def f(): return f()\nobs = f()", "RecursionError"),
         ("x = 1", "sets no text"),
@@ -102,101 +103,13 @@ async def test_printing_a_gigabyte_does_nothing() -> None:
     assert await run_code("x = 'x' * 10**6\nfor i in range(1000): print(x)\nobs = 'done'", NAMES) == "done"
 
 
-# What strangers try from inside of Python, each with the kernel and the audit hook in place as well.
-GOT = "got = []\nW = type('W', (), {{'__setattr__': lambda self, name, value: got.append(value)}})\n{}\nobs = str(got[0])"
-HOSTILE = {
-    "a pattern reads an attribute": "match ():\n    case object(__class__=found):\n        obs = str(found)",
-    "a formatter reads an attribute": "import string\nobs = str(string.Formatter().get_field('0.__class__', ('',), {})[0])",
-    "a text reads an attribute": "obs = '{0.__class__}'.format(state)",
-    "a text made of two reads an attribute": "obs = ('{0._' + '_class__}').format(state)",
-    "a text with names reads an attribute": "obs = '{a.__class__}'.format_map({'a': state})",
-    "a pattern takes the formatting": "match '{0._' + '_class__}':\n    case str(format=f):\n        obs = f(state)",
-    "a wrapper copies attributes": GOT.format(
-        "import functools\nfunctools.update_wrapper(W(), lambda: 0, assigned=('__globals__',), updated=())"
-    ),
-    "a decorator copies attributes": GOT.format("from functools import wraps\nwraps(lambda: 0, ('__globals__',), ())(W())"),
-    "walk to all classes": "obs = str([].__class__.__mro__[-1].__subclasses__())",
-    "globals of a method": "class A:\n    def f(self): pass\nobs = str(A().f.__func__.__globals__)",
-    "globals of a module's function": "import re\nobs = str(re.compile.__globals__['sys'].modules)",
-    "frame of a generator": "def f():\n    yield g.gi_frame.f_back\ng = f()\nobs = str(next(g))",
-    "frame of a traceback": "try:\n    1 / 0\nexcept Exception as e:\n    obs = str(e.__traceback__.tb_frame.f_back)",
-    "code of a function": "def f(): pass\nf.__code__ = f.__code__\nobs = 'x'",
-    "builtins by name": "obs = str(__builtins__)",
-    "builtins are changed": "__builtins__['open'] = 1\nobs = 'x'",
-    "import by the hidden name": "obs = str(__import__('os'))",
-    "a name by the global statement": "def f():\n    global __builtins__\nobs = str(f())",
-    "an argument with two underscores": "def f(__class__=1): pass\nobs = 'x'",
-    "an error caught under a hidden name": "try:\n    1 / 0\nexcept Exception as __builtins__:\n    obs = 'x'",
-    "a class of another kind": "class A(metaclass=type):\n    def __del__(self): pass\nobs = 'x'",
-    "all objects": "import gc\nobs = str(len(gc.get_objects()))",
-    "native code": "import ctypes\nobs = str(ctypes.CDLL(None))",
-    "modules by importlib": "from importlib import import_module\nobs = str(import_module('os'))",
-    "modules inside of modules": "from collections import abc\nobs = str(abc.sys)",
-    "another import of a package": "import html.entities\nobs = 'x'",
-    "a relative import": "from . import os\nobs = str(os)",
-    "a star import": "from os import *\nobs = str(environ)",
-    "threads": "import threading\nthreading.Thread(target=print).start()\nobs = 'x'",
-    "signals": "import signal\nsignal.alarm(0)\nobs = 'x'",
-    "processes": "import multiprocessing\nobs = 'x'",
-    "standard input": "obs = input()",
-    "its own descriptors": "obs = open(0).read()",
-    "other processes' descriptors": "obs = open('/proc/self/fd/0').read()",
-    "a program made of text": "exec('obs = 1')",
-    "a compiled program": "obs = str(compile('1', '', 'eval'))",
-    "names of the surroundings": "obs = str(globals())",
-    "attributes by name": "obs = str(vars(str))",
-    "a debugger": "breakpoint()\nobs = 'x'",
-    "the end of the process": "exit()",
-    "a named tuple that is evaluated": "import collections\nobs = str(collections.namedtuple('A', 'x')(1))",
-    "a huge number as text": "obs = str(10 ** 10_000)",
-}
-TRY = """
-import ctypes, json, os, runpy, sys
-jail = runpy.run_path({jail!r}, run_name="jail")
-library = ctypes.CDLL(None, use_errno=True)
-jail["confine"](library)
-sys.addaudithook(lambda event, values: event == "compile" or jail["refuse"](event, values))  # `read` compiles
-came = {{}}
-for name, code in {hostile!r}.items():
-    names = dict(state="", task="", __builtins__=jail["allowed_builtins"](), __name__="abstraction")
-    try:
-        exec(jail["read"](code), names)
-        came[name] = str(names.get("obs"))
-    except Exception:
-        came[name] = None
-os.write(1, json.dumps(came).encode())
-os._exit(0)
-"""
-
-
-@pytest.fixture(scope="module")
-def came() -> dict[str, str | None]:
-    """What each of them came to, all in one process that is locked in."""
-    tried = HOSTILE | {"harmless": "import re, functools\nobs = '{:>1}'.format(re.search('p', '<p>').group(0))"}
-    program = TRY.format(jail=str(jail.__file__), hostile=tried)
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, timeout=120, check=False)
-    found: dict[str, str | None] = json.loads(done.stdout)
-    return found
-
-
-def test_harmless_code_is_run_beside_it(came: dict[str, str | None]) -> None:
-    assert came["harmless"] == "p"
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_code_comes_to_nothing(came: dict[str, str | None], name: str) -> None:
-    assert came[name] is None
-
-
 async def test_it_has_no_descriptor_of_ours(tmp_path: Path) -> None:
     """Files that this process has open, also those that a program started by it would get, are closed in the code's process."""
     text = Path(jail.__file__).read_text()
-    shown = 'names = {"found": " ".join(os.listdir("/proc/self/fd")), '
-    (tmp_path / "jail.py").write_text(
-        text.replace("    try:\n        import ctypes\n", f"    {shown}}}\n    try:\n        import ctypes\n", 1).replace(
-            '{**request["names"]', '{**names, **request["names"]', 1
-        )
-    )
+    lock, given = '    try:\n        lock_in(request["cpu_seconds"]', '{**request["names"]'
+    assert text.count(lock) == text.count(given) == 1
+    listed = '    listed = " ".join(os.listdir("/proc/self/fd"))\n'
+    (tmp_path / "jail.py").write_text(text.replace(lock, listed + lock).replace(given, '{"found": listed, **request["names"]'))
     (tmp_path / "secret").write_text("secret")
     kept = os.open(tmp_path / "secret", os.O_RDONLY)
     os.set_inheritable(kept, True)
@@ -248,12 +161,14 @@ def test_the_kernel_alone_refuses_everything(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-# By the numbers of x86-64: of other processes, of threads, of memory shared with them, of the kernel's own programs.
+# By the numbers of x86-64: of other processes, of threads, of memory shared with them, of the kernel's own programs, of
+# memory that can be run (7 is PROT_READ, PROT_WRITE and PROT_EXEC).
 NATIVE = {
     "clone": 56, "clone3": 435, "vfork": 58, "execve": 59, "ptrace": 101, "prctl": 157, "process_vm_readv": 310,
     "process_vm_writev": 311, "tgkill": 234, "pidfd_open": 434, "openat": 257, "openat2": 437, "open_by_handle_at": 304,
     "memfd_create": 319, "shmget": 29, "io_uring_setup": 425, "bpf": 321, "userfaultfd": 323, "perf_event_open": 298,
     "seccomp": 317, "writev": 20, "pwrite64": 18, "sendto": 44, "ioctl": 16, "dup": 32, "fcntl": 72, "prlimit64": 302,
+    "mmap": 9, "mprotect": 10, "pkey_mprotect": 329,
 }  # fmt: skip
 RAW = """
 import ctypes, json, mmap, os, runpy, sys
@@ -265,7 +180,7 @@ jail["confine"](library)
 old = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
 came = {{}}
 for name, number in {native!r}.items():
-    came[name] = [library.syscall(number, 0, 0, 0, 0, 0, 0), ctypes.get_errno()]
+    came[name] = [library.syscall(number, 0, 0, 7, 0, 0, 0), ctypes.get_errno()]
 os.write(1, json.dumps(came).encode())
 {last}
 os.write(1, b"still here")
@@ -298,7 +213,7 @@ async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPa
     text = Path(jail.__file__).read_text().replace('"x86_64"', '"other"').replace('"aarch64"', '"other"')
     (tmp_path / "jail.py").write_text(text)
     monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "cannot lock code in" in await failure("obs = state")
+    assert "the kernel cannot lock it in" in await failure("obs = state")
 
 
 @pytest.mark.parametrize(
@@ -306,6 +221,8 @@ async def test_a_machine_without_a_filter_runs_none(monkeypatch: pytest.MonkeyPa
     [
         ("import sys\n", 'import sys\n\nsys.platform = "darwin"\n'),
         ("import resource\n", "import resource\n\ndel resource.RLIMIT_AS\n"),
+        ("import sys\n", 'import sys\n\nsys.modules["ctypes"] = None\n'),
+        ("library.prctl(*arguments)", "library.abs(0)"),  # as an emulated kernel that takes every filter
     ],
 )
 async def test_a_missing_lock_runs_none(old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -314,15 +231,13 @@ async def test_a_missing_lock_runs_none(old: str, new: str, monkeypatch: pytest.
     assert text.count(old) == 1
     (tmp_path / "jail.py").write_text(text.replace(old, new))
     monkeypatch.setattr("prill.policies.synapse.sandbox._JAIL", tmp_path / "jail.py")
-    assert "cannot lock code in" in await failure("obs = state")
+    assert "the kernel cannot lock it in" in await failure("obs = state")
 
 
 async def test_other_systems_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prill.policies.synapse.sandbox.sys", SimpleNamespace(platform="darwin"))
     monkeypatch.setattr("prill.policies.synapse.sandbox.subprocess", None)
-    assert await failure("obs = state") == (
-        "generated code is run on Linux only, where the kernel locks it in; this machine is darwin"
-    )
+    assert await failure("obs = state") == ("generated code is not run on darwin: only the kernel of Linux can lock it in")
 
 
 async def test_its_environment_is_empty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

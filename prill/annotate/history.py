@@ -1,0 +1,62 @@
+"""The decisions of a sitting, by number: they can be taken back, and no page replaces one that it has not shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from prill.errors import UsageError
+
+_T = TypeVar("_T")
+
+
+class ConflictError(UsageError):
+    """Another page has changed the decision that was to be replaced or taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[_T]):
+    """A decision about the item at `index`: its number, the number and the decision that it replaced."""
+
+    index: int
+    version: int
+    version_before: int
+    before: _T | None
+
+
+class History(Generic[_T]):
+    """What was saved since the server started. The version of an item is the number of its newest decision; 0: none yet."""
+
+    def __init__(self) -> None:
+        self._steps: list[Step[_T]] = []
+        self._versions: dict[int, int] = {}
+        self._numbered = 0
+
+    def version(self, index: int) -> int:
+        """The number that a page must know to replace the decision about an item."""
+        return self._versions.get(index, 0)
+
+    def is_current(self, index: int, version: int | None) -> bool:
+        """Whether a page that shows this version shows what is on disk; None stands for who does not ask."""
+        return version is None or version == self.version(index)
+
+    def add(self, index: int, before: _T | None) -> None:
+        """Notes a decision that is on disk now."""
+        self._numbered += 1
+        self._steps.append(Step(index, self._numbered, self.version(index), before))
+        self._versions[index] = self._numbered
+
+    def find(self, version: int | None) -> Step[_T] | None:
+        """The decision of this number, or the newest of all; None when there is none, or it was taken back.
+
+        Raises ConflictError when a newer one has replaced it.
+        """
+        step = next((step for step in reversed(self._steps) if version in (None, step.version)), None)
+        if step is not None and step.version != self.version(step.index):
+            raise ConflictError("it was replaced on another page meanwhile; open it to see what stands in the file")
+        return step
+
+    def drop(self, step: Step[_T]) -> None:
+        """Forgets a decision that was taken back."""
+        self._steps.remove(step)
+        self._versions[step.index] = step.version_before

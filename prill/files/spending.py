@@ -1,0 +1,160 @@
+"""What a run has spent, in a small file that its next start reads: a budget is of the run, however often that is begun.
+
+The file is written before money is spent that it does not cover, and always whole. So it says too much after a crash, never too
+little: what calls under way may cost, and a little in advance, so that thousands of calls need few writes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from math import isfinite
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from prill.errors import InputError, UsageError
+from prill.files.kinds import object_of
+from prill.files.lines import read_lines
+from prill.files.outputs import failures, locked, make_folder, write_output
+
+SPENDING = "spending.json"
+_FORMAT = "prill spending 1"
+_Usd = Annotated[float, msgspec.Meta(ge=0)]
+# In advance of what is needed: a share of the budget, of what is held, and of what was spent where there is no budget.
+_OF_BUDGET, _OF_HELD, _OF_SPENT, _LEAST = 1 / 200, 1 / 8, 1 / 100, 0.01
+_TOO_MUCH = 4  # times as much in advance: then less is written, once a second at most
+_PAUSE = 1.0
+_NOT_LOCKED, _OF_ANOTHER, _NOT_MINE = -1, -2, -3
+
+
+class _Spending(msgspec.Struct, frozen=True):
+    format: str
+    spent_usd: _Usd
+    held_usd: _Usd
+
+
+class SpendingFile:
+    """The file of one run. `held_usd` in it is for calls under way and a few more; it is 0 once the run has ended.
+
+    One process at a time has it, with those that work for it: `lock` raises UsageError for another one. Where it is not
+    `needed`, for there is no budget, a run that does not get it goes on without.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, needed: bool = True) -> None:
+        self.path = Path(path)
+        self._needed = needed
+        self._written = -_PAUSE
+        self._lock = _NOT_LOCKED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _for_a_worker, (self.path,)
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.lock")
+
+    def lock(self) -> bool:
+        """Keeps other processes from spending on this run, until `unlock`; False where that is not needed, and fails. Raises
+        UsageError."""
+        if self._lock == _NOT_LOCKED:
+            try:
+                make_folder(self._lock_path)
+                self._lock = locked(self._lock_path)
+            except UsageError as error:
+                if not self._needed:
+                    self._lock = _NOT_MINE
+                elif isinstance(error.__context__, BlockingIOError):
+                    raise UsageError(f"{self.path}: another process is spending the budget of this run") from None
+                else:
+                    raise
+        return self._lock != _NOT_MINE
+
+    def unlock(self) -> None:
+        """Lets others in; safe to call twice."""
+        if self._lock >= 0:
+            self._lock_path.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = _NOT_LOCKED
+
+    def read(self) -> float | None:
+        """US dollars that the run has spent, or may have: what a run that was killed still held counts. None: there is no file.
+        Raises UsageError."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"{self.path}: {error.strerror}") from None
+        try:
+            found = msgspec.json.decode(data, type=_Spending)
+            if found.format != _FORMAT or not isfinite(found.spent_usd + found.held_usd):
+                raise ValueError(found.format)
+        except (ValueError, RecursionError):
+            raise UsageError(
+                f"{self.path}: cannot be read, and says what this run has spent; write "
+                f'{{"format": "{_FORMAT}", "spent_usd": X, "held_usd": 0}} into it, with X in US dollars'
+            ) from None
+        return found.spent_usd + found.held_usd
+
+    def keep(self, budget: float | None, spent: float, held: float, covered: float) -> float:
+        """Makes sure that the file covers what is spent and held: what it covers from now on, where it covered `covered`."""
+        needed = spent + held
+        ahead = max(held * _OF_HELD, max(_LEAST, spent * _OF_SPENT) if budget is None else budget * _OF_BUDGET)
+        if budget is not None:  # what is left of the budget must not be eaten by a crash
+            ahead = min(ahead, max((budget - needed) / 2, budget * _OF_BUDGET**2))
+        now = time.monotonic()
+        if needed <= covered and (covered - needed <= _TOO_MUCH * ahead or now - self._written < _PAUSE):
+            return covered
+        self._written = now
+        self.write(spent, held + ahead)
+        return needed + ahead
+
+    def write(self, spent: float, held: float) -> None:
+        """Writes the file. A run that spends nothing leaves none. Raises UsageError."""
+        if (spent or held or self.path.exists()) and self.lock():
+            record = _Spending(_FORMAT, max(0.0, spent), max(0.0, held))
+            write_output(self.path, msgspec.json.encode(record) + b"\n")
+
+    def clear(self) -> None:
+        """The run begins again: it has spent nothing. Raises UsageError."""
+        with failures(self.path):
+            self.path.unlink(missing_ok=True)
+
+
+def _for_a_worker(path: Path) -> SpendingFile:
+    file = SpendingFile(path)
+    file._lock = _OF_ANOTHER
+    return file
+
+
+def spending_beside(output: str | os.PathLike[str]) -> Path:
+    """Where the spending on a verdict or caption file is kept: beside it, `v.spending.json` for `v.jsonl`."""
+    path = Path(output)
+    return path.with_name(f"{path.name.removesuffix('.gz').removesuffix('.jsonl')}.{SPENDING}")
+
+
+def spent_on_record(paths: Iterable[Path]) -> float:
+    """US dollars by the `usage` of the records in some files, for runs that kept no file of their own. What another run paid
+    for (`reused`) does not count, and lines that cannot be read do not."""
+    return sum(_usd(object_of(line.data) or {}) for path in paths for line in _lines(path))
+
+
+def _lines(path: Path) -> Iterable[Any]:
+    if not path.is_file():
+        return
+    try:
+        yield from read_lines(path)
+    except InputError:
+        return
+
+
+def _usd(record: dict[str, Any]) -> float:
+    metadata = record.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    usage = record.get("usage", metadata.get("usage"))
+    usd = usage.get("usd") if isinstance(usage, dict) else None
+    is_own = metadata.get("reused") is not True
+    return float(usd) if is_own and isinstance(usd, int | float) and isfinite(usd) and usd > 0 else 0.0

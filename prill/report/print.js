@@ -1,0 +1,31 @@
+// The page on paper: with the summary all trajectories that the filters leave, one below the other, and nothing folded or cut.
+
+const MAX_PRINTED = 500; // trajectories; a browser lays out no more of them in reasonable time
+
+function drawPrint() {
+  const shown = entry;
+  const rest = found.length - MAX_PRINTED;
+  byId("printed").replaceChildren(...found.slice(0, MAX_PRINTED).map(printed),
+    rest > 0 ? el("p", { class: "notice" }, `${rest.toLocaleString("en")} more trajectories are not printed: filter the list to choose which are.`) : "");
+  entry = shown;
+}
+
+function printed(index) {
+  entry = readDetail(index); // steps and attempts are drawn of this one
+  const row = overview.rows[index];
+  const trajectory = entry?.trajectory;
+  const node = el("article", {},
+    el("h2", {}, trajectory ? trajectory.task.goal : row.goal),
+    facts(row),
+    row.broken ? el("p", { class: "notice" }, row.broken) : null,
+    trajectory?.error ? el("p", { class: "notice" }, `The environment broke off: ${trajectory.error}`) : null,
+    entry ? [attemptsOf(index), labelLine(entry, row), judgeCards(entry, row), answer(trajectory)] : null,
+    trajectory ? [film(), timeline(entry), earlier(trajectory)] : null);
+  for (const one of node.querySelectorAll("[id]")) one.removeAttribute("id");
+  for (const one of node.querySelectorAll("details:not(.optional)")) one.open = true;
+  for (const one of node.querySelectorAll("img")) Object.assign(one, { loading: "eager", decoding: "sync" });
+  return node;
+}
+
+addEventListener("beforeprint", drawPrint);
+addEventListener("afterprint", () => byId("printed").replaceChildren());

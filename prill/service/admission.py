@@ -1,0 +1,171 @@
+"""Who may come in: so many requests and bytes at a time. The others wait outside, unread, and clients take turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from prill.service.memory import ByteBudget, Reservation
+
+_T = TypeVar("_T")
+
+
+class Busy(Exception):
+    """The request cannot be answered now; `after` is when to come again, in seconds."""
+
+    def __init__(self, message: str, after: float) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class FairQueue(Generic[_T]):
+    """What waits, by client: clients take turns, and what one client sent keeps its order."""
+
+    def __init__(self) -> None:
+        self._lines: OrderedDict[str, deque[_T]] = OrderedDict()
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[_T]:
+        return (item for line in self._lines.values() for item in line)
+
+    def push(self, client: str, item: _T) -> None:
+        """Puts an item at the end of its client's line."""
+        self._lines.setdefault(client, deque()).append(item)
+        self._length += 1
+
+    def first(self, may: Callable[[_T], bool] = lambda item: True) -> _T | None:
+        """The first of the client whose turn it is, among those clients whose first item may go; None when there is none."""
+        return next((line[0] for line in self._lines.values() if may(line[0])), None)
+
+    def pop(self) -> _T:
+        """Takes out the first of the client whose turn it is. Raises IndexError when nothing waits."""
+        if not self._lines:
+            raise IndexError("nothing waits")
+        client, line = next(iter(self._lines.items()))
+        item = line[0]
+        self.remove(client, item)
+        return item
+
+    def remove(self, client: str, item: _T) -> None:
+        """Takes an item out, wherever it stands, and its client's next turn comes after all others; nothing happens where it
+        does not wait any more."""
+        line = self._lines.get(client)
+        if line is None or item not in line:
+            return
+        was_first = line[0] is item
+        line.remove(item)
+        self._length -= 1
+        if not line:
+            del self._lines[client]
+        elif was_first:
+            self._lines.move_to_end(client)
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    client: str
+    size: int
+    turn: asyncio.Future[Reservation]
+
+
+class AdmissionQueue:
+    """Admits so many requests at a time, and so many bytes of them by what they say of their length. Raises Busy."""
+
+    def __init__(self, inside: int, outside: int, budget: ByteBudget | None = None) -> None:
+        self._max_inside, self._max_outside = inside, outside
+        self.budget = ByteBudget(2**62) if budget is None else budget
+        self.budget.released = self._admit
+        self.inside, self.closed = 0, False
+        self._waiting: FairQueue[_Waiting] = FairQueue()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def outside(self) -> int:
+        """How many wait outside."""
+        return len(self._waiting)
+
+    @asynccontextmanager
+    async def admitted(self, client: str, deadline: float, size: int = 0) -> AsyncIterator[Reservation]:
+        """A place inside, while open, with the bytes that it holds. `deadline` is a time of the event loop."""
+        if self.closed:
+            raise Busy("the service is ending", 30)
+        if self.outside >= self._max_outside and not self._may_enter(client, size):
+            raise Busy("too many requests are waiting already", 5)
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(client, size, loop.create_future())
+        self._waiting.push(client, waiting)
+        self._empty.clear()
+        self._admit()
+        try:
+            if not waiting.turn.done():
+                await asyncio.wait([waiting.turn], timeout=time_left(deadline, loop))
+        except asyncio.CancelledError:
+            self._step_back(waiting)
+            raise
+        if not waiting.turn.done():
+            self._step_back(waiting)
+            raise Busy("the service is busy, and the time that this client waits is over", 2)
+        reservation = waiting.turn.result()
+        try:
+            yield reservation
+        finally:
+            self._leave(reservation)
+
+    def close(self) -> None:
+        """Lets nobody come any more; who waits already still gets in."""
+        self.closed = True
+
+    def turn_away(self) -> None:
+        """Refuses all who wait outside."""
+        for waiting in list(self._waiting):
+            self._waiting.remove(waiting.client, waiting)
+            waiting.turn.set_exception(Busy("the service is ending", 30))
+        self._tell()
+
+    async def empty(self) -> None:
+        """Returns when nobody is inside or waits."""
+        await self._empty.wait()
+
+    def _may_enter(self, client: str, size: int) -> bool:
+        if self.inside >= self._max_inside or self._waiting:
+            return False
+        return self.budget.fits(size) and self.budget.within_share(client, size)
+
+    def _admit(self) -> None:
+        while self.inside < self._max_inside:
+            first = self._waiting.first(lambda one: self.budget.within_share(one.client, one.size))
+            if first is None or not self.budget.fits(first.size):
+                return
+            self._waiting.remove(first.client, first)
+            self.inside += 1
+            first.turn.set_result(self.budget.reserve(first.client, first.size))
+
+    def _step_back(self, waiting: _Waiting) -> None:
+        if waiting.turn.done() and not waiting.turn.exception():
+            self._leave(waiting.turn.result())
+        else:
+            self._waiting.remove(waiting.client, waiting)
+            self._tell()
+
+    def _leave(self, reservation: Reservation) -> None:
+        self.inside -= 1
+        reservation.release()
+        self._admit()
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self.inside and not self._waiting:
+            self._empty.set()
+
+
+def time_left(deadline: float, loop: asyncio.AbstractEventLoop) -> float | None:
+    """Seconds until a time of the event loop; None where there is no end."""
+    return None if deadline == float("inf") else max(0.0, deadline - loop.time())
