@@ -54,9 +54,9 @@ class CachedCaptioner:
         return await _in_flight.once(f"{path} {key}", lambda: self._find_or_make(path, key, observation))
 
     async def _find_or_make(self, path: Path, key: str, observation: Observation) -> str:
-        known = await asyncio.to_thread(_kept(path).get, key)
+        known = await asyncio.to_thread(_kept(path).get, key, bytes.decode)
         if known is not None:
-            return known.decode()
+            return known
         text = await self.captioner(observation)
         await asyncio.to_thread(_kept(path).put, key, text.encode())
         return text

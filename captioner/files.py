@@ -101,7 +101,7 @@ class FileCaptioner:
     def __init__(self, path: Annotated[str, Meta(description="the caption file")]) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._database = scratch_database()
+        self._database = scratch_database(self)
         self._database.execute("CREATE TABLE captions (id TEXT PRIMARY KEY, text TEXT, problem TEXT) WITHOUT ROWID")
         names: set[str] = set()
         for caption in read_captions(path):

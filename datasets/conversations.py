@@ -245,7 +245,10 @@ async def _planned(
     stop: asyncio.Event | None,
     progress: Callable[[Tally], object],
 ) -> dict[str, Plan]:
-    plans = {plan.id: plan for line in (path.read_bytes().splitlines() if path.exists() else ()) if (plan := _kept(line))}
+    with failures(path):
+        lines = path.read_bytes().splitlines() if path.exists() else []
+    kept = {plan.id: plan for plan in map(_kept, lines) if plan is not None}
+    plans = {key: kept[key] for group in groups if (key := _key(group, model)) in kept and _fits(kept[key], group)}
     open_groups = [group for group in groups if _key(group, model) not in plans]
     tally.kept = len(groups) - len(open_groups)
     room = asyncio.Semaphore(at_once)
@@ -290,6 +293,15 @@ def _kept(line: bytes) -> Plan | None:
         return msgspec.json.decode(line, type=Plan)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+def _fits(plan: Plan, group: Sequence[_Task]) -> bool:
+    """Whether its turns are all the actions of these tasks, each once, in order: a damaged plan is made again."""
+    lengths = {task.id: len(task.actions) for task in group}
+    if not all(0 <= turn.first < turn.end <= lengths.get(turn.task, 0) for turn in plan.turns):
+        return False
+    planned = [(turn.task, number) for turn in plan.turns for number in range(turn.first, turn.end)]
+    return planned == [(task.id, number) for task in group for number in range(len(task.actions))]
 
 
 async def _plan(group: Sequence[_Task], model: LanguageModel | None, tally: Tally) -> Plan:

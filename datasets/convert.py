@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +19,7 @@ from prill.types import Action, LabelRecord, Observation, Trajectory
 _T = TypeVar("_T")
 # The first word of a call or a command: `pyautogui.foo(…)`, `teleport [3]`, `{"action_type": "teleport"}`.
 _NAME = re.compile(r"""\W*(?:"?(?:action_type|action|name|type)"?\s*[:=]\s*"?)?([^\W\d](?:[\w.:-]{0,58}\w)?)""")
+_IMAGES = "images"
 
 
 @dataclass(slots=True)
@@ -45,18 +48,21 @@ def convert(
 
     Of an id that comes again the first trajectory stays, and no label: nobody knows whose it is. Images are copied under a
     name made from their content. The two files appear when both are whole, and only if something is in them; without any
-    trajectory neither does. Labels that cannot be found are a problem, not the end. `progress` is called after every record.
-    Raises UsageError when one of the files is there already, or `trajectories` does.
+    trajectory neither does, and the folders and images that were made for them are removed. Labels that cannot be found are a
+    problem, not the end. `progress` is called after every record. Raises UsageError when one of the files is there already, or
+    `trajectories` does.
     """
     names = ("trajectories.jsonl", "labels.jsonl")
     for name in names:
         if (out / name).exists():
             raise UsageError(f"{out / name} exists already; choose another folder", parameters=("output",))
+    made = [path for path in (out, *out.parents) if not path.exists()]
+    had_images = (out / _IMAGES).exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}", parameters=("output",)) from None
-    images, report = _Images(out / "images"), ConversionReport()
+    images, report = _Images(out / _IMAGES), ConversionReport()
     ids: dict[str, bool] = {}  # whether it came once
 
     def trajectory_line(item: Trajectory) -> bytes | None:
@@ -91,6 +97,12 @@ def convert(
     finally:
         for partial_file in partial_files:
             partial_file.unlink(missing_ok=True)
+        if not (out / names[0]).exists():
+            if not had_images:
+                shutil.rmtree(out / _IMAGES, ignore_errors=True)
+            for folder in made:  # the innermost first
+                with suppress(OSError):  # something of others is in it meanwhile
+                    folder.rmdir()
     # A file may be broken for its trajectories and for its labels, in the same words.
     report.problems = list(dict.fromkeys(report.problems))
     return report

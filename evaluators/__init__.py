@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from prill.evaluators.fitted.calibration import Calibrated, read_calibration
     from prill.evaluators.fitted.student import Student
     from prill.evaluators.judgement import Judgement, ModelJudge, verdict_of
-    from prill.evaluators.labels import gold_labels
+    from prill.evaluators.labels import gold_labels, task_names
     from prill.evaluators.outcome import CaptionJudge, ModularSpec, VLMJudge, VLMSpec
     from prill.evaluators.registry import JUDGES, judge_options, make_judge
     from prill.evaluators.rubric import Rubric, RubricCriterion, RubricJudge, RubricSpec, read_rubrics
@@ -58,6 +58,7 @@ __all__ = [
     "read_calibration",
     "read_rubrics",
     "savings",
+    "task_names",
     "verdict_of",
 ]
 _HOMES = {
@@ -96,6 +97,7 @@ _HOMES = {
     "read_calibration": "fitted.calibration",
     "read_rubrics": "rubric",
     "savings": "combine",
+    "task_names": "labels",
     "verdict_of": "judgement",
 }
 __getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from prill.errors import UsageError
 from prill.labels.truth import gold_labels
+from prill.store import BadLine
 from prill.types import EvaluatorInfo, Trajectory, Verdict
 
-__all__ = ["gold_labels", "grouped_folds", "latest_verdicts", "task_of", "template_of"]
+__all__ = ["cluster", "gold_labels", "grouped_folds", "latest_verdicts", "task_names", "task_of", "template_of"]
 # What environments put behind a task that they make anew for each seed: `miniwob/click-link?seed=3`.
 _SEED = re.compile(r"\?seed=\d+$")
 # Where WebArena's template is noted: tasks of one template differ in what is filled into it.
@@ -22,6 +23,20 @@ def task_of(trajectory: Trajectory) -> str:
     """The task's name, unique across sites; its goal where it has no id."""
     task = trajectory.task
     return f"{task.site or ''}/{task.id or task.goal}"
+
+
+def task_names(trajectories: Iterable[Trajectory | BadLine]) -> dict[str, str]:
+    """The task of each trajectory by its id, as figures with intervals want it for `tasks`; broken lines have none."""
+    return {item.id: task_of(item) for item in trajectories if isinstance(item, Trajectory)}
+
+
+def cluster(id: str, tasks: Mapping[str, str] | None) -> tuple[bool, str]:
+    """What a trajectory stands or falls with: the others of its task, or itself alone where `tasks` has no name for it.
+
+    An empty name is none: else all trajectories whose tasks have no id would be one cluster.
+    """
+    task = (tasks or {}).get(id)
+    return (True, task) if task else (False, id)  # the flag keeps an id that equals a task's name apart from that task
 
 
 def template_of(trajectory: Trajectory) -> str:

@@ -7,12 +7,15 @@ import os
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
+
+import msgspec
 
 from prill.errors import UsageError
 from prill.models.ledger import queued
@@ -29,12 +32,15 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "prill"
 
 
-def scratch_database() -> sqlite3.Connection:
+def scratch_database(owner: object = None) -> sqlite3.Connection:
     """A private database that spills to a temporary file and vanishes when closed; nothing in it survives a crash.
 
-    Threads may take turns with it.
+    Threads may take turns with it. Whoever opens it closes it; where that is forgotten, or the constructor of the `owner`
+    raises, it is closed with the owner.
     """
     database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    if owner is not None:
+        finalize(owner, database.close)
     database.execute("PRAGMA journal_mode = OFF")
     database.execute("PRAGMA synchronous = OFF")
     database.execute("BEGIN")  # all of it is one transaction: each statement as one of its own takes twice as long
@@ -52,31 +58,46 @@ def asking_anew() -> Iterator[None]:
 
 
 class DiskCache:
-    """Bytes by key in one SQLite file, made at first use. Raises UsageError when the file cannot be used."""
+    """Bytes by key in one SQLite file, made at first use and open until `close`, else until nobody has the cache any more.
+
+    Raises UsageError when the file cannot be used.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
+        self._end: Callable[[], object] = int
 
     def __reduce__(self) -> tuple[type[DiskCache], tuple[Path]]:
         return DiskCache, (self.path,)  # the file travels, its connection and lock do not
 
-    def get(self, key: str) -> bytes | None:
-        """The value, or None."""
+    def get(self, key: str, read: Callable[[bytes], _T]) -> _T | None:
+        """What `read` makes of the value; None where there is none, or one that is damaged: it is made again then."""
         if _anew.get():
             return None
         with self._lock, self._failures():
-            row = self._open().execute("SELECT value FROM entries WHERE key = ?", (key,)).fetchone()
-        return None if row is None else bytes(row[0])
+            row = self._open().execute("SELECT value, crc FROM entries WHERE key = ?", (key,)).fetchone()
+        if row is None or not isinstance(row[0], bytes) or row[1] not in (None, _crc(key, row[0])):
+            return None
+        try:
+            return read(row[0])
+        except (ValueError, RecursionError, msgspec.MsgspecError):
+            return None
 
     def put(self, key: str, value: bytes) -> None:
         """Keeps a value; it is on disk when this returns."""
         if _anew.get():
             return
         with self._lock, self._failures():
-            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", (key, value))
+            self._open().execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _crc(key, value)))
+
+    def close(self) -> None:
+        """Closes the file, which the next use opens again; safe to call twice."""
+        with self._lock:
+            self._end()
+            self._connection = None
 
     @contextmanager
     def _failures(self) -> Iterator[None]:
@@ -91,12 +112,38 @@ class DiskCache:
             # Replies quote pages and goals: nobody else on this machine is to read them.
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite's other files get the mode of this one
-            self._connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
-            _share(self._connection)
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._connection.execute("CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
-            self._process = os.getpid()
+            connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+            with ExitStack() as on_failure:
+                on_failure.callback(connection.close)
+                _share(connection)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                _prepare(connection)
+                on_failure.pop_all()
+            self._connection, self._process = connection, os.getpid()
+            self._end = finalize(self, _close, connection, self._process)
         return self._connection
+
+
+def _close(connection: sqlite3.Connection, process: int) -> None:
+    """Closes a connection where it was opened: in a forked child it is the parent's."""
+    if process == os.getpid():
+        connection.close()
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    """Makes the table, or gives that of an older version its column of checksums: SQLite has none of its own."""
+    table = "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB, crc INTEGER) WITHOUT ROWID"
+    connection.execute(table)
+    if "crc" not in {row[1] for row in connection.execute("PRAGMA table_info(entries)")}:
+        try:
+            connection.execute("ALTER TABLE entries ADD COLUMN crc INTEGER")
+        except sqlite3.OperationalError as error:
+            if "duplicate column" not in str(error):  # another process was faster
+                raise
+
+
+def _crc(key: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(key.encode("utf-8", "surrogatepass")))
 
 
 def _share(connection: sqlite3.Connection) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, UsageError
-from prill.files.faults import duplicate, guess, line_fault, unknown_keys
+from prill.files.faults import guess, line_fault, unknown_keys
 from prill.files.kinds import Kind, kind_of, kind_of_file
 from prill.files.lines import Form, read_lines
 from prill.files.outputs import content_of_line
 from prill.models.images import open_checked, read_image
-from prill.store import BadLine, numbered_trajectories, screenshots_of
+from prill.store import BadLine, UniqueIds, numbered_trajectories, screenshots_of
 from prill.types import LabelRecord, Trajectory, Verdict
 
 _RECORDS: dict[Kind, type] = {"trajectories": Trajectory, "labels": LabelRecord, "verdicts": Verdict}
@@ -65,10 +65,15 @@ class FileReport:
 
 
 def check_file(
-    path: str | os.PathLike[str], *, decode_images: bool = False, progress: Callable[[], object] = lambda: None
+    path: str | os.PathLike[str],
+    *,
+    decode_images: bool = False,
+    ids: UniqueIds | None = None,
+    progress: Callable[[], object] = lambda: None,
 ) -> FileReport:
     """Reads every line as prill would, and looks for the images that trajectories name, inside them if `decode_images`.
 
+    `ids` are those of files that are read together with this one: an id that comes again is a problem, as it is for `score`.
     `progress` is called after every line. A file that cannot be read is a problem, too.
     """
     report = FileReport(os.fspath(path))
@@ -76,7 +81,7 @@ def check_file(
     try:
         report.kind = kind_of_file(path)
         if report.kind == "trajectories":
-            lines = _trajectory_lines(path, decode_images, unknown)
+            lines = _trajectory_lines(path, decode_images, unknown, ids or UniqueIds())
         else:
             lines = _lines(path, report.kind, unknown, report.notes)
         for problems in lines:
@@ -155,16 +160,17 @@ def _misplaced(place: str, other: Kind | None, kind: Kind) -> str:
     return f"{place}: belongs to {other}, among {kind}; move it to a file of its kind"
 
 
-def _trajectory_lines(path: str | os.PathLike[str], decode_images: bool, unknown: _UnknownKeys) -> Iterator[list[str]]:
-    places: dict[str, str] = {}
+def _trajectory_lines(
+    path: str | os.PathLike[str], decode_images: bool, unknown: _UnknownKeys, ids: UniqueIds
+) -> Iterator[list[str]]:
     fault = cache(_decoding_fault if decode_images else _reading_fault)
     for place, item in numbered_trajectories(path, unknown.note):
+        checked = ids.checked(place, item)
         if isinstance(item, BadLine):
             other = kind_of(item.raw)
             yield [item.message if other in (None, "trajectories") else _misplaced(place, other, "trajectories")]
             continue
-        first = places.setdefault(item.id, place)
-        problems = [] if first == place else [f"{place}: {duplicate(item.id, first)}"]
+        problems = [checked.message] if isinstance(checked, BadLine) else []
         for screenshot, at in screenshots_of(item):
             if (problem := fault(screenshot)) is not None:
                 problems.append(f"{place}: {problem} - at `{at}`")

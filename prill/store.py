@@ -396,6 +396,28 @@ def _encoded(line: Callable[[_R], bytes], record: _R) -> bytes:
 Item = Trajectory | BadLine
 
 
+class UniqueIds:
+    """The ids of trajectories that were read together, with the place of each; in a temporary database, not in memory."""
+
+    def __init__(self) -> None:
+        self._ids = scratch_database(self)
+        self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+
+    def checked(self, place: str, item: Item) -> Item:
+        """The item; a BadLine where another one has its id already, be it broken or not."""
+        try:
+            self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
+        except sqlite3.IntegrityError:
+            first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[0]
+            problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
+            return BadLine(place, place, problem, item.id.encode())
+        return item
+
+    def close(self) -> None:
+        """Drops the temporary database."""
+        self._ids.close()
+
+
 class Intake:
     """The items of some trajectory files and folders, in order; ids seen are kept in a temporary database, not in memory.
 
@@ -409,8 +431,7 @@ class Intake:
         self.shard = shard
         self.read = 0
         self.unknown: Counter[str] = Counter()
-        self._ids = scratch_database()
-        self._ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._ids = UniqueIds()
 
     def __iter__(self) -> Iterator[tuple[str, Item]]:
         """Each item with its place, `file:line`. Raises UsageError when no line is a trajectory, before any item."""
@@ -432,7 +453,7 @@ class Intake:
                     if self.limit is not None and lines >= self.limit:
                         return
                     lines += 1
-                    yield place, self._unique(place, item)
+                    yield place, self._ids.checked(place, item)
             except InputError as error:  # a damaged archive: what came before it counts
                 lines += 1
                 name = name_of(path)
@@ -440,15 +461,6 @@ class Intake:
 
     def _note(self, place: str, keys: Iterable[str]) -> None:
         self.unknown.update(key.rpartition(".")[2] for key in keys)
-
-    def _unique(self, place: str, item: Item) -> Item:
-        try:
-            self._ids.execute("INSERT INTO ids VALUES (?, ?)", (item.id, place))
-        except sqlite3.IntegrityError:
-            first = self._ids.execute("SELECT place FROM ids WHERE id = ?", (item.id,)).fetchone()[0]
-            problem = item.problem if isinstance(item, BadLine) else duplicate(item.id, first)
-            return BadLine(place, place, problem, item.id.encode())
-        return item
 
     def _look_for_one(self) -> None:
         first, broken, remaining = None, 0, self.limit

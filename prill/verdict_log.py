@@ -70,7 +70,7 @@ class VerdictLog:
         self.evaluator = evaluator
         self._retry_unscored = retry_unscored
         self._replaced = False
-        self._database = scratch_database()
+        self._database = scratch_database(self)
         self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         make_folder(path)
         self._file = locked(self._target)
@@ -227,11 +227,15 @@ def _differences(other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: t
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a better one was there."""
+    """What `merge_verdicts` wrote: ids, how many of them are unscored, and lines left out because a better one was there.
+
+    `cut` are the files whose last line is incomplete, as a crash leaves it: that line is left out.
+    """
 
     verdicts: int
     unscored: int
     left_out: int
+    cut: tuple[str, ...] = ()
 
 
 def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]) -> Merged:
@@ -248,13 +252,16 @@ def merge_verdicts(paths: Sequence[str | os.PathLike[str]], output: str | os.Pat
         database.execute("CREATE TABLE best (id TEXT PRIMARY KEY, file INT, line INT, key TEXT, scored INT) WITHOUT ROWID")
         read = _choose(database, paths)
         database.execute("CREATE UNIQUE INDEX by_line ON best (file, line)")
+        cut = dict[str, None]()
         with writing(output) as out:
             for number, path in enumerate(paths):
                 for place, line in enumerate(read_lines(path)):
+                    if not line.complete and object_of(line.data) is None:
+                        cut[os.fspath(path)] = None
                     if database.execute("SELECT 1 FROM best WHERE file = ? AND line = ?", (number, place)).fetchone():
                         out.write(line.data + b"\n")
         count, scored = database.execute("SELECT COUNT(*), TOTAL(scored) FROM best").fetchone()
-    return Merged(count, count - int(scored), read - count)
+    return Merged(count, count - int(scored), read - count, tuple(cut))
 
 
 def _choose(database: sqlite3.Connection, paths: Sequence[str | os.PathLike[str]]) -> int:

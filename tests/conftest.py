@@ -22,12 +22,16 @@ import pytest
 
 from prill.testing.android import FakeAdb
 
+from .connections import warn_of_unclosed
+
 # Another worker may hold an example up for longer than its usual 0.2 s.
 hypothesis.settings.register_profile("tests", deadline=None)
 hypothesis.settings.load_profile("tests")
 
 # What starts tests in the background may have told them to ignore Ctrl-C, and their child processes would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+warn_of_unclosed()
 
 _declared: list[Any] = []  # the declarations last as long as this object
 

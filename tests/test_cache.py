@@ -2,8 +2,10 @@
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from prill.cache import DiskCache, InFlight, cache_folder
@@ -13,8 +15,8 @@ from prill.errors import UsageError
 def test_caches_share_one_file(tmp_path: Path) -> None:
     path = tmp_path / "deep/er/c.sqlite"
     DiskCache(path).put("k", b"\0v")
-    assert DiskCache(path).get("k") == b"\0v"
-    assert DiskCache(path).get("other") is None
+    assert DiskCache(path).get("k", bytes) == b"\0v"
+    assert DiskCache(path).get("other", bytes) is None
 
 
 def test_nobody_else_may_read_it(tmp_path: Path) -> None:
@@ -29,15 +31,55 @@ def test_foreign_file_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     path.write_text("my notes, which are long enough to be taken for a header of something")
     with pytest.raises(UsageError, match=r"c\.sqlite cannot be used"):
-        DiskCache(path).get("k")
+        DiskCache(path).get("k", bytes)
     assert path.read_text().startswith("my notes")
+
+
+def test_damaged_values_are_made_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    cache.put("json", b'{"a": ')
+    cache.put("latin", b"\xff")
+    assert cache.get("json", msgspec.json.decode) is cache.get("latin", bytes.decode) is None
+    cache.put("good", b"caption")
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        for value in ("not bytes", 5, None):
+            plain.execute("UPDATE entries SET value = ?, crc = NULL WHERE key = 'json'", (value,))
+            assert cache.get("json", bytes) is None
+    assert cache.get("good", bytes.decode) == "caption"
+
+
+def test_changed_values_are_made_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    cache.put("k", b"success")
+    cache.close()
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        plain.execute("UPDATE entries SET value = ?", (b"succesr",))
+    assert cache.get("k", bytes) is None
+
+
+def test_entries_of_older_versions_are_read(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "c.sqlite", isolation_level=None)) as plain:
+        plain.execute("CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID")
+        plain.execute("INSERT INTO entries VALUES ('k', ?)", (b"v",))
+    one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
+    assert (one.get("k", bytes), two.get("k", bytes)) == (b"v", b"v")
+    two.put("k", b"w")
+    assert one.get("k", bytes) == b"w"
+
+
+def test_a_closed_cache_opens_again(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path / "c.sqlite")
+    cache.put("k", b"v")
+    cache.close()
+    cache.close()
+    assert cache.get("k", bytes) == b"v"
 
 
 def test_two_writers_work_side_by_side(tmp_path: Path) -> None:
     one, two = DiskCache(tmp_path / "c.sqlite"), DiskCache(tmp_path / "c.sqlite")
     for i in range(20):
         (one, two)[i % 2].put(str(i), b"x")
-    assert all((two, one)[i % 2].get(str(i)) == b"x" for i in range(20))
+    assert all((two, one)[i % 2].get(str(i), bytes) == b"x" for i in range(20))
     with sqlite3.connect(tmp_path / "c.sqlite") as plain:
         assert plain.execute("SELECT count(*) FROM entries").fetchone() == (20,)
     plain.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import expected_calibration_error, reliability
 from prill.evaluators.fitted.overlap import Overlap, overlap_of
-from prill.evaluators.labels import latest_verdicts
+from prill.evaluators.labels import cluster, latest_verdicts
 from prill.evaluators.metrics import FIGURES, Method, auc, auc_interval, figures, intervals, method_of, wilson
 from prill.labels.truth import labels_of, truth_of, why_undecided
 from prill.types import EvaluatorInfo, LabelRecord, UnscoredReason, Verdict
@@ -227,17 +227,6 @@ def _of_step(verdict: Verdict, index: int) -> Verdict:
     return replace(known, unscored=None, success=step.label in _GOOD, reason=step.reason)
 
 
-def clusters_of(pairs: Iterable[Pair], tasks: Mapping[str, str]) -> list[tuple[bool, str]]:
-    """What stands or falls together: the task of each trajectory, or the trajectory itself where `tasks` lacks it."""
-    return [_cluster(pair.verdict.id, tasks) for pair in pairs]
-
-
-def _cluster(id: str, tasks: Mapping[str, str]) -> tuple[bool, str]:
-    task = tasks.get(id)
-    # The flag keeps an id that equals a task's name apart from that task.
-    return (False, id) if task is None else (True, task)
-
-
 def agreement(
     verdicts: Iterable[Verdict],
     labels: Iterable[LabelRecord],
@@ -248,10 +237,10 @@ def agreement(
 ) -> Agreement:
     """Compares verdicts with labels, joined on id; of several verdicts of an id the last counts.
 
-    `truth` decides between annotators (see `gold_labels`). `tasks` maps ids to tasks: the intervals then draw tasks, not rows,
-    because runs of one task stand or fall together; a judged id that it lacks is a task of its own. A label without a verdict
-    counts as wrong in the last figure, when `tasks` has its id or is None. Raises UsageError when no id is in both, or when
-    several evaluators judged.
+    `truth` decides between annotators (see `gold_labels`). `tasks` maps ids to tasks (`prill.evaluators.task_names`): the
+    intervals then draw tasks, not rows, because runs of one task stand or fall together; a judged id without a task there is a
+    task of its own. A label without a verdict counts as wrong in the last figure, when `tasks` has its id or is None. Raises
+    UsageError when no id is in both, or when several evaluators judged.
     """
     return agreement_of(pair(verdicts, labels, source, truth), tasks)
 
@@ -261,7 +250,7 @@ def agreement_of(pairing: Pairing, tasks: Mapping[str, str] | None = None) -> Ag
     pairs = pairing.pairs
     if tasks is not None and not any(p.verdict.id in tasks for p in pairs):
         raise UsageError(f"the trajectories are others than those judged: none has id {pairs[0].verdict.id!r}")
-    clusters = clusters_of(pairs, tasks or {})
+    clusters = [cluster(pair.verdict.id, tasks) for pair in pairs]
     tables = _tables(clusters, [_column(p.verdict.success, p.truth) for p in pairs])
     tp, fp, tn, fn = (int(n) for n in tables.sum(axis=0)[:_UNSCORED])
     judged = tp + fp + tn + fn
@@ -312,7 +301,7 @@ def _with_missing(
 ) -> tuple[Figure, ...]:
     """The figures when trajectories without a verdict are unscored ones; only the last of them is about those."""
     columns = [_column(p.verdict.success, p.truth) for p in pairs] + [_UNSCORED] * len(missing)
-    return _with_intervals(_tables([*clusters, *(_cluster(id, tasks) for id in missing)], columns))
+    return _with_intervals(_tables([*clusters, *(cluster(id, tasks) for id in missing)], columns))
 
 
 def _column(success: bool | None, truth: bool) -> int:

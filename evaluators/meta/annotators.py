@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+from prill.evaluators.labels import cluster
 from prill.evaluators.metrics import FIGURES, intervals
 from prill.labels.truth import labels_of, votes_of
 from prill.types import LabelRecord
@@ -53,9 +54,9 @@ def annotator_agreement(
     ratings_of = {id: ratings for id, records in by_id.items() if len(ratings := votes_of(records)) > 1}
     if not ratings_of:
         return None
-    tables: dict[str, list[int]] = {}
+    tables: dict[tuple[bool, str], list[int]] = {}
     for id, ratings in ratings_of.items():
-        cells = tables.setdefault((tasks or {}).get(id, id), [0] * 5)
+        cells = tables.setdefault(cluster(id, tasks), [0] * 5)
         # In the order of their names, so that a pair of annotators always has the same first.
         for (_, first), (_, second) in combinations(sorted(ratings.items()), 2):
             cells[(0 if second else 1) if first else (3 if second else 2)] += 1

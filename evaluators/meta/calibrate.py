@@ -25,8 +25,8 @@ from prill.evaluators.fitted.calibration import (
     reliability,
 )
 from prill.evaluators.fitted.overlap import FittedRuns, Overlap, RunDigests, overlap_of
-from prill.evaluators.labels import grouped_folds
-from prill.evaluators.meta.agreement import Pairing, clusters_of
+from prill.evaluators.labels import cluster, grouped_folds
+from prill.evaluators.meta.agreement import Pairing
 
 CONFIDENCE = 0.95
 FOLDS = 5
@@ -111,7 +111,7 @@ def calibrate(
             f"too few labelled verdicts to calibrate: {successes} successes and {len(truths) - successes} failures have "
             f"a score; at least {_LEAST_EACH} of each are needed"
         )
-    clusters = clusters_of(scored, tasks or {})
+    clusters = [cluster(pair.verdict.id, tasks) for pair in scored]
     fold_of = grouped_folds(clusters, truths, FOLDS, seed)
     trials = {m: _held_out(m, scores, truths, fold_of, goal) for m in (_METHODS if method == "auto" else (method,))}
     best, method_rule = _better(trials, truths) if method == "auto" else (method, "asked for")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prill.errors import UsageError
 from prill.evaluators.fitted.overlap import Overlap, overlap_of
-from prill.evaluators.meta.agreement import Pair, Pairing, clusters_of, confusion_counts
+from prill.evaluators.labels import cluster
+from prill.evaluators.meta.agreement import Pair, Pairing, confusion_counts
 from prill.evaluators.metrics import FIGURES, Method, figures, intervals, method_of
 from prill.types import EvaluatorInfo, Trajectory
 
@@ -115,7 +116,7 @@ def compare(first: Pairing, second: Pairing, tasks: Mapping[str, str] | None = N
         raise UsageError("no labelled trajectory was judged by both judges")
     right = [(p.verdict.success == p.truth, theirs[p.verdict.id] == p.truth) for p in both]
     row_of: dict[tuple[bool, str], int] = {}
-    rows = [row_of.setdefault(name, len(row_of)) for name in clusters_of(both, tasks or {})]
+    rows = [row_of.setdefault(name, len(row_of)) for name in (cluster(p.verdict.id, tasks) for p in both)]
     tables = np.zeros((len(row_of), 2), dtype=np.int64)
     np.add.at(tables, rows, [(int(mine) - int(other), 1) for mine, other in right])
     low, high = intervals(tables, _share, (-1.0,))

@@ -28,7 +28,7 @@ class Worklist:
         self, paths: Sequence[str | os.PathLike[str]], *, order: Order = "file", seed: int = 0, limit: int | None = None
     ) -> None:
         self.broken: list[BadLine] = []
-        self._bodies = scratch_database()
+        self._bodies = scratch_database(self)
         self._bodies.execute("CREATE TABLE bodies (number INTEGER PRIMARY KEY, body BLOB)")
         entries: list[tuple[str, str]] = []
         intake = Intake(paths)

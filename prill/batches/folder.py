@@ -352,7 +352,7 @@ class Answers:
     def __init__(self, folder: BatchFolder, *, retry_failed: bool = False) -> None:
         self._retry = retry_failed
         self._files = folder.answer_files()
-        self._db = scratch_database()
+        self._db = scratch_database(self)
         self._db.execute("CREATE TABLE written (id TEXT PRIMARY KEY, times INTEGER, fetched INTEGER) WITHOUT ROWID")
         self._db.execute(
             "CREATE TABLE answers (number INTEGER PRIMARY KEY, id TEXT, line BLOB, file INTEGER, start INTEGER, kind TEXT, "

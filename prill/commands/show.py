@@ -76,7 +76,7 @@ def _silence(verdict: Verdict, folder: Path) -> str:
     if not folder.is_dir():
         why = f"{folder} is not there: none were kept, or they were moved (--transcripts DIR says where)"
     else:
-        why = f"{folder} holds none of this verdict: it was made by a run that kept none, or they could not be written"
+        why = f"{folder} holds none of this verdict: it was made by a run that kept none, or its file there is cut"
     return why if verdict.usage.calls else f"the verdict was made without a call to a model, or {why}"
 
 

@@ -85,6 +85,12 @@ def check_output(
         )
 
 
+def expect_writable(path: _Path) -> None:
+    """Raises UsageError where a file could not be written: now rather than after hours. What is there may be replaced."""
+    with failures(path):
+        _expect_writable(Path(os.path.realpath(path)))
+
+
 def content_of(path: _Path) -> Content | Literal[""] | None:
     """What a file holds, by its content: empty when nothing that is whole, None when it is nothing that prill writes."""
     with open_lines(path) as file, suppress(OSError, EOFError, zlib.error):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
@@ -116,8 +117,9 @@ class PerGoal(Generic[_T]):
                 self._cache.put(key, reply.fields["record"].encode())
             return self._keep(key, self._form.read(reply))
 
-        if self._cache is not None and (data := self._cache.get(key)) is not None:
-            return self._keep(key, msgspec.json.decode(data, type=self._form.type_))
+        read = partial(msgspec.json.decode, type=self._form.type_)
+        if self._cache is not None and (kept := self._cache.get(key, read)) is not None:
+            return self._keep(key, kept)
         return await self._in_flight.once(key, make)
 
     def _keep(self, key: str, record: _T) -> _T:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, ClassVar, Self, TypeVar, Unpack
 
 import msgspec
@@ -183,8 +184,8 @@ class OpenAIModel:
             cache.put(key, msgspec.json.encode(replace(reply, usage=Usage())))
             return reply
 
-        data = cache.get(key)
-        reply = await self._in_flight.once(key, ask) if data is None else msgspec.json.decode(data, type=Reply)
+        kept = cache.get(key, partial(msgspec.json.decode, type=Reply))
+        reply = await self._in_flight.once(key, ask) if kept is None else kept
         if not asked and is_transcribed():
             request, _ = self._request(messages, form, max_tokens, UNKNOWN_CODE)
             note(Call(model=self.name, messages=_turns(request, images), reply=reply.text, attempts=0, cached=True))

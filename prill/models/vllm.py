@@ -35,6 +35,7 @@ from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageErr
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.ledger import Booking, Price, queued
+from prill.models.local.trained import expect_trained
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import Completion
 from prill.workers.seats import seat_packed_for
@@ -310,11 +311,13 @@ def _model_folder(model: str) -> Path | None:
         return None
     if not (folder / "config.json").is_file():
         raise UsageError(f"{model}: no folder with a model in it (a config.json and weights)")
+    expect_trained(folder)
     return folder
 
 
 def _rank(adapter: Path) -> int:
     """The rank that vLLM has to make room for. Raises UsageError."""
+    expect_trained(adapter)
     try:
         rank = int(json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))["r"])
         return next(room for room in _RANKS if room >= rank)

@@ -91,7 +91,7 @@ def make_planner_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: W
     settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
     model, tokenizer, limit = load_model(plan.base, spec, on_gpu=on_gpu), plan.base.tokenizer, plan.facts.limit
     apart = Draws(plan.held_out, 1, 1, spec.seed)
-    trainer = saving_whole(transformers.Seq2SeqTrainer)(
+    trainer = saving_whole(transformers.Seq2SeqTrainer, spec.keep_checkpoints)(
         model=model,
         args=transformers.Seq2SeqTrainingArguments(
             **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers

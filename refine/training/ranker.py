@@ -71,7 +71,7 @@ def make_ranker_trainer(spec: TrainSpec, plan: PagePlan, output: Path, watch: Wa
     transformers = import_module("transformers")
     transformers.set_seed(spec.seed)  # the head's first numbers are drawn from it
     settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
-    trainer = saving_whole(transformers.Trainer)(
+    trainer = saving_whole(transformers.Trainer, spec.keep_checkpoints)(
         model=load_model(plan.base, spec, on_gpu=on_gpu),
         args=transformers.TrainingArguments(
             **settings, train_sampling_strategy="sequential", dataloader_num_workers=spec.workers, label_names=["labels"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,25 +20,19 @@ from typing import Any
 from prill.errors import UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, failures, write_output
+from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
+from prill.refine.training.checkpoints import drop_torn, expect_room, last_checkpoint
 from prill.refine.training.pages import PagePlan
 from prill.refine.training.planner import make_planner_trainer, plan_planner
 from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.trainer import (
-    Progress,
-    Watch,
-    drop_torn,
-    expect_room,
-    last_checkpoint,
-    make_trainer,
-    stopping_on_ctrl_c,
-)
+from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c
 
-# Settings, data and figures of a training. Where it says so, the training is done.
-RECORD = "training.json"
+_SAVING = ".saving.part"  # where the weights are written, so that none stands under its name before all are whole
+_CARD = "README.md"
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 
@@ -77,15 +72,14 @@ def train(
     torch = import_module("torch")
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
     import_module("accelerate").PartialState(cpu=not on_gpu).wait_for_everyone()
-    if (_record_of(folder) or {}).get("done"):
+    if (read_record(folder) or {}).get("done"):
         return folder
     try:
         figures = _fit(spec, plan, folder, Watch(progress, stop or threading.Event()), say, teacher, on_gpu=on_gpu)
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
-        (folder / "README.md").unlink(missing_ok=True)  # PEFT's
-        write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
+        write_output(folder / _CARD, model_card(spec, plan, about, figures).encode())
         write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
     return folder
 
@@ -141,7 +135,7 @@ def _fit(
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with expect_room(folder, folder):
-            trainer.save_model(str(folder))
+            _save(trainer, folder)
         figures = _figures(trainer, time.monotonic() - started)
         if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():
             model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
@@ -150,11 +144,28 @@ def _fit(
     return figures
 
 
+def _save(trainer: Any, folder: Path) -> None:
+    """Writes the weights: each file takes its place when all are whole."""
+    first, saving = trainer.is_world_process_zero(), folder / _SAVING
+    if first:
+        shutil.rmtree(saving, ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()
+    trainer.save_model(str(saving))
+    trainer.accelerator.wait_for_everyone()
+    if not first:
+        return
+    for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):  # the card is PEFT's
+        if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
+            shutil.rmtree(folder / name, ignore_errors=True)
+        os.replace(saving / name, folder / name)
+    shutil.rmtree(saving)
+
+
 def _about(spec: TrainSpec, plan: Plan | PagePlan) -> dict[str, Any]:
     """What makes this training this one, as JSON has it."""
     facts = plan.facts
     return {
-        "format": "prill training 1",
+        "format": f"{FORMAT} 1",
         "done": False,
         "settings": spec.settings(),
         "data": plan.digests,
@@ -172,24 +183,23 @@ def _about(spec: TrainSpec, plan: Plan | PagePlan) -> dict[str, Any]:
 
 
 def _prepare(folder: Path, about: Mapping[str, Any], resume: bool) -> None:
-    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the way."""
-    there = _record_of(folder)
-    if folder.exists() and (not folder.is_dir() or (there is None and any(folder.iterdir()))):
+    """Makes the folder ready to begin or to go on. Raises UsageError where something else is in the way, or is damaged."""
+    if folder.exists() and (not folder.is_dir() or not (_is_there(folder / RECORD) or all(map(_is_part, folder.iterdir())))):
         raise UsageError(f"{folder}: holds something that is no training; choose another folder", parameters=("output",))
     with failures(folder):
-        if there is not None and not resume:
+        if _is_there(folder / RECORD) and not resume:
             backups = (folder.with_name(f"{folder.name}.bak{'' if number == 1 else number}") for number in count(1))
             folder.rename(next(backup for backup in backups if not backup.exists()))
-            there = None
         folder.mkdir(parents=True, exist_ok=True)
-    if there is None:
-        write_output(folder / RECORD, _json(about))
-    elif changed := _changed(there, about):
+    there = read_record(folder)
+    if there is not None and (changed := _changed(there, about)):
         raise UsageError(
-            f"{folder}: holds a training with other {changed}; choose another folder, or begin anew",
+            f"{folder}: holds a training with other {changed}; choose another folder, or begin again",
             parameters=("output", "resume"),
         )
-    elif not there.get("done"):
+    if there is None:
+        write_output(folder / RECORD, _json(about))
+    if there is None or not there.get("done"):
         drop_torn(folder)
 
 
@@ -204,12 +214,14 @@ def _changed(there: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     return f"settings: {', '.join(differing)}" if differing else ""
 
 
-def _record_of(folder: Path) -> dict[str, Any] | None:
-    try:
-        record = json.loads((folder / RECORD).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name, be it a link that leads nowhere."""
+    return os.path.lexists(path)
+
+
+def _is_part(path: Path) -> bool:
+    """Whether a crash left it, before it was whole."""
+    return path.name.startswith(".") and path.suffix == ".part"
 
 
 def _figures(trainer: Any, seconds: float) -> dict[str, Any]:

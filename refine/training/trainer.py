@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,18 +16,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from prill.errors import UsageError
-from prill.files.outputs import write_output
 from prill.models.images import open_checked
-from prill.models.replies import excerpt
+from prill.refine.training.checkpoints import CHECKPOINTS, SAMPLES, expect_room, keep_newest, saving_checkpoint
 from prill.refine.training.preflight import Plan, Preflight
 from prill.refine.training.samples import Sample, encode, ended, turns
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
 
-CHECKPOINTS, SAMPLES = "checkpoints", "samples.jsonl"
 _IGNORED = -100  # the label of what is not learnt, in torch and TRL
-_STATE = "trainer_state.json"  # the last file of a checkpoint: with it, the checkpoint is whole
 _SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
@@ -55,7 +50,7 @@ def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_
     transformers.set_seed(spec.seed)  # the adapter's first numbers are drawn from it
     settings = training_arguments(spec, plan.facts, output, evaluates=bool(plan.held_out), on_gpu=on_gpu)
     model = load_model(plan.base, spec, on_gpu=on_gpu)
-    trainer = saving_whole(trl.SFTTrainer if on_gpu else _scoring_answers(trl.SFTTrainer))(
+    trainer = saving_whole(trl.SFTTrainer if on_gpu else _scoring_answers(trl.SFTTrainer), spec.keep_checkpoints)(
         model=model,
         args=trl.SFTConfig(
             **settings,
@@ -78,8 +73,9 @@ def make_trainer(spec: TrainSpec, plan: Plan, output: Path, watch: Watch, *, on_
     return trainer
 
 
-def saving_whole(trainer: Any) -> Any:
-    """The class of a trainer whose checkpoints are whole or not there, which writes no card and has one GPU a process."""
+def saving_whole(trainer: Any, keep: int) -> Any:
+    """The class of a trainer whose checkpoints are whole or not there, the newest `keep` of them; it writes no card and has
+    one GPU a process."""
 
     class Trainer(trainer):  # type: ignore[misc]
         def __init__(self, *, args: Any, **rest: Any) -> None:
@@ -87,13 +83,20 @@ def saving_whole(trainer: Any) -> Any:
             args._n_gpu = min(args.n_gpu, 1)
             super().__init__(args=args, **rest)
 
+            # What is written first is there once the checkpoint is whole; without the checkpoint it is dropped again.
+            self.before_checkpoint: Callable[[], object] = lambda: None
+
         def create_model_card(self, *args: Any, **kwargs: Any) -> None:
             """Ours is written once, at the end."""
 
         def _save_checkpoint(self, model: Any, trial: Any) -> None:
             folder = Path(self.args.output_dir, f"checkpoint-{self.state.global_step}")
-            with _whole(folder):
+            self.before_checkpoint()
+            with saving_checkpoint(folder, first=self.is_world_process_zero()):
                 super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()
+            if self.is_world_process_zero():
+                keep_newest(folder.parents[1], keep)
 
     return Trainer
 
@@ -126,25 +129,6 @@ def _scoring_answers(trainer: Any) -> Any:
             return loss * share / num_items_in_batch
 
     return Trainer
-
-
-def last_checkpoint(output: Path) -> Path | None:
-    """The newest checkpoint that is whole."""
-    folders = {int(path.name.partition("-")[2]): path for path in (output / CHECKPOINTS).glob("checkpoint-*")}
-    return next((folders[step] for step in sorted(folders, reverse=True) if _is_whole(folders[step])), None)
-
-
-def drop_torn(output: Path) -> None:
-    """Removes checkpoints that a crash cut, and what was sampled after the last whole one."""
-    for path in (output / CHECKPOINTS).glob("checkpoint-*"):
-        if not _is_whole(path):
-            shutil.rmtree(path, ignore_errors=True)
-    last = last_checkpoint(output)
-    step = int(last.name.partition("-")[2]) if last else 0
-    if (output / SAMPLES).is_file():
-        lines = (output / SAMPLES).read_bytes().splitlines(keepends=True)
-        kept = (line for line in lines if line.endswith(b"\n") and json.loads(line)["step"] <= step)
-        write_output(output / SAMPLES, b"".join(kept))
 
 
 @contextmanager
@@ -197,7 +181,6 @@ def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evalu
         logging_first_step=True,
         save_strategy="steps",
         save_steps=every,
-        save_total_limit=spec.keep_checkpoints,
         eval_strategy="steps" if evaluates else "no",
         eval_steps=every,
         prediction_loss_only=True,
@@ -259,13 +242,6 @@ def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int],
             if self._is_to_stop() and state.global_step < state.max_steps:
                 control.should_save = control.should_training_stop = True
 
-        def on_save(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            # A model in pieces cannot answer in one process alone.
-            if said and state.is_world_process_zero and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-                lines = said(trainer.accelerator.unwrap_model(trainer.model), state.global_step)
-                with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
-                    file.write(b"".join(lines))
-
         def _is_to_stop(self) -> bool:
             """Whether any process was told to: all end after the same step."""
             if trainer.args.world_size == 1:
@@ -273,7 +249,15 @@ def watched(trainer: Any, output: Path, watch: Watch, said: Callable[[Any, int],
             flag = torch.tensor(float(watch.stop.is_set()), device=trainer.args.device)
             return bool(trainer.accelerator.reduce(flag, "sum").item())
 
+    def sample() -> None:
+        # A model in pieces cannot answer in one process alone.
+        if said and trainer.is_world_process_zero() and not (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+            lines = said(trainer.accelerator.unwrap_model(trainer.model), trainer.state.global_step)
+            with expect_room(output / SAMPLES, output), (output / SAMPLES).open("ab") as file:
+                file.write(b"".join(lines))
+
     trainer.add_callback(Callback())
+    trainer.before_checkpoint = sample
 
 
 def _answers(model: Any, base: Base, samples: Sequence[Sample], most: int) -> list[str]:
@@ -308,34 +292,3 @@ def _filled(prompt: Sequence[dict[str, Any]], images: Sequence[str]) -> list[dic
 def _sample_line(step: int, sample: Sample, said: str) -> bytes:
     facts = {"step": step, "row": sample.origin, "line": sample.line, "images": [os.path.basename(i) for i in sample.images]}
     return json.dumps({**facts, "expected": sample.answer, "said": said}, ensure_ascii=False).encode() + b"\n"
-
-
-@contextmanager
-def _whole(folder: Path) -> Iterator[None]:
-    """A checkpoint that cannot be written is removed, so that the one before it is the last. Raises UsageError then."""
-    try:
-        with expect_room(folder, folder.parents[1]):
-            yield
-    except UsageError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-@contextmanager
-def expect_room(place: Path, output: Path) -> Iterator[None]:
-    """Raises UsageError where `place` cannot be written: it says from where the training in `output` will go on."""
-    # What Python, torch and safetensors raise over a full disk.
-    errors = (OSError, RuntimeError, import_module("safetensors").SafetensorError)
-    try:
-        yield
-    except errors as error:
-        last = last_checkpoint(output)
-        goes_on = f"the same call goes on from {last.name}" if last else "the same call begins anew"
-        raise UsageError(f"{place}: cannot be written: {excerpt(str(error))}. Make room: then {goes_on}") from error
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        return bool(json.loads((folder / _STATE).read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return False

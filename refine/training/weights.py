@@ -16,6 +16,7 @@ from typing import Any
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
 from prill.models.local.weights import cause_of, library_errors
 from prill.refine.training.spec import TrainSpec
 from prill.registry import OptionError
@@ -157,6 +158,7 @@ def _ready(spec: TrainSpec) -> str:
             raise OptionError(f"model: {name}: no folder with a model in it (a config.json and weights)", "model")
         if (Path(name) / "adapter_config.json").is_file():
             raise OptionError(f"model: {name}: is an adapter; name the model that it belongs to", "model")
+        expect_trained(Path(name))
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 
 from prill.cli import main
-from prill.store import encode, encode_trajectory
+from prill.evaluators import task_names
+from prill.evaluators.meta import agreement_of, pair
+from prill.store import encode, encode_trajectory, read_trajectories
 from prill.types import EvaluatorInfo, LabelRecord, Task, Trajectory, Verdict
 
 
@@ -266,3 +269,19 @@ def test_corrections_on_request_are_counted(case: Case, capsys: pytest.CaptureFi
 def test_unknown_corrections_are_an_error(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agree", *case("10", "10"), "--corrections", "nope"]) == 2
     assert "there are: webarena" in capsys.readouterr().err
+
+
+def test_python_and_the_command_draw_the_same_tasks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four goals without ids, ten runs of each: four clusters at either door."""
+    chance = random.Random(3)
+    trajectories = [Trajectory(id=f"r{i}", task=Task(goal=f"goal {i % 4}")) for i in range(40)]
+    verdicts = [Verdict(id=t.id, success=chance.random() < 0.5, evaluator=EvaluatorInfo("j", "1")) for t in trajectories]
+    labels = [LabelRecord(id=t.id, success=chance.random() < 0.5) for t in trajectories]
+    for name, records in (("t", trajectories), ("v", verdicts), ("l", labels)):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(map(encode, records)))
+    paths = [str(tmp_path / f"{name}.jsonl") for name in "vlt"]
+    assert main(["agree", *paths[:2], "--trajectories", paths[2], "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    result = agreement_of(pair(verdicts, labels), task_names(read_trajectories(paths[2])))
+    assert said["clusters"] == result.clusters == 4
+    assert said["figures"] == json.loads(encode(result.figures))

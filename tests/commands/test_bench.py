@@ -177,3 +177,12 @@ def test_bad_usage_is_one_clear_error(prill: Prill, words: tuple[str, ...], prob
     )
     assert done.returncode == 2 and problem in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["results.md", "results.json", "results.svg"])
+def test_tables_that_cannot_be_written_are_told_first(name: str, prill: Prill, tmp_path: Path) -> None:
+    """Before anything is played, whatever stands in their place."""
+    (tmp_path / "out" / name).mkdir(parents=True)
+    done = prill("bench", "miniwob", "--agent", "scripted", "--tasks", "click-link", "-o", "out")
+    assert done.returncode == 2 and f"{name}: cannot be written: it is a directory" in done.stderr
+    assert not (tmp_path / "out/episodes").exists()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from prill.schemas import KINDS, schema
-from prill.store import encode
+from prill.store import encode, read_verdicts
 from prill.types import LabelRecord
 
 from .conftest import Prill, write_trajectories
@@ -81,3 +81,28 @@ def test_schema_is_printed_on_demand(kind: str, prill: Prill) -> None:
 def test_check_takes_files_or_schema(words: tuple[str, ...], prill: Prill) -> None:
     done = prill("check", *words)
     assert (done.returncode, "either files to check or --schema" in done.stderr) == (2, True)
+
+
+def test_check_and_score_agree_on_ids(prill: Prill, tmp_path: Path) -> None:
+    """Files that are judged together share their ids, and so do broken lines that have one."""
+    (tmp_path / "a").mkdir()
+    write_trajectories(tmp_path / "a/one.jsonl", 2)
+    write_trajectories(tmp_path / "two.jsonl", 3)
+    (tmp_path / "three.jsonl").write_text('{"id": "x", "task": {}}\n{"id": "x", "task": {"goal": "g"}}\n')
+    for files in (["a", "two.jsonl"], ["three.jsonl", "two.jsonl"], ["two.jsonl", "two.jsonl"]):
+        reports = json.loads(prill("check", *files, "--json").stdout)
+        prill("score", *files, "--evaluator", "always-success", "-o", f"v{files[0][:3]}.jsonl")
+        unscored = [v for v in read_verdicts(tmp_path / f"v{files[0][:3]}.jsonl") if v.unscored == "input"]
+        assert sum(report["broken"] for report in reports) == len(unscored) > 0
+        assert sorted(problem for report in reports for problem in report["problems"]) == sorted(v.reason for v in unscored)
+
+
+def test_folders_of_folders_are_checked(prill: Prill, tmp_path: Path) -> None:
+    for name in ("runs/a", "runs/b/c"):
+        (tmp_path / name).mkdir(parents=True)
+        write_trajectories(tmp_path / name / "trajectories.jsonl", 2)  # runs of their own: the same ids are no fault
+    (tmp_path / "runs/loop").symlink_to(tmp_path / "runs")
+    done = prill("check", "runs")
+    assert (done.returncode, done.stdout.count("trajectories, 2 good lines\n")) == (0, 2)
+    (tmp_path / "bare/deep").mkdir(parents=True)
+    assert prill("check", "bare").returncode == 2

@@ -156,3 +156,12 @@ def test_verdicts_that_are_there_stay(tmp_path: Path) -> None:
     assert merge_verdicts([more], out) == Merged(2, 0, 1)
     with pytest.raises(UsageError, match="an input too"):
         merge_verdicts([out], out)
+
+
+def test_an_incomplete_last_line_is_told(prill: Prill, tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", line("a"), line("b"))
+    write(tmp_path / "b.jsonl", line("c"))
+    (tmp_path / "a.jsonl").write_bytes((tmp_path / "a.jsonl").read_bytes()[:-20])
+    done = prill("merge", "a.jsonl", "b.jsonl", "-o", "out.jsonl")
+    assert (done.returncode, [v.id for v in read_verdicts(tmp_path / "out.jsonl")]) == (3, ["a", "c"])
+    assert "a.jsonl: its last line is incomplete" in done.stderr and "b.jsonl" not in done.stderr

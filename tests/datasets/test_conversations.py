@@ -193,6 +193,18 @@ def test_changed_task_is_planned_anew(tmp_path: Path) -> None:
     assert (tally.kept, [len(turn["actions"]) for turn in made["turns"]]) == (0, [2])
 
 
+@pytest.mark.parametrize("wrong", [{"first": 1}, {"end": 2**62}, {"end": 8}, {"task": "other"}])
+def test_a_damaged_plan_is_made_again(wrong: dict[str, Any], tmp_path: Path) -> None:
+    _, before = make(tmp_path, [task("a", "Buy tea", 9)])
+    (tmp_path / "out.json").unlink()
+    plans = tmp_path / "out.json.plans.jsonl"
+    plan = json.loads(plans.read_bytes())
+    plan["turns"][0 if "first" in wrong else -1].update(wrong)
+    plans.write_text(json.dumps(plan) + "\n")
+    tally, after = make(tmp_path, [task("a", "Buy tea", 9)])
+    assert (tally.kept, after) == (0, before)
+
+
 def test_stop_leaves_no_half_file(tmp_path: Path) -> None:
     stop = asyncio.Event()
     stop.set()

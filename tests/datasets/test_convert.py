@@ -90,6 +90,23 @@ def bare(id: str) -> dict[str, Any]:
     return {"id": id, "benchmark": "shop", "agent": "x", "task_id": "8", "goal": "g", "steps": []}
 
 
+@pytest.mark.parametrize("there", [None, "out", "out/images"])
+def test_failed_conversion_leaves_no_folder(there: str | None, recording: Recording, tmp_path: Path) -> None:
+    """Nothing of what it made stays, and all of what was there."""
+    source = shop(recording)
+    (source / "images/b.jpg").unlink()  # the first picture is copied before the second is missed
+    before = [tmp_path / there] if there else []
+    for folder in before:
+        folder.mkdir(parents=True)
+    (tmp_path / "notes.txt").write_text("mine")
+    left = sorted(tmp_path.iterdir())
+    assert (
+        main(["convert", "agentrewardbench-webjudge", str(source), "-o", str(tmp_path / ((there and "out") or "new/out"))]) == 2
+    )
+    assert main(["convert", "osworld", str(tmp_path / "none"), "-o", str(tmp_path / ((there and "out") or "new/out"))]) == 2
+    assert sorted(tmp_path.iterdir()) == left and all(folder.is_dir() for folder in before)
+
+
 def test_repeated_id_loses_its_labels(recording: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     labels = [{"id": id, "oracle_reward": 1.0} for id in ("r1", "r2", "r9")]
     source = recording([bare("r1"), {**bare("r1"), "goal": "another"}, bare("r2")], labels)

@@ -18,10 +18,11 @@ import pytest
 from PIL import Image
 
 from prill.errors import UsageError
+from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
-from prill.refine.training.trainer import Watch, last_checkpoint, make_trainer
+from prill.refine.training.trainer import Watch, make_trainer
 
 from .launching import command, train_on_two_processes
 

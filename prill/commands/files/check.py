@@ -6,11 +6,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from prill.errors import UsageError
 from prill.files.kinds import jsonl_files
 from prill.schemas import KINDS, FileReport, check_file, schema
+from prill.store import UniqueIds
 from prill.tables import printable
 
 _EXIT_ALL, _EXIT_NOTHING, _EXIT_SOME = 0, 2, 3
@@ -21,7 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
     parser.epilog = "Exit codes: 0 all good, 3 something is broken, 2 nothing could be read or bad usage."
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them, or -"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="trajectories, labels or verdicts (.jsonl, .jsonl.gz), folders of them (and folders of these), or -",
     )
     parser.add_argument("--images", action="store_true", help="open every image instead of looking whether it is there")
     parser.add_argument("--schema", choices=KINDS, help="print the JSON Schema of one line of such a file")
@@ -38,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from prill.commands.tallies import progress_bar
 
     with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
-        files = [check_file(path, decode_images=args.images, progress=bar.update) for path in _files(args.files)]
+        files = list(_checked(args.files, args.images, bar.update))
     if args.json:
         print(json.dumps([_record(report) for report in files], indent=1))
     else:
@@ -49,10 +54,27 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_SOME if any(report.problems for report in files) else _EXIT_ALL
 
 
-def _files(paths: list[str]) -> Iterator[str]:
-    """The files, and what is in the folders."""
-    for path in paths:
-        yield from (jsonl_files(path) or [path] if os.path.isdir(path) else [path])
+def _checked(paths: list[str], images: bool, progress: Callable[[], object]) -> Iterator[FileReport]:
+    """A report of each file. What is named together is judged together, so an id must not come again in it; folders in a
+    folder are runs of their own."""
+    with closing(UniqueIds()) as named:
+        for path in paths:
+            own = jsonl_files(path) if os.path.isdir(path) else [path]
+            below = [] if own else list(_below(path))
+            for file in own if own or below else [path]:
+                yield check_file(file, decode_images=images, ids=named, progress=progress)
+            for files in below:
+                with closing(UniqueIds()) as ids:
+                    for file in files:
+                        yield check_file(file, decode_images=images, ids=ids, progress=progress)
+
+
+def _below(folder: str) -> Iterator[list[str]]:
+    """The files of each folder below one that has none itself."""
+    for place, folders, _ in os.walk(folder):
+        folders[:] = [] if place != folder and jsonl_files(place) else sorted(name for name in folders if name[0] != ".")
+        if files := jsonl_files(place):
+            yield files
 
 
 def _record(report: FileReport) -> dict[str, object]:

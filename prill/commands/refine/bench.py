@@ -26,7 +26,7 @@ from prill.commands.runs.plan import RunPlan, add_dry_run, show_plan
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
-from prill.files.outputs import check_output, expect_place
+from prill.files.outputs import check_output, expect_place, expect_writable
 from prill.protocols import Learner
 from prill.refine.reflector import ReflectorSpec
 from prill.refine.reflexion import check_again, play_again
@@ -91,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
     """Plays and writes the tables; 0 when every episode has an outcome, 3 when some have none, 130 when interrupted."""
     folder = Path(args.output)
     expect_place(args.output, "a folder")
+    for name in (TABLES, FIGURES, PICTURE):
+        expect_writable(folder / name)
     if args.policy is None:
         raise UsageError("--agent is missing: name a policy of prill's, or one of your own")
     if args.environment == "mind2web":

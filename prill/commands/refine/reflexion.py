@@ -42,6 +42,7 @@ from prill.commands.runs.plan import NOTHING_RECORDED, RunPlan, add_dry_run, sho
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.fitted.calibration import read_calibration
+from prill.evaluators.labels import task_of
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
@@ -240,7 +241,7 @@ def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
         by_task: dict[str, list[bool]] = {}
         for item in read_trajectories(folder / TRAJECTORIES):
             if isinstance(item, Trajectory) and (truth := labels.get(item.id)) is not None:
-                by_task.setdefault(item.task.id, []).append(truth)
+                by_task.setdefault(task_of(item), []).append(truth)
         found = [RecordedTruths(truths) for truths in by_task.values()]
     if not found:
         raise UsageError(f"{folder}: no attempt there has a label that is decided")

@@ -66,7 +66,11 @@ def run(args: argparse.Namespace) -> int:
     if len(problems) > _MOST_PROBLEMS:
         print(f"prill watch: and {len(problems) - _MOST_PROBLEMS} more broken lines", file=sys.stderr)
     if not any(report.verdicts or report.rounds for _, report in reports):
-        raise UsageError(f"{', '.join(args.logs)}: no line could be read" if problems else "there is nothing in these files")
+        raise UsageError(
+            f"{', '.join(args.logs)}: no line could be read"
+            if problems
+            else f"{', '.join(args.logs)}: there is nothing in these files"
+        )
     if args.output:
         write_output(args.output, watch_page(reports).encode())
     out = words_beside(args.output) if args.output and is_stdout(args.output) else sys.stdout

@@ -22,6 +22,7 @@ from typing import Any
 from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
 from prill.models.local.weights import cause_of, check_adapter, library_errors
 from prill.models.replies import excerpt
 from prill.protocols import Message
@@ -210,4 +211,5 @@ def _folder(path: str | os.PathLike[str]) -> Path:
     folder = Path(path)
     if not (folder / "config.json").is_file():
         raise UsageError(f"{folder}: no folder with a model in it (config.json is missing)")
+    expect_trained(folder)
     return folder

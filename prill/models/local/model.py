@@ -28,6 +28,7 @@ from prill.models.dialect import GREEDY, TOP_LOGPROBS, Sampling
 from prill.models.images import ImageEncoder
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
+from prill.models.local.trained import expect_trained
 from prill.models.local.weights import Generation, Prepared, Weights, check_adapter, load, window_of
 from prill.models.prompts import call_code
 from prill.models.replies import excerpt
@@ -159,6 +160,7 @@ class LocalModel:
         self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
         if not (self.path / "config.json").is_file():
             raise UsageError(f"{self.path}: no folder with a model in it (a config.json and weights)")
+        expect_trained(self.path)
         if dtype not in (None, *_DTYPES):
             raise UsageError(f"unknown dtype {dtype!r}; choose {', '.join(_DTYPES)}")
         self.adapter = None if adapter is None else Path(adapter)

@@ -13,6 +13,7 @@ from typing import Any
 
 from prill.errors import MissingExtra, UsageError
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
 
 MOST_TOKENS = 512  # of candidate and query together (Self-MAP, ACL 2024)
@@ -28,6 +29,7 @@ class CrossEncoder:
         self.folder, self.device, self.batch = Path(folder), device, batch
         if not (self.folder / "config.json").is_file():
             raise UsageError(f"{folder}: no folder with a ranker in it (a config.json and weights)")
+        expect_trained(self.folder)
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
 

@@ -25,6 +25,7 @@ from typing import Any
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
 from prill.models.dialect import Sampling
 from prill.models.local.torchvision import mend_torchvision
+from prill.models.local.trained import expect_trained
 from prill.models.replies import excerpt
 from prill.protocols import Token
 
@@ -322,7 +323,7 @@ def _places(config: Any) -> int | None:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises UsageError where a folder holds no adapter of PEFT."""
+    """Raises UsageError where a folder holds no adapter of PEFT, or one whose training has not ended."""
     file = adapter / "adapter_config.json"
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
@@ -332,6 +333,7 @@ def check_adapter(adapter: Path) -> None:
         raise UsageError(f"{file}: not valid JSON ({error}); train the adapter anew, or copy the file again") from None
     if not isinstance(config, dict) or not isinstance(config.get("peft_type"), str):
         raise UsageError(f"{file}: no description of an adapter (peft_type is missing)")
+    expect_trained(adapter)
     if config.get("megatron_config") is not None:  # PEFT would import the module that `megatron_core` names
         raise UsageError(f"{file}: megatron_config: adapters of Megatron are not read, as they name code to import")
     if not any((adapter / name).is_file() for name in _ADAPTER_WEIGHTS):  # PEFT would look for them on the network

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
 import pytest
 
 from prill.errors import UsageError
-from prill.evaluators.meta.agreement import Agreement, Figure, agreement, by_step
+from prill.evaluators.labels import task_names
+from prill.evaluators.meta.agreement import Agreement, Figure, agreement, by_step, pair
+from prill.evaluators.meta.annotators import annotator_agreement
+from prill.evaluators.meta.calibrate import calibrate
+from prill.evaluators.meta.comparison import compare
 from prill.evaluators.metrics import FEW_CLUSTERS, T_QUANTILES, bootstrap, intervals, jackknife, wilson
-from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, UnscoredReason, Verdict
+from prill.store import BadLine
+from prill.types import EvaluatorInfo, LabelRecord, StepLabel, StepVerdict, Task, Trajectory, UnscoredReason, Verdict
 
 JUDGE = EvaluatorInfo("vlm", "1", "m")
 
@@ -258,6 +264,27 @@ def test_task_clusters_widen_the_interval() -> None:
     # The spread of a mean over 40 tasks is sqrt(10) times that over 400 rows.
     ratio = (grouped.high - grouped.low) / (alone.high - alone.low)  # type: ignore[operator]
     assert 2.7 < ratio < 3.7
+
+
+def test_tasks_without_a_name_are_no_cluster() -> None:
+    """Runs whose tasks have no id do not stand or fall together, whoever makes the figures."""
+    verdicts = [verdict(f"r{i}", i % 3 == 0) for i in range(40)]
+    labels = [LabelRecord(id=f"r{i}", success=i % 2 == 0, annotator=name) for i in range(40) for name in "AB"]
+    nameless, own = dict.fromkeys((v.id for v in verdicts), ""), {v.id: v.id for v in verdicts}
+    alone, together = agreement(verdicts, labels, tasks=nameless), agreement(verdicts, labels, tasks=own)
+    assert (alone.clusters, alone.figures) == (40, together.figures)
+    pairing = pair(verdicts, labels)
+    pairs = (replace(p, verdict=replace(p.verdict, score=(i % 9) / 9)) for i, p in enumerate(pairing.pairs))
+    graded = replace(pairing, pairs=tuple(pairs))
+    assert calibrate(graded, tasks=nameless) == calibrate(graded, tasks=own)
+    assert compare(pairing, pairing, nameless) == compare(pairing, pairing, own)
+    assert annotator_agreement(labels, tasks=nameless) == annotator_agreement(labels, tasks=own)
+
+
+def test_task_names_are_unique_across_sites() -> None:
+    trajectories = [Trajectory(id=str(i), task=Task(goal="Buy", site=site)) for i, site in enumerate(("a", "b", "a"))]
+    names = task_names([*trajectories, BadLine("3", "t.jsonl:4", "broken", b"")])
+    assert len(names) == 3 and names["0"] == names["2"] != names["1"]
 
 
 def test_steps_are_compared_one_by_one() -> None:

@@ -1,0 +1,36 @@
+"""What `prill train` says of the weights in its folder: whether the training has ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from prill.errors import UsageError
+
+# Settings, data and figures of a training, and whether it has ended.
+RECORD, FORMAT = "training.json", "prill training"
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The record of a training; None where there is none. Raises UsageError for one that cannot be read."""
+    path = folder / RECORD
+    try:
+        record = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        problem = f"damaged, it is not valid JSON ({error})"
+        raise UsageError(f"{path}: {problem}; without it, the training cannot be resumed") from None
+    if not isinstance(record, dict):
+        raise UsageError(f"{path}: damaged, it is not a JSON object; without it, the training cannot be resumed")
+    return record
+
+
+def expect_trained(folder: Path) -> None:
+    """Raises UsageError where `prill train` has not finished these weights. Folders of other origin pass."""
+    record = read_record(folder)
+    if record is not None and str(record.get("format")).startswith(FORMAT) and not record.get("done"):
+        raise UsageError(f"{folder}: its training has not ended; the same prill train command resumes it")
