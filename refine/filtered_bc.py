@@ -182,8 +182,8 @@ def run_study(
     `learn` makes an adapter of rows. Raises UsageError when the folder holds another study, or a file that is not as the study
     left it.
     """
-    _claim(study, out, audience)
     check_study(out)
+    _claim(study, out, audience)
     note_study(out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
