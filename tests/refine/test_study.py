@@ -23,6 +23,7 @@ import pytest
 
 from prill.cli import main
 from prill.errors import Unparsable, UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Audience, Study, Table, _share, read_study, round_folder, run_study, study_of
@@ -41,6 +42,12 @@ TABLE: dict[str, Any] = {
     "evaluation": {"seeds": [*range(100, 106)]},
     "arms": [SELF_TRAINING, FILTERED],
 }
+
+
+def as_of_old(folder: Path) -> None:
+    """As if it had been made before there were checksums."""
+    for record in folder.rglob(CHECKSUMS):
+        record.unlink()
 
 
 class Stopped(BaseException):
@@ -367,6 +374,7 @@ def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
 
 def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
+    as_of_old(tmp_path / "s")
     file = tmp_path / "s" / "base" / "evaluation" / "labels.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))  # of an episode that was not solved
@@ -422,12 +430,16 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (f"{ROUND}/manifest.json", lambda data: b"[]", "manifest.json: no manifest of a round .*Expected `object`, got `array`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": "0"'), r"manifest.json: .*at `\$.seed`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"precision": 1.0', b'"precision": []'), r"at `\$.judge.precision`"),
-    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'), "manifest.json: `arm` is 'x'"),
-    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl:2: no row"),
-    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', r"rows.jsonl:1: no row .*at `\$.trajectory`"),
-    (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: no such file"),
-    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: no such file"),
-    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl:1: "),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'),
+        "manifest.json: is of seed 0, x, round 1",
+    ),
+    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl: has changed since .*manifest.json"),
+    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', "rows.jsonl: has changed since .*manifest.json"),
+    (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: is gone since .*manifest.json"),
+    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: is gone since"),
+    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl: has changed since"),
     ("base/evaluation/trajectories.jsonl", lambda data: data.replace(b'"seed":100', b'"seed":"a"'), "'100-2': `seed` and `att"),
     ("study.json", lambda data: data[:9], "study.json: no study"),
     ("study.json", lambda data: b'{"arms": [{"name": 5}]}', r"study.json: no study .*at `\$.arms\[0\].name`"),
@@ -439,6 +451,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "s"
     run(Small(), out)
     write_results(out)
+    as_of_old(out)
     return out
 
 
@@ -515,3 +528,47 @@ def test_a_judge_that_cannot_be_plays_nothing(tmp_path: Path, judge: Any, proble
     with pytest.raises(UsageError, match=problem):
         run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "f", "judge": judge}])
     assert not world.done and not (tmp_path / "s").exists()
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json", "evaluation", "evaluation/trajectories.jsonl", "rows.jsonl", "adapter"])
+@pytest.mark.parametrize("old", [True, False])
+def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None:
+    """Whole folders with their checksums, too; of a study from before there were any, as far as its manifests tell."""
+    out = tmp_path / "s"
+    run(Small(), out)
+    if old:
+        as_of_old(out)
+    one, other = (round_folder(out, 0, arm, 1) for arm in ("filtered", "self-training"))
+    swap(one / name, other / name)
+    for read in (results_of, lambda folder: run(Small(), folder)):
+        with pytest.raises(UsageError, match=r"seed-0/[\w-]+/round-1/"):
+            read(out)
+    swap(one / name, other / name)
+    assert results_of(out).scores
+
+
+@pytest.mark.parametrize("name", ["base/attempts", "base/evaluation", "seed-0/filtered", "seed-0/filtered/round-1/evaluation"])
+def test_folder_of_a_study_that_is_gone_is_told(name: str, tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    shutil.rmtree(tmp_path / "s" / name)
+    with pytest.raises(UsageError, match=rf"{name}/.*: is gone"):
+        results_of(tmp_path / "s")
+
+
+def test_changed_study_is_accepted_by_command(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    run(Small(), out)
+    labels = out / "base" / "evaluation" / "labels.jsonl"
+    labels.write_bytes(labels.read_bytes().replace(b'"success":true', b'"success":false'))
+    with pytest.raises(UsageError, match="labels.jsonl: has changed"):
+        results_of(out)
+    assert main(["accept", str(out)]) == 0
+    assert results_of(out).scores[0].successes == 0
+    assert run(Small(), out)

@@ -44,6 +44,7 @@ from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.labels import task_of
 from prill.evaluators.registry import make_judge
+from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
@@ -166,7 +167,14 @@ def run(args: argparse.Namespace) -> int:
             why = "" if last is None else f": {last.problem or last.reason}"
             print(f"prill reflexion: {task.name}: {task.ended.replace('_', ' ')}{why}", file=sys.stderr)
     print(f"-> {Path(args.output) / RESULTS}, {Path(args.output) / TABLE}", file=sys.stderr)
-    return 3 if any(task.ended in _TROUBLE for task in results.tasks) else 0
+    if results.lost_labels:
+        labels, count = Path(args.output) / LABELS, sum(len(task.attempts) for task in results.tasks)
+        print(
+            f"prill reflexion: {labels}: the labels of {results.lost_labels} of {count} attempts are gone, so their truth "
+            "counts as unknown; put the file back, and give the command again",
+            file=sys.stderr,
+        )
+    return 3 if results.lost_labels or any(task.ended in _TROUBLE for task in results.tasks) else 0
 
 
 def _with_file(args: argparse.Namespace) -> argparse.Namespace:
@@ -233,6 +241,7 @@ def _simulate(args: argparse.Namespace) -> int:
 
 def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
     """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
+    Checksums(folder).check()
     if (folder / RESULTS).exists():
         tasks = ([a.truth for a in task.attempts if a.truth is not None] for task in read_results(folder).tasks)
         found = [RecordedTruths(truths, in_order=True) for truths in tasks if truths]
