@@ -179,7 +179,8 @@ class EndpointEmbedder:
         import numpy as np
 
         from prill.models.prompts import estimate_tokens
-        from prill.models.transport import Effort, Rejected
+        from prill.models.transport import Effort
+        from prill.models.wire import Rejected
 
         rows = list[Any]()
         for start in range(0, len(texts), _BATCH):

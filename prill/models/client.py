@@ -35,11 +35,12 @@ from prill.models.ledger import Booking, Ledger, Price, price_of
 from prill.models.limits import PIXELS_PER_TOKEN, Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import WordFormat, excerpt
-from prill.models.transport import Effort, Endpoint, Rejected
+from prill.models.transport import Effort, Endpoint
 from prill.models.wire import (
     TOO_LARGE,
     ChatMessage,
     Completion,
+    Rejected,
     TokenCounts,
     chat_messages,
     encode_body,

@@ -22,6 +22,8 @@ from prill.models.ledger import Booking, queued
 from prill.models.wire import (
     Completion,
     Failure,
+    Rejected,
+    TryAgain,
     cannot_pay,
     decode_completion,
     error_of,
@@ -51,38 +53,6 @@ _Settings = tuple[str, str, int, float, float]  # base URL, key, concurrency, ti
 
 
 _WRONG_KEY = "API key not valid"  # Gemini (400), where others answer 401
-
-
-class Rejected(Exception):
-    """The endpoint will not take this request as it is; another form of it may pass.
-
-    `message` is what the endpoint said, to be understood; `shown` is the same with the key hidden, for people and files.
-    `fatal` is the error for the run when there is no other form: the refusal may be about the key or the model.
-    """
-
-    def __init__(self, status: int, message: str, shown: str, fatal: EndpointError | None = None) -> None:
-        super().__init__(shown)
-        self.status, self.message, self.shown, self.fatal = status, message, shown, fatal
-
-
-class _Again(Exception):
-    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for. `message`: its words, to
-    be understood. `billed`: the endpoint may have done the work, and may charge for it."""
-
-    def __init__(
-        self,
-        problem: str,
-        *,
-        status: int = 0,
-        message: str = "",
-        wait: float | None = None,
-        timeout: bool = False,
-        refused: bool = False,
-        billed: bool = False,
-    ) -> None:
-        super().__init__(problem)
-        self.status, self.message, self.wait, self.timeout = status, message, wait, timeout
-        self.refused, self.billed = refused, billed
 
 
 @dataclass(slots=True)
@@ -199,7 +169,7 @@ class Endpoint:
             found = read(data)
             if found is None:
                 self.reached = True
-                raise _Again(f"the endpoint answered {path} with something else", billed=True)
+                raise TryAgain(f"the endpoint answered {path} with something else", billed=True)
             self.reached = self.answered = True
             return found
 
@@ -233,7 +203,7 @@ class Endpoint:
                         try:
                             answer = await ask(connection, body())
                             is_open = False  # whoever asked knows what it cost
-                        except (Rejected, EndpointError, _Again) as error:
+                        except (Rejected, EndpointError, TryAgain) as error:
                             if not getattr(error, "billed", False):
                                 booking.release()
                                 is_open = False
@@ -248,7 +218,7 @@ class Endpoint:
             except (Rejected, TransportFailure):
                 guard.answered()
                 raise
-            except _Again as failure:
+            except TryAgain as failure:
                 last = failure
             if last.refused and not self.reached and attempt + 1 >= UNREACHABLE_AFTER:
                 raise EndpointError(f"cannot reach {self.place} ({last}): is the server running, and the URL right?")
@@ -313,16 +283,16 @@ class Endpoint:
             raise self.no_trust(error.certificate_error) from None
         except aiohttp.ClientConnectionError as error:  # that no connection came about in time is one of these
             sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-            raise _Again(f"connection failed: {self._words(error)}", refused=True, billed=sent) from None
+            raise TryAgain(f"connection failed: {self._words(error)}", refused=True, billed=sent) from None
         except TimeoutError:
-            raise _Again(f"no answer within {seconds:.3g} s", timeout=True, billed=True) from None
+            raise TryAgain(f"no answer within {seconds:.3g} s", timeout=True, billed=True) from None
         except aiohttp.ClientHttpProxyError as error:
-            raise _Again(f"connection failed: {self._words(error)}") from None
+            raise TryAgain(f"connection failed: {self._words(error)}") from None
         except (aiohttp.ClientPayloadError, OSError) as error:
-            raise _Again(f"connection failed: {self._words(error)}", billed=True) from None
+            raise TryAgain(f"connection failed: {self._words(error)}", billed=True) from None
         except (aiohttp.ClientError, ValueError) as error:  # an answer that is no HTTP
             self.reached = True
-            raise _Again(f"the endpoint's answer cannot be read: {self._words(error)}", billed=True) from None
+            raise TryAgain(f"the endpoint's answer cannot be read: {self._words(error)}", billed=True) from None
         if response.status // 100 != 2:
             self.reached = True
             raise self._status(response.status, error_of(data, response.reason or "no words"), response.headers, connection)
@@ -342,7 +312,7 @@ class Endpoint:
             self.reached = True
             raise self._status(completion.status or 502, completion.message, {}, connection, billed=completion.begun)
         if completion is None:
-            raise _Again("the endpoint answered with something that is no chat completion", billed=True)
+            raise TryAgain("the endpoint answered with something that is no chat completion", billed=True)
         self.reached = self.answered = True
         return completion
 
@@ -357,7 +327,7 @@ class Endpoint:
             if status == 200:
                 return self._completion(data, None)
             raise self._status(status, error_of(data), {}, None)
-        except _Again as failure:
+        except TryAgain as failure:
             raise self._failure(failure, 1) from None
         except EndpointError as failure:
             raise TransportFailure(str(failure)) from None
@@ -385,7 +355,7 @@ class Endpoint:
             connection.limiter.rate_limited(pause)
         if status in (408, 409, 429) or (status >= 500 and status != 501 and not lacks_vision(message)):
             billed = billed or status in _GAVE_UP_WAITING
-            return _Again(f"HTTP {status}: {shown}", status=status, message=message, wait=wait, billed=billed)
+            return TryAgain(f"HTTP {status}: {shown}", status=status, message=message, wait=wait, billed=billed)
         key = EndpointError(f"{self.place} refused the key in ${self.api_key_env} (HTTP {status}: {shown})")
         if status == 401 or (status == 400 and message.startswith(_WRONG_KEY)):
             return key
@@ -397,7 +367,7 @@ class Endpoint:
             )
         return Rejected(status, message, shown)
 
-    def _failure(self, last: _Again, attempts: int) -> Exception:
+    def _failure(self, last: TryAgain, attempts: int) -> Exception:
         if last.status == 500 and not self.answered:
             return Rejected(500, last.message, str(last).removeprefix("HTTP 500: "))
         kind: type[Unscored] = CallTimeout if last.timeout else TransportFailure

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from prill.errors import ContextTooLong, InputError, Refusal, TransportFailure, Unscored
+from prill.errors import ContextTooLong, EndpointError, InputError, Refusal, TransportFailure, Unscored
 from prill.models.dialect import ImageDetail
 from prill.models.images import EncodedImage
 from prill.models.limits import told_by
@@ -354,6 +354,38 @@ def lacks_vision(message: str) -> bool:
 def too_many_images(message: str) -> bool:
     """True for an error that says the request has more images than the endpoint takes at once."""
     return re.search(_TOO_MANY_IMAGES, message, re.IGNORECASE) is not None
+
+
+class Rejected(Exception):
+    """The endpoint will not take this request as it is; another form of it may pass.
+
+    `message` is what the endpoint said, to be understood; `shown` is the same with the key hidden, for people and files.
+    `fatal` is the error for the run when there is no other form: the refusal may be about the key or the model.
+    """
+
+    def __init__(self, status: int, message: str, shown: str, fatal: EndpointError | None = None) -> None:
+        super().__init__(shown)
+        self.status, self.message, self.shown, self.fatal = status, message, shown, fatal
+
+
+class TryAgain(Exception):
+    """This attempt failed in a way that the next may not. `wait`: seconds that the endpoint asked for. `message`: its words, to
+    be understood. `billed`: the endpoint may have done the work, and may charge for it."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        status: int = 0,
+        message: str = "",
+        wait: float | None = None,
+        timeout: bool = False,
+        refused: bool = False,
+        billed: bool = False,
+    ) -> None:
+        super().__init__(problem)
+        self.status, self.message, self.wait, self.timeout = status, message, wait, timeout
+        self.refused, self.billed = refused, billed
 
 
 def rejection(status: int, message: str, has_images: bool, shown: str | None = None) -> Unscored:
