@@ -6,6 +6,8 @@
 # make lint    ruff and mypy
 # make docs    the site of the documents, with a reference made from docstrings: out/site/index.html
 # make wheel   dist/*.whl
+# make audit   known vulnerabilities in the versions of constraints.txt; exit code 2 also where they could not be looked up
+# make sbom    dist/prill.cdx.json: what the environment of the tests consists of (CycloneDX), for a release
 # make clean   remove what these made, .venv included
 #
 # Each creates .venv when it is missing. PYTHON=python3.12 chooses the interpreter, WORKERS=2 how many processes test.
@@ -18,6 +20,7 @@ PIP      = $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 APPIUM  := $(VENV)/appium
 PYRIGHT := $(VENV)/pyright
 SCHEMATHESIS := $(VENV)/schemathesis
+AUDIT   := $(VENV)/audit
 VLLM    := $(VENV)/vllm
 FRAMEWORKS := verl verifiers inspect openenv art openrlhf slime nemo-gym ms-swift llama-factory axolotl
 RAY     := $(VENV)/frameworks/ray
@@ -27,7 +30,7 @@ SAMPLES := datasets/samples/miniwob
 # compile prill anew, which costs twice what the start does.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel clean browser adb
+.PHONY: demo test fuzz test-vllm test-frameworks lint docs wheel audit sbom clean browser adb
 
 demo: $(VENV)/.installed
 	@# A judge fitted to the labels; each run is judged by one that was fitted without its task.
@@ -75,6 +78,13 @@ docs: $(VENV)/.installed-docs
 wheel: $(VENV)/.installed-dev
 	rm -rf build
 	$(BIN)/python -m build --wheel --outdir dist .
+
+audit: $(AUDIT)/.installed
+	$(AUDIT)/bin/python .ci/audit.py constraints.txt
+
+sbom: $(AUDIT)/.installed $(VENV)/.installed-dev
+	@mkdir -p dist
+	$(AUDIT)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --of JSON -o dist/prill.cdx.json $(BIN)/python
 
 clean:
 	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache
@@ -135,6 +145,12 @@ $(SCHEMATHESIS)/.installed: $(VENV)/.created
 	    >$(VENV)/schemathesis.log 2>&1; \
 	then touch $@; \
 	else echo 'no schemathesis (see $(VENV)/schemathesis.log): its test will be skipped'; fi
+
+# They read this environment and its versions from outside, so that they are no part of what they list.
+$(AUDIT)/.installed: $(VENV)/.created
+	$(PYTHON) -m venv $(AUDIT)
+	$(AUDIT)/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0 pip-audit==2.10.1
+	@touch $@
 
 # vLLM for CPUs without CUDA: other people's build of it. What it does not need on a CPU is put out again.
 $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py

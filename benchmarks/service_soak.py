@@ -63,8 +63,8 @@ class Faulty:
         return verdict
 
 
-def ask_health(url: str, ended: Any, worst: Any) -> None:
-    """Asks until it is told to end, and keeps the longest wait."""
+def ask_health(url: str, ended: Any, worst: Any, lag: Any) -> None:
+    """Asks until it is told to end, and keeps the longest wait; `lag` is how much too late this process itself woke up."""
     while not ended.is_set():
         began = time.perf_counter()
         try:
@@ -73,7 +73,9 @@ def ask_health(url: str, ended: Any, worst: Any) -> None:
         except OSError:
             pass
         worst.value = max(worst.value, time.perf_counter() - began)
+        slept = time.perf_counter()
         time.sleep(0.05)
+        lag.value = max(lag.value, time.perf_counter() - slept - 0.05)
 
 
 def status(pid: int, name: str) -> float:
@@ -89,6 +91,7 @@ class Run:
     process: subprocess.Popen[str]
     url: str
     worst: Any
+    lag: Any
 
     @property
     def peak(self) -> float:
@@ -108,13 +111,13 @@ def service(*options: str) -> Iterator[Run]:
     command += ["--grace", str(GRACE), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     context = multiprocessing.get_context("spawn")
-    ended, worst = context.Event(), context.Value("d", 0.0)
+    ended, worst, lag = context.Event(), context.Value("d", 0.0), context.Value("d", 0.0)
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]
-    prober = context.Process(target=ask_health, args=(url, ended, worst), daemon=True)
+    prober = context.Process(target=ask_health, args=(url, ended, worst, lag), daemon=True)
     prober.start()
     try:
-        yield Run(process, url, worst)
+        yield Run(process, url, worst, lag)
     finally:
         ended.set()
         prober.join(10)
@@ -344,7 +347,8 @@ async def soak(run: Run, options: argparse.Namespace) -> Seen:
 
 def told(name: str, run: Run, more: str = "") -> bool:
     good = run.peak < MAX_MB and run.worst.value < MAX_HEALTH_SECONDS
-    print(f"{name}: peak {run.peak:.0f} MB, /healthz at worst {1000 * run.worst.value:.0f} ms{more}", flush=True)
+    waits = f"/healthz at worst {1000 * run.worst.value:.0f} ms (the machine itself: {1000 * run.lag.value:.0f} ms)"
+    print(f"{name}: peak {run.peak:.0f} MB, {waits}{more}", flush=True)
     return good
 
 
@@ -357,7 +361,7 @@ def main() -> int:
     options = parser.parse_args()
     good = []
     if options.minutes:
-        with service("--judge-timeout", "2", "--hold", "30", "--hold-slime", "30", "--body-timeout", "5") as run:
+        with service("--judge-timeout", "5", "--hold", "60", "--hold-slime", "60", "--body-timeout", "15") as run:
             seen = asyncio.run(soak(run, options))
             good.append(told("soak", run))
             print(f"memory on the way: {', '.join(f'{size:.0f}' for size in seen.memory)} MB")

@@ -147,6 +147,13 @@ def screenshots_in(
         yield lambda: (Picture(*row) for row in files.execute("SELECT path, text, caption FROM files ORDER BY number")), tally
 
 
+def expect_pictures(captioner: Captioner, engine: object = None) -> None:
+    """Raises UsageError for a captioner that looks at no pictures; captions that were given with them are taken, but by no
+    engine."""
+    if isinstance(captioner, RecordedCaptioner) and (engine is not None or not isinstance(captioner, GivenCaption)):
+        raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
+
+
 async def caption_pictures(
     pictures: Iterator[Picture],
     captioner: Captioner,
@@ -161,8 +168,7 @@ async def caption_pictures(
     engine: str | Mapping[str, Any] | Engine | None = None,
 ) -> None:
     """Captions some pictures into a caption file, as `caption_files` does, and counts in `tally`."""
-    if isinstance(captioner, RecordedCaptioner) and (engine is not None or not isinstance(captioner, GivenCaption)):
-        raise UsageError(f"captioner {captioner.name} looks at no pictures: what it gives is in the trajectories already")
+    expect_pictures(captioner, engine)
     elsewhere = None if engine is None else make_engine(engine)
     stop, start = stop or asyncio.Event(), time.monotonic()
     with CaptionLog(output, captioner.name, resume=resume, retry_unscored=retry_unscored) as log:

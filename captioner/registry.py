@@ -11,7 +11,7 @@ from msgspec import Meta
 from prill.errors import UsageError
 from prill.models.registry import make_model, model_options
 from prill.protocols import Captioner, LanguageModel
-from prill.registry import Entry, OptionError, Registry, options_of, read_options
+from prill.registry import Entry, Maker, OptionError, Registry, options_of, read_options
 from prill.store import BadLine, read_trajectories
 
 CAPTIONERS = Registry(
@@ -44,22 +44,46 @@ def make_captioner(
         table = dict(captioner)
         if odd := next((key for key in table if key in ("captioner", "place", "lax")), None):
             raise OptionError(f"{place}: a captioner has no option {odd!r}; its name is `name`", odd)
-        return make_captioner(str(table.pop("name", "")), place=place, lax=lax, **{**options, **table})
+        name = table.pop("name", None)
+        if not isinstance(name, str) or not name:
+            raise OptionError(f"{place}.name: expected the name of a captioner, got {name!r}", "captioner")
+        return make_captioner(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(captioner, str):
         if options:
             raise UsageError(f"{place}: a captioner that is made already takes no options ({', '.join(options)})")
+        if not (callable(captioner) and hasattr(captioner, "name")):
+            raise OptionError(f"{place}: expected a captioner, or its name, got {captioner!r}", "captioner")
         return captioner
     if captioner.endswith(CAPTION_FILES):
         captioner, options = "file", {"path": captioner, **options}
-    maker = CAPTIONERS.maker(captioner)
+    maker = _maker(captioner, place)
     own = options_of(maker)
     of_model = [name for name in model_options(options.get("model")) if name in options and name not in own]
     settings = {name: options.pop(name) for name in of_model} if "model" in own else {}
-    parts = {LanguageModel: lambda model, at: make_model(model, place=at, lax=lax, **settings)}
+    parts = {LanguageModel: lambda model, at: _model(model, at, place, lax, settings)}
     made: Captioner = maker(**read_options(maker, options, f"captioner {captioner!r}", place=f"{place}.", parts=parts, lax=lax))
     if not (callable(made) and hasattr(made, "name")):
         raise UsageError(f"{place}: {captioner} gave a {type(made).__name__}: a captioner has a name and __call__")
     return made
+
+
+def _maker(captioner: str, place: str) -> Maker:
+    try:
+        return CAPTIONERS.maker(captioner)
+    except UsageError as error:
+        if place == "captioner":  # the command's own option
+            raise
+        raise UsageError(f"{place}: {error}") from None
+
+
+def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:
+    """The captioner's model; its options stand among those of the captioner."""
+    try:
+        return make_model(model, place=at, lax=lax, **settings)
+    except OptionError as error:
+        if str(error).startswith(place):
+            raise
+        raise OptionError(f"{place}.{error}", error.option) from None
 
 
 def captioner_for(paths: Iterable[str | os.PathLike[str]]) -> str:

@@ -94,9 +94,9 @@ async def training_data(
         raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
     if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
         raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
-    make_folder(root / CAPTIONS)
-    check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
+        check_output(root / CAPTIONS, "captions", paths, continued=asking.get("resume", True))
+        make_folder(root / CAPTIONS)
         sieve, stop, progress = _Sieve(spec), asking.get("stop"), asking.get("progress")
         kept: list[Picture] = []
         for picture in pictures():

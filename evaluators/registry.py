@@ -35,7 +35,7 @@ from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judg
 from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_table
 from prill.models.ledger import Budget, spending_from
-from prill.models.registry import make_model, model_options
+from prill.models.registry import cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
 from prill.registry import Entry, Maker, Option, OptionError, Registry, nearest, options_of, read_options
 from prill.store import read_labels
@@ -153,7 +153,12 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     name = table.pop("evaluator", None)
     if not isinstance(name, str) or not name:
         raise OptionError(f"{place}evaluator is missing: name the judge", "evaluator")
-    maker = JUDGES.maker(name)
+    try:
+        maker = JUDGES.maker(name)
+    except UsageError as error:
+        if not place:
+            raise
+        raise UsageError(f"{place}evaluator: {error}") from None
     own = options_of(maker)
     asks_model = asks_a_model(maker)
     usd = None
@@ -175,10 +180,10 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     around = {key: table.pop(key) for key in AROUND if key in table and key not in own}
     settings = {key: table.pop(key) for key in of_model if key in table}
     parts = {
-        LanguageModel: lambda model, at: make_model(model, place=at, lax=context.lax, **settings),
+        LanguageModel: lambda model, at: _model(model, at, place, context.lax, settings),
         Captioner: lambda captioner, at: make_captioner(captioner, place=at, lax=context.lax),
         Evaluator: lambda part, at: _part(part, context, at),
-        DiskCache: lambda folder, at: folder if isinstance(folder, DiskCache) else DiskCache(Path(folder) / "goals.sqlite"),
+        DiskCache: lambda folder, at: cache_in(folder, at, "goals.sqlite"),
     }
     what = f"judge {name!r}"
     with _budget(usd if usd is not None else settings.pop("budget_usd", None), what, place, lax=context.lax):
@@ -188,12 +193,24 @@ def _build(description: Mapping[str, Any], context: _Context, place: str) -> Eva
     return Around(**read_options(Around, around, what, place=place, lax=context.lax)).put_around(judge)
 
 
+def _model(model: Any, at: str, place: str, lax: bool, settings: Mapping[str, Any]) -> LanguageModel:
+    """The judge's model; its options stand among those of the judge."""
+    try:
+        return make_model(model, place=at, lax=lax, **settings)
+    except OptionError as error:
+        if str(error).startswith((at, place or "\0")):
+            raise
+        raise OptionError(f"{place}{error}", error.option) from None
+
+
 def _part(part: object, context: _Context, place: str) -> Evaluator:
     if isinstance(part, Mapping):
         return _build(part, context, f"{place}.")
     if isinstance(part, str):
         return _build({"evaluator": part}, context, f"{place}.")
-    return part  # type: ignore[return-value]
+    if not (callable(part) and hasattr(part, "info") and hasattr(part, "screenshots")):
+        raise OptionError(f"{place}: expected a judge, its name or a table, got {part!r}", "judges")
+    return part
 
 
 @dataclass(frozen=True, kw_only=True)

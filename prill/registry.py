@@ -14,13 +14,14 @@ import inspect
 import os
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, is_dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import entry_points
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
@@ -157,10 +158,7 @@ def read_options(
     command line. Raises OptionError for an option that is unknown, missing, or not of its type.
     """
     options = options_of(maker)
-    for name in given:
-        if name not in options:
-            has = f"it has {', '.join(options)}" if options else "it has none"
-            raise OptionError(f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name)
+    _refuse_unknown(given, options, what, place)
     if missing := next((o for o in options.values() if o.required and o.name not in given), None):
         about = f" ({missing.description})" if missing.description else ""
         raise OptionError(f"{place}{missing.name} is missing: {what} needs it{about}", missing.name)
@@ -170,6 +168,31 @@ def read_options(
         return values
     fields = {name: values.pop(name) for name in options_of(spec) if name in values}
     return {**values, "spec": spec(**fields)}
+
+
+def check_options(
+    maker: Maker, given: Mapping[str, Any], what: str, *, place: str = "", parts: Mapping[Any, PartMaker] | None = None
+) -> None:
+    """Checks these options as `read_options` does, strictly; others of the maker may still be given elsewhere.
+
+    An inner thing of a type that `parts` does not make is left to the one who makes it. Raises OptionError.
+    """
+    options = options_of(maker)
+    _refuse_unknown(given, options, what, place)
+    for name, value in given.items():
+        _value(value, options[name], place, parts or {}, lax=False)
+
+
+def check_option(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker] | None = None) -> None:
+    """Checks one value as `check_options` does; `place` is its whole place. Raises OptionError."""
+    _value(value, option, place.removesuffix(option.name), parts or {}, lax=False)
+
+
+def _refuse_unknown(given: Mapping[str, Any], options: Mapping[str, Option], what: str, place: str) -> None:
+    for name in given:
+        if name not in options:
+            has = f"it has {', '.join(options)}" if options else "it has none"
+            raise OptionError(f"{place}{name}: {what} has no such option{nearest(name, options)}; {has}", name)
 
 
 def nearest(name: str, names: typing.Iterable[str]) -> str:
@@ -199,11 +222,25 @@ def _value(value: Any, option: Option, place: str, parts: Mapping[Any, PartMaker
     if value is None and optional:
         return None
     try:
-        return msgspec.convert(value, hint, strict=not lax)
+        read = msgspec.convert(value, hint, strict=not lax)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # JSON can hold half a character
         raise OptionError(f"{here}: {str(error).rstrip('.')}, got {value!r}", option.name) from None
     except TypeError:  # an annotation that msgspec cannot check: the maker sees to it
-        return value
+        read = value
+    if not all(map(isfinite, _floats(read))):
+        raise OptionError(f"{here}: expected a finite number, got {value!r}", option.name)
+    return read
+
+
+def _floats(value: Any) -> Iterator[float]:
+    """The floating point numbers of a value, in a list or a table too."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _floats(inner)
+    elif isinstance(value, dict):
+        yield from _floats(list(value.values()))
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:

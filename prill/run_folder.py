@@ -38,6 +38,8 @@ class RunFolder(LockedFolder):
         self._aside: int | None = None
         with _writing(path):
             self.path.mkdir(parents=True, exist_ok=True)
+            if (self.path / PARTIAL).is_symlink():
+                raise UsageError(f"{path / PARTIAL}: is a link, and what it leads to would be deleted; remove the link")
             for name, content in _CONTENTS.items():
                 check_output(path / name, content)
             self._lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)

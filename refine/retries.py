@@ -41,7 +41,7 @@ _REASONLESS = ("oracle", "noisy")
 class RetrySpec:
     """How a task is tried again."""
 
-    attempts: Annotated[int, Meta(ge=1, description="attempts at a task, the first included (the paper: 4)")] = 4
+    attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)")] = 4
     status: Annotated[
         Literal["language", "bit"], Meta(description="what the agent is told: the judge's reason, or FAILED alone")
     ] = "language"

@@ -37,9 +37,9 @@ class SimulationSpec:
     false_positives: Annotated[float, Meta(ge=0, le=1, description="share of failures that the judge calls a success")] = 0.1
     false_negatives: Annotated[float, Meta(ge=0, le=1, description="share of successes that the judge calls a failure")] = 0.2
     unscored: Annotated[float, Meta(ge=0, le=1, description="share of attempts that the judge cannot judge")] = 0.0
-    attempts: Annotated[int, Meta(ge=1, description="attempts at a task, the first included (the paper: 4)")] = 4
-    tasks: Annotated[int, Meta(ge=1, description="tasks of a run, where none are recorded")] = 100
-    runs: Annotated[int, Meta(ge=40, description="runs that are drawn")] = 400
+    attempts: Annotated[int, Meta(ge=1, le=1000, description="attempts at a task, the first included (the paper: 4)")] = 4
+    tasks: Annotated[int, Meta(ge=1, le=100_000, description="tasks of a run, where none are recorded")] = 100
+    runs: Annotated[int, Meta(ge=40, le=100_000, description="runs that are drawn")] = 400
     seed: Annotated[int, Meta(description="of the random numbers")] = 0
 
 

@@ -72,11 +72,11 @@ def test_a_bar_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tqdm")
     import tqdm.std
 
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     words, ticks = io.StringIO(), iter(range(1000, 2000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    with Bar(total=10, file=words, mininterval=1, miniters=1) as bar:
+    with progress_bar(total=10, file=words, mininterval=1, miniters=1) as bar:
         bar.update(1)
         monkeypatch.setattr(tqdm.std, "time", lambda: 0.0)
         words.truncate(0)

@@ -95,3 +95,14 @@ def test_what_people_said_is_never_dropped(tmp_path: Path) -> None:
     write_labels(tmp_path / "labels.jsonl", labels)
     with RunFolder(tmp_path, again=["again"]):
         assert list(read_labels(tmp_path / "labels.jsonl")) == labels[:1]
+
+
+def test_a_link_for_partial_leads_nowhere(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "thesis.txt").write_text("all of it")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/partial").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="partial: is a link"):
+        RunFolder(tmp_path / "run")
+    assert (elsewhere / "thesis.txt").read_text() == "all of it"

@@ -184,6 +184,19 @@ async def judge_attacked(
     return tallies
 
 
+def labelled_tasks(
+    paths: Paths, labels: str | PathLike[str], *, source: str | None = None, truth: str = "majority", limit: int | None = None
+) -> tuple[str, dict[str, bool | None], dict[str, str]]:
+    """The source of the labels, the labels by id, and the task of each trajectory with a decided one. Raises UsageError where
+    no label fits."""
+    source, gold = gold_labels(read_labels(labels), source, truth)
+    tasks = {trajectory.id: task_of(trajectory) for trajectory in _trajectories(paths, limit)}
+    tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
+    if not tasks:
+        raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
+    return source, gold, tasks
+
+
 def measure(
     paths: Paths,
     labels: str | PathLike[str],
@@ -196,11 +209,7 @@ def measure(
     seed: int = SEED,
 ) -> RedTeam:
     """The effects, from the verdict files that `judge_attacked` left in `folder`. Raises UsageError where no label fits."""
-    source, gold = gold_labels(read_labels(labels), source, truth)
-    tasks = {trajectory.id: task_of(trajectory) for trajectory in _trajectories(paths, limit)}
-    tasks = {id: task for id, task in tasks.items() if gold.get(id) is not None}
-    if not tasks:
-        raise UsageError(f"{fspath(labels)}: no decided label of source {source!r} is about one of these trajectories")
+    source, gold, tasks = labelled_tasks(paths, labels, source=source, truth=truth, limit=limit)
     before = {verdict.id: verdict for verdict in read_verdicts(folder / f"{BEFORE}.jsonl")}
     effects = []
     for name, attack in selection.items():

@@ -41,7 +41,7 @@ function show(next) {
 }
 
 // What others named reaches into nothing beside it with its marks for writing from right to left.
-function apart(name) {
+function isolated(name) {
   const made = document.createElement("bdi");
   made.textContent = name;
   return made;
@@ -63,7 +63,7 @@ function showState() {
   const total = overview.choices.length;
   $("counts").textContent = `${done} done, ${total - done} left`;
   $("bar").style.width = `${(100 * done) / total}%`;
-  $("annotator").replaceChildren(apart(overview.annotator), ", of captions by ", apart(overview.captioner));
+  $("annotator").replaceChildren(isolated(overview.annotator), ", of captions by ", isolated(overview.captioner));
   $("undo").disabled = !saves.length;
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from prill.annotate.history import ConflictError, History
-from prill.annotate.server import PLACE, Handler, Undoing, change_response, json_response, picture_response
+from prill.annotate.server import PLACE, Handler, UndoRequest, change_response, json_response, picture_response
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, Choice, read_captions, read_decisions
 from prill.errors import InputError, UsageError
@@ -208,7 +208,7 @@ class CaptionSite:
         return await change_response(request, Decision, lambda decision: self.save(index, decision))
 
     async def _take_back(self, request: web.Request) -> web.StreamResponse:
-        return await change_response(request, Undoing, lambda asked: self.undo(asked.version))
+        return await change_response(request, UndoRequest, lambda asked: self.undo(asked.version))
 
 
 def _typed(text: str) -> str:

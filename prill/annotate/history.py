@@ -15,7 +15,7 @@ class ConflictError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[_T]):
+class SavedDecision(Generic[_T]):
     """A decision about the item at `index`: its number, the number and the decision that it replaced."""
 
     index: int
@@ -28,7 +28,7 @@ class History(Generic[_T]):
     """What was saved since the server started. The version of an item is the number of its newest decision; 0: none yet."""
 
     def __init__(self) -> None:
-        self._steps: list[Step[_T]] = []
+        self._saved: list[SavedDecision[_T]] = []
         self._versions: dict[int, int] = {}
         self._numbered = 0
 
@@ -43,20 +43,20 @@ class History(Generic[_T]):
     def add(self, index: int, before: _T | None) -> None:
         """Notes a decision that is on disk now."""
         self._numbered += 1
-        self._steps.append(Step(index, self._numbered, self.version(index), before))
+        self._saved.append(SavedDecision(index, self._numbered, self.version(index), before))
         self._versions[index] = self._numbered
 
-    def find(self, version: int | None) -> Step[_T] | None:
+    def find(self, version: int | None) -> SavedDecision[_T] | None:
         """The decision of this number, or the newest of all; None when there is none, or it was taken back.
 
         Raises ConflictError when a newer one has replaced it.
         """
-        step = next((step for step in reversed(self._steps) if version in (None, step.version)), None)
-        if step is not None and step.version != self.version(step.index):
+        decision = next((decision for decision in reversed(self._saved) if version in (None, decision.version)), None)
+        if decision is not None and decision.version != self.version(decision.index):
             raise ConflictError("it was replaced on another page meanwhile; open it to see what stands in the file")
-        return step
+        return decision
 
-    def drop(self, step: Step[_T]) -> None:
+    def drop(self, decision: SavedDecision[_T]) -> None:
         """Forgets a decision that was taken back."""
-        self._steps.remove(step)
-        self._versions[step.index] = step.version_before
+        self._saved.remove(decision)
+        self._versions[decision.index] = decision.version_before

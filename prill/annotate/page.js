@@ -19,7 +19,7 @@ function make(tag, className, text) {
 }
 
 // Words of others side by side: none reaches into the next with its marks for writing from right to left.
-const apart = (words) => words.flatMap((word, i) => [i ? " · " : "", make("bdi", "", word)]);
+const isolated = (words) => words.flatMap((word, i) => [i ? " · " : "", make("bdi", "", word)]);
 
 const formOf = (decision) => ({
   choice: decision?.choice ?? null,
@@ -63,12 +63,12 @@ function show(next, draft = drafts.get(next.index)) {
 function showTask() {
   $("goal").textContent = card.goal;
   const about = [`${card.index + 1} of ${overview.entries.length}`, card.platform, card.site, card.start_url];
-  $("about").replaceChildren(...apart(about.filter((word, i) => word && about.indexOf(word) === i)));
+  $("about").replaceChildren(...isolated(about.filter((word, i) => word && about.indexOf(word) === i)));
   $("broke").hidden = !card.error;
   $("broke").textContent = `The environment broke off: ${card.error}`;
   $("earlier").hidden = !card.earlier.length;
   part("earlier").replaceChildren(...card.earlier.flatMap(({ goal, answer }) => [make("bdi", "", goal), "\n  ", answer == null ? "(no answer)" : "The agent said: ", make("bdi", "", answer), "\n"]));
-  part("origin").replaceChildren(...apart([`id ${card.id}`, card.agent && `agent ${card.agent}`].filter(Boolean)));
+  part("origin").replaceChildren(...isolated([`id ${card.id}`, card.agent && `agent ${card.agent}`].filter(Boolean)));
   $("origin").open = false;
 }
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 
-_Asked = TypeVar("_Asked")
+_Request = TypeVar("_Request")
 Handler = Callable[["web.Request"], Awaitable["web.StreamResponse"]]
 
 
@@ -141,14 +141,14 @@ def application(session: Session | Site, port: int, token: str) -> web.Applicati
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saving(Decision):
+class SaveRequest(Decision):
     """A decision, and the version of the card which it was decided on; None for any."""
 
     version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undoing:
+class UndoRequest:
     """The number of the decision to take back; None for the last of the sitting."""
 
     version: int | None = None
@@ -180,10 +180,10 @@ class SessionSite:
 
     async def save(self, request: web.Request) -> web.StreamResponse:
         index = self._index(request)
-        return await change_response(request, Saving, lambda asked: self.session.save(index, asked, asked.version))
+        return await change_response(request, SaveRequest, lambda asked: self.session.save(index, asked, asked.version))
 
     async def undo(self, request: web.Request) -> web.StreamResponse:
-        return await change_response(request, Undoing, lambda asked: self.session.undo(asked.version))
+        return await change_response(request, UndoRequest, lambda asked: self.session.undo(asked.version))
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
         return await picture_response(self._state(request).screenshot)
@@ -229,7 +229,7 @@ async def picture_response(path: str | None) -> web.StreamResponse:
 
 
 async def change_response(
-    request: web.Request, asked: type[_Asked], change: Callable[[_Asked], Awaitable[object]]
+    request: web.Request, asked: type[_Request], change: Callable[[_Request], Awaitable[object]]
 ) -> web.StreamResponse:
     """What a change leaves, or why it was not made: 400 not understood, 409 decided on what is out of date, 507 not written."""
     try:

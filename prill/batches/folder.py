@@ -76,6 +76,15 @@ class Manifest:
     files: tuple[RequestFile, ...] = ()
 
 
+def expect_free(path: Path) -> bool:
+    """Whether a batch may begin there; False where one has begun. Raises UsageError where the folder holds anything else."""
+    if os.path.exists(path / MANIFEST):
+        return False
+    if os.path.exists(path) and (not path.is_dir() or any(path.iterdir())):
+        raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
+    return True
+
+
 class BatchFolder(LockedFolder):
     """A folder that is worked on, by one process at a time. Raises UsageError where it cannot be used.
 
@@ -95,8 +104,7 @@ class BatchFolder(LockedFolder):
         self.path = Path(path)
         file = self.path / MANIFEST
         if evaluator is not None and not os.path.exists(file):  # no OSError for a name that is too long
-            if os.path.exists(self.path) and (not self.path.is_dir() or any(self.path.iterdir())):
-                raise UsageError(f"{path}: holds something else than a batch; name a new folder", parameters=("output",))
+            expect_free(self.path)
             make_folder(file)
         with ExitStack() as on_failure:
             self._lock = self._locked()

@@ -103,6 +103,11 @@ def _models(judge: Evaluator) -> Iterator[OpenAIModel]:
         raise UsageError(f"judge {judge.info.name} asks no model at an endpoint; there is nothing to put into a batch")
 
 
+def expect_endpoint(judge: Evaluator) -> None:
+    """Raises UsageError for a judge that asks no model at an endpoint, whose requests could be written."""
+    tuple(_models(judge))
+
+
 async def write(
     trajectories: Sequence[str | os.PathLike[str]],
     judge: Evaluator,
@@ -118,7 +123,7 @@ async def write(
     What is written already is not written again. `limit` looks at the first so many only. `described` is kept for whoever
     makes the judge anew; `sizes` as in `StageWriter`. `progress` is given the number of trajectories read.
     """
-    tuple(_models(judge))  # raises before anything is made
+    expect_endpoint(judge)
     tally = Tally()
     with closing(Intake(trajectories, limit)) as intake:
         items = iter(intake)

@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the memory and says what became of every trajectory."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     folder = Path(args.output)
     expect_place(folder, "a memory")
@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> int:
     verdicts, threshold = _verdicts(args)
     labels = gold_labels(read_labels(args.labels), args.source, args.truth)[1] if args.labels else None
     broken: list[str] = []
-    with Bar(total=expected(args.trajectories, None), unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(
+        total=expected(args.trajectories, None), unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5
+    ) as bar:
 
         def good() -> Iterator[Trajectory]:
             for path in args.trajectories:

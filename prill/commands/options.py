@@ -286,6 +286,10 @@ def run_budget(
         raise UsageError(f"--budget-usd {usd}: give US dollars, 0 or more") from None
     if file is not None and (limit is None or is_stdout(file) or is_stream(file)):
         file = None
+    if getattr(args, "dry_run", False):  # nothing is spent, and no file says so
+        with spending_from(Budget(limit)) if limit is not None else contextlib.nullcontext():
+            yield
+        return
     if limit is None and folder is None:
         yield
         return
@@ -293,7 +297,8 @@ def run_budget(
     if folder is not None or file is not None:
         record, spent = _spending(Path(folder or file or ""), limit, begin_again=begin_again, is_folder=folder is not None)
     if limit is not None and spent:
-        print(f"prill {args.command}: ${spent:.4f} of the budget of ${limit:g} were spent before", file=sys.stderr)
+        who = getattr(args, "command", "rollout")  # a study plays by the words of `prill rollout`
+        print(f"prill {who}: ${spent:.4f} of the budget of ${limit:g} were spent before", file=sys.stderr)
     budget = Budget(limit, spent_usd=spent, record=record)
     try:
         with spending_from(budget):
@@ -307,13 +312,17 @@ def _spending(output: Path, limit: float | None, *, begin_again: bool, is_folder
     record = SpendingFile(output / SPENDING if is_folder else spending_beside(output), needed=limit is not None)
     if record.path.parent.is_dir() and not record.lock():
         return None, 0.0
-    if begin_again:
-        record.clear()
-    if (known := record.read()) is not None:
-        return record, known
-    if limit is None or begin_again:
-        return record, 0.0
-    return record, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output])
+    try:
+        if begin_again:
+            record.clear()
+        known = record.read()
+    except UsageError:
+        record.unlock()
+        raise
+    if limit is None or begin_again or (is_folder and known is not None):
+        return record, known or 0.0
+    # A folder that has no such file was recorded before there was one; beside a verdict file it is kept with a budget only.
+    return record, max(known or 0.0, spent_on_record(sorted(output.glob("*.jsonl")) if is_folder else [output]))
 
 
 def positive(text: str) -> int:
@@ -371,11 +380,12 @@ def _add(group: argparse._ArgumentGroup, option: Option, defaults: str | None = 
     words = argparse.SUPPRESS if option.name in _UNLISTED | _OF_ENGINES else words
     flag = f"--{option.name.replace('_', '-')}"
     if option.type_name == "bool":
-        action: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
-        group.add_argument(flag, action=action, default=None, help=words)
-        return
-    metavar = _METAVARS.get(option.name) or (option.type_name.replace(" ", "") if "|" in option.type_name else "N")
-    group.add_argument(flag, metavar=metavar, help=words.replace("%", "%%"))
+        kind: Any = argparse.BooleanOptionalAction if option.default is not False else "store_true"
+        action = group.add_argument(flag, action=kind, default=None, help=words)
+    else:
+        metavar = _METAVARS.get(option.name) or (option.type_name.replace(" ", "") if "|" in option.type_name else "N")
+        action = group.add_argument(flag, metavar=metavar, help=words.replace("%", "%%"))
+    vars(action)["option"] = option  # what the flag sets, for tables that give it a value that is no text
 
 
 def _defaults(name: str) -> str | None:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 from prill.commands.cautions import fitted_on
@@ -19,9 +20,9 @@ from prill.commands.options import (
     positive,
     run_budget,
 )
+from prill.commands.runs.plan import JudgingPlan, add_dry_run, plan_judging, show_plan, together
 from prill.errors import UsageError
 from prill.evaluators.attacks.families import FAMILIES, Variant
-from prill.evaluators.labels import gold_labels
 from prill.evaluators.meta.redteam import (
     BEFORE,
     SEED,
@@ -29,15 +30,19 @@ from prill.evaluators.meta.redteam import (
     RedTeam,
     Shift,
     judge_attacked,
+    labelled_tasks,
     measure,
     select_attacks,
+    under_attack,
     worst_by_family,
 )
 from prill.evaluators.metrics import DRAWS
 from prill.files.outputs import Content, check_output, expect_place, write_output
+from prill.protocols import Evaluator
 from prill.report.shifts import shift_svg
-from prill.scoring import Tally
-from prill.store import encode, read_labels
+from prill.scoring import Tally, lasting_keys
+from prill.store import encode
+from prill.types import Usage
 
 _EXIT_ALL, _EXIT_TURNED, _EXIT_SOME_UNSCORED, _EXIT_INTERRUPTED = 0, 1, 3, 130
 _FILES: dict[str, Content] = {
@@ -81,6 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--seed", type=int, default=SEED, metavar="N", help=f"of the intervals' bootstrap (default {SEED})")
+    add_dry_run(parser)
     parser.add_argument("--no-resume", action="store_true", help="begin anew; old verdict files get the ending .bak")
     parser.add_argument("--json", action="store_true", help="print the contents of redteam.json instead of the table")
     add_judge_options(parser, leave_out=("labels", "source"))
@@ -94,9 +100,10 @@ def run(args: argparse.Namespace) -> int:
     for name, content in _FILES.items():
         check_output(folder / name, content, [*args.trajectories, args.labels])
     names = args.attacks and [name.strip() for names in args.attacks for name in names.split(",") if name.strip()]
-    gold_labels(
-        read_labels(args.labels), args.source, args.truth
-    )  # what is wrong with the labels is said before any call is made
+    # What is wrong with the labels is said before any call is made.
+    _, gold, tasks = labelled_tasks(args.trajectories, args.labels, source=args.source, truth=args.truth, limit=args.limit)
+    if args.max_shift is not None and all(gold[id] for id in tasks):
+        raise UsageError("no failure is labelled: there is no shift to compare", parameters=("max_shift",))
     with run_budget(args, folder=folder, begin_again=args.no_resume):
         return _run(args, folder, names)
 
@@ -104,6 +111,8 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, folder: Path, names: Sequence[str] | None) -> int:
     evaluator = make_evaluator(args)
     selection = select_attacks(evaluator, names, folder)
+    if args.dry_run:
+        return _plan(args, evaluator, folder, selection)
     try:
         with _progress_bar(args, selection) as show:
             judging = judge_attacked(
@@ -137,6 +146,25 @@ def _run(args: argparse.Namespace, folder: Path, names: Sequence[str] | None) ->
     for caution in fitted_on(evaluator, args.trajectories):
         print(f"prill redteam: {caution}", file=sys.stderr)
     return _exit_code(result, args.max_shift)
+
+
+def _plan(args: argparse.Namespace, evaluator: Evaluator, folder: Path, selection: Mapping[str, Variant]) -> int:
+    """The trajectories are judged once as they are, and once for each attack that applies."""
+    judges = {BEFORE: evaluator, **{name: under_attack(evaluator, attack) for name, attack in selection.items()}}
+    todo = done = 0
+    usages: list[Usage | None] = []
+    fresh: JudgingPlan | None = None
+    for name, judge in judges.items():
+        file = folder / f"{name}.jsonl"
+        keys = {} if args.no_resume else lasting_keys(file, retry_unscored=False)
+        if keys or fresh is None:
+            plan = plan_judging(args, judge, keys)
+            fresh = fresh if keys else plan
+        else:
+            plan = fresh  # an attack makes a trajectory no shorter that nobody has seen yet
+        todo, done, usages = todo + plan.todo, done + plan.done, [*usages, plan.usage]
+    whole = JudgingPlan(todo, done, together(usages), len(selection) > 0, plan.problems)
+    return show_plan(args, whole.run_plan(f"{len(selection)} attacks, and no attack; would be written to {args.output}"))
 
 
 def _exit_code(result: RedTeam, max_shift: float | None) -> int:
@@ -221,7 +249,7 @@ def _change(shift: Shift) -> str:
 
 def _points(text: str) -> float:
     points = float(text)
-    if not points >= 0:
+    if not 0 <= points < inf:
         raise argparse.ArgumentTypeError(f"{text} is no number of points from 0")
     return points
 
@@ -234,11 +262,11 @@ def _write(folder: Path, result: RedTeam) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace, selection: Mapping[str, Variant]) -> Iterator[Callable[[str, Tally], None]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     total = expected(args.trajectories, args.limit) * (1 + len(selection))
     counts: dict[str, int] = {}
-    with Bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(total=total, unit="verdict", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
 
         def show(name: str, tally: Tally) -> None:
             counts[name] = tally.skipped + tally.made

@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the page; see `configure` for the exit codes."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     retries = _of_retries(args)
     open_folders(args)
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     total = expected(args.trajectories, args.limit)
     intake = Intake(args.trajectories, args.limit)
     try:
-        with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
             items = (item for _, item in intake)
             summary = write_report(
                 args.output,

@@ -26,16 +26,15 @@ from prill.commands.options import (
     positive,
     run_budget,
 )
+from prill.commands.runs.plan import add_dry_run, plan_judging, seconds_each, show_plan
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.commands.tallies import figures, say_counts
-from prill.errors import UsageError
-from prill.evaluators.combine import Cascade, cascade_inside, savings
+from prill.evaluators.combine import cascade_inside, savings
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
 from prill.files.shards import Shard
-from prill.models.ledger import Price, price_of
-from prill.protocols import Estimator, Evaluator, every_judge
-from prill.scoring import Tally, lasting_keys, plan_files, score_files
+from prill.protocols import Evaluator
+from prill.scoring import Tally, lasting_keys, score_files
 from prill.store import read_verdicts
 from prill.transcripts import transcript_folder
 from prill.verdict_log import RETRIED
@@ -84,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--shard", type=Shard.read, metavar="I/N", help="this machine's share of the trajectories; see prill merge"
     )
     add_engine_options(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the calls, tokens and cost to expect, and do nothing")
+    add_dry_run(parser)
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old verdict file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="judge again what is unscored, besides what is missing")
     transcripts = parser.add_mutually_exclusive_group()
@@ -100,11 +99,10 @@ def run(args: argparse.Namespace) -> int:
     """Scores, or plans; see `configure` for the exit codes."""
     open_folders(args)
     check_output(args.output, "verdicts", args.trajectories, continued=not args.no_resume)
-    if args.dry_run:
-        args.budget_usd = None  # nothing is spent
-        return _plan(args, make_evaluator(args))
+    args.engine = make_engine(args)
     with run_budget(args, file=args.output, begin_again=args.no_resume):
-        return _run(args, make_evaluator(args))
+        evaluator = make_evaluator(args)
+        return _plan(args, evaluator) if args.dry_run else _run(args, evaluator)
 
 
 def _run(args: argparse.Namespace, evaluator: Evaluator) -> int:
@@ -135,7 +133,7 @@ async def _score(args: argparse.Namespace, evaluator: Evaluator) -> Tally:
             args.output,
             concurrency=args.concurrency,
             processes=args.processes,
-            engine=make_engine(args),
+            engine=args.engine,
             limit=args.limit,
             shard=args.shard,
             resume=not args.no_resume,
@@ -155,13 +153,13 @@ def _transcripts(args: argparse.Namespace) -> str | Path | None:
 
 @contextlib.contextmanager
 def _progress_bar(args: argparse.Namespace) -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     total = expected(args.trajectories, args.limit)
     if args.shard is not None:
         total = round(total / args.shard.count)  # about: ids decide
     # The rate and the remaining time count what this run does, not what it skips.
-    with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 
@@ -174,40 +172,10 @@ def _costs(tally: Tally) -> str:
 
 
 def _plan(args: argparse.Namespace, evaluator: Evaluator) -> int:
-    if not isinstance(evaluator, Estimator):
-        raise UsageError(f"evaluator {args.evaluator} cannot say beforehand what it needs")
     keys = {} if args.no_resume else lasting_keys(args.output, retry_unscored=args.retry_unscored)
-    plan = plan_files(evaluator, args.trajectories, args.limit, keys, args.shard)
-    usage = plan.usage
-    price = _price(args, evaluator)
-    usd = price.usd(usage.prompt_tokens, usage.completion_tokens) if price else None if usage.calls else 0.0
-    if args.json:
-        counts = {"trajectories": plan.trajectories, "done": plan.done, "broken": len(plan.problems)}
-        print(json.dumps({**counts, **msgspec.to_builtins(usage), "usd": usd}))
-    else:
-        print(f"{plan.trajectories} trajectories to judge, {plan.done} done, {len(plan.problems)} that cannot be used")
-        tokens = f"about {usage.prompt_tokens:,} prompt and {usage.completion_tokens:,} completion tokens"
-        # A cascade cannot tell beforehand which trajectories its first judge will be sure of.
-        most = "at most " if any(isinstance(judge, Cascade) for judge in every_judge(evaluator)) else ""
-        print(f"{most}{usage.calls} calls, {tokens}, {usage.images} images")
-        print(f"cost: {'unknown (no price for this model; give --prices)' if usd is None else f'about ${usd:.2f}'}")
-    for problem in plan.problems[:20]:
-        print(f"prill score: {problem}", file=sys.stderr)
-    return _EXIT_ALL
-
-
-# As a model is given, and as it calls itself.
-_OF_ONES_OWN = ("local:", "local/", "vllm:", "vllm/")
-
-
-def _price(args: argparse.Namespace, evaluator: Evaluator) -> Price | None:
-    """The price of the model of the command line, or of a judge file's when it has only one."""
-    names = [name.partition(" (")[0] for name in (evaluator.info.model or "").split(" + ")]
-    of_file = {name for name in names if not name.startswith("sha256:")}
-    models = of_file if args.evaluator.endswith((".toml", ".json")) else {args.model or ""}
-    if all(name.startswith(_OF_ONES_OWN) for name in models):
-        return Price(0.0, 0.0)
-    return price_of(models.pop(), args.prices) if len(models) == 1 else None
+    plan = plan_judging(args, evaluator, keys, args.shard)
+    each = seconds_each(args.output) if keys else None
+    return show_plan(args, plan.run_plan(seconds=None if each is None else each * plan.todo / args.concurrency))
 
 
 def _report(args: argparse.Namespace, tally: Tally, evaluator: Evaluator) -> None:

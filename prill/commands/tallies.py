@@ -1,13 +1,19 @@
-"""What commands that judge say of a run's tally, in words and as JSON."""
+"""What commands show of a run: how far it is, and its tally in words and as JSON."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
 from prill.scoring import Tally
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 
 def figures(tally: Tally) -> dict[str, Any]:
@@ -34,3 +40,24 @@ def say_counts(tally: Tally, output: str) -> None:
         lines += [f"  … and {unscored - 10} more, with their reasons, in {output}"]
     for line in lines:
         print(line, file=sys.stderr)
+
+
+def progress_bar(*items: Any, **options: Any) -> tqdm[NoReturn]:
+    """tqdm's, by a clock that is never set back: with tqdm's own a bar stands still until the old time is reached again."""
+    return _kind()(*items, **options)
+
+
+@cache
+def _kind() -> Any:
+    from tqdm import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        @property
+        def _time(self) -> Callable[[], float]:
+            return time.monotonic
+
+        @_time.setter
+        def _time(self, clock: Callable[[], float]) -> None:
+            """tqdm sets its own; it is not taken."""
+
+    return Bar

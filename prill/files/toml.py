@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
 
+# Settings that people write are a few kilobytes; a file beyond this was named by mistake.
+MAX_BYTES = 16 << 20
 
-def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table that a TOML file holds. Raises UsageError, with the file's name, when there is none."""
+
+def read_toml(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
+    """The table that a TOML file holds. Raises UsageError, with the file's name, when there is none.
+
+    `finite`: a number that is not finite is refused, as no setting is one.
+    """
     try:
-        return parse_toml(Path(path).read_text(encoding="utf-8"))
+        table = parse_toml(_text(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    return _finite(table, path) if finite else table
 
 
-def read_table(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with the file's name."""
+def read_table(path: str | os.PathLike[str], *, finite: bool = True) -> dict[str, Any]:
+    """The table of a TOML file, or of a JSON file where its name ends so. Raises UsageError, with the file's name.
+
+    A byte order mark and line ends of Windows are no part of it. `finite` as in `read_toml`.
+    """
     if Path(path).suffix != ".json":
-        return read_toml(path)
+        return read_toml(path, finite=finite)
     try:
-        table = json.loads(Path(path).read_text(encoding="utf-8"))
+        table = json.loads(_text(path), object_pairs_hook=_each_once)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not valid JSON: {error}") from None
     if not isinstance(table, dict):
         raise UsageError(f"{path}: expected a table, got {type(table).__name__}")
-    return table
+    return _finite(table, path) if finite else table
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -42,3 +54,43 @@ def parse_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise ValueError("brackets in brackets, too many of them") from None
+
+
+def _text(path: str | os.PathLike[str]) -> str:
+    """The text of a file without the byte order mark that some editors put first. Raises OSError, ValueError."""
+    with open(path, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"the file has more than {MAX_BYTES >> 20} MB")
+    return data.decode("utf-8-sig")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The table of the pairs. JSON would let the last of two equal keys win, and TOML refuses them."""
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return table
+
+
+def _finite(table: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The table as it is. Raises UsageError for the first number in it that is not finite."""
+    try:
+        odd = next(_not_finite(table, ""), None)
+    except RecursionError:
+        raise UsageError(f"{path}: brackets in brackets, too many of them") from None
+    if odd is not None:
+        raise UsageError(f"{path}: {odd[0]}: expected a finite number, got {odd[1]}")
+    return table
+
+
+def _not_finite(value: Any, place: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, float) and not math.isfinite(value):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{place}.{key}" if place else str(key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _not_finite(inner, f"{place}[{index}]")

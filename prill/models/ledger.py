@@ -280,6 +280,8 @@ class Booking:
     async def hold(self) -> None:
         """Waits until the budgets cover the call, and holds what it may cost. Raises BudgetSpent."""
         ledger = self._ledger
+        if self._held is not None:  # nobody has said what became of the attempt before
+            self.lose()
         if not ledger.budgets or (usd := self._estimate()) is None:
             return
         look = _FIRST_LOOK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -36,7 +37,10 @@ def make_model(
         table = dict(model)
         if odd := next((key for key in table if key in ("model", "place", "lax")), None):
             raise OptionError(f"{place}: a model has no option {odd!r}; its name is `name`", odd)
-        return make_model(str(table.pop("name", "")), place=place, lax=lax, **{**options, **table})
+        name = table.pop("name", None)
+        if not isinstance(name, str) or not name:
+            raise OptionError(f"{place}: a model needs a name, got {name!r}", "model")
+        return make_model(name, place=place, lax=lax, **{**options, **table})
     if not isinstance(model, str):
         if options:
             raise UsageError(f"{place}: a model that is made already takes no options ({', '.join(options)})")
@@ -108,4 +112,13 @@ def model_options(model: object) -> tuple[str, ...]:
 
 def reply_cache(folder: Any, place: str) -> DiskCache:
     """The cache of replies in a folder; a cache comes back as it is."""
-    return folder if isinstance(folder, DiskCache) else DiskCache(Path(folder) / "replies.sqlite")
+    return cache_in(folder, place, "replies.sqlite")
+
+
+def cache_in(folder: Any, place: str, name: str) -> DiskCache:
+    """A cache of that name in a folder; a cache comes back as it is. Raises OptionError."""
+    if isinstance(folder, DiskCache):
+        return folder
+    if not isinstance(folder, str | os.PathLike) or not folder:
+        raise OptionError(f"{place}: expected the name of a folder, got {folder!r}", place.rpartition(".")[2])
+    return DiskCache(Path(folder) / name)

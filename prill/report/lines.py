@@ -55,7 +55,7 @@ def line_chart(
     """
     last = max((point.x for line in lines for point in line.points), default=1.0) if whole else 1.0
     last = max(last, 1.0)
-    along = _Along.beside(last, len(lines)) if whole else _Along(last)
+    along = _HorizontalAxis.for_lines(last, len(lines)) if whole else _HorizontalAxis(last)
     ticks = along.whole_ticks if whole else [0.0, 0.25, 0.5, 0.75, 1.0]
     up = _Upward.around(lines, level) if close else _Upward()
     height = _TOP + _HEIGHT + 50 + 18 * (len(lines) + (level is not None))
@@ -138,7 +138,7 @@ def _row_look(i: int) -> str:
     return f'fill="{"white" if i else colour}" stroke="{colour}" stroke-width="1.5"'
 
 
-def _drawn(line: Line, i: int, along: _Along, up: _Upward, shift: float) -> list[str]:
+def _drawn(line: Line, i: int, along: _HorizontalAxis, up: _Upward, shift: float) -> list[str]:
     colour, shape = _COLOURS[i % len(_COLOURS)], _SHAPES[i % len(_SHAPES)]
     places = [(along(point.x) + shift, point) for point in line.points]
     path = "L".join(f"{x:.1f} {up(point.share):.1f}" for x, point in places)
@@ -176,7 +176,7 @@ def _band(level: Level, up: _Upward, i: int) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Along:
+class _HorizontalAxis:
     """Where a place stands between 0 and `last`, from the left. `step` lies between marks of one place; with `inset`, all of
     them have room between the axis and the edge."""
 
@@ -185,10 +185,10 @@ class _Along:
     inset: float = 0.0
 
     @staticmethod
-    def beside(last: float, lines: int) -> _Along:
+    def for_lines(last: float, lines: int) -> _HorizontalAxis:
         """For whole numbers: the marks of one place side by side, as far as its neighbours leave room."""
         step = min(2.0 * _MARK, 0.8 * _WIDTH / (last + 1) / max(lines, 1))
-        return _Along(last, step, step * max(lines - 1, 0) / 2 + _MARK)
+        return _HorizontalAxis(last, step, step * max(lines - 1, 0) / 2 + _MARK)
 
     @property
     def whole_ticks(self) -> Sequence[float]:

@@ -335,9 +335,9 @@ def _item(data: msgspec.Raw, place: int, intake: Intake) -> Item:
         return Item(id, decode(data, ScoreItem).read(intake))
     except InputError as error:
         return Item(id, failure=unscored(id, "input", str(error)))
-    except Exception as error:  # noqa: BLE001 - a full disk, say; the other items are answered
-        log.warning("an item could not be read: %s", type(error).__name__)
-        return Item(id, failure=JudgeBroke(f"an error of the service: {type(error).__name__}"))
+    except OSError as error:
+        log.warning("an item could not be read: %s", error.strerror)
+        return Item(id, failure=JudgeBroke(f"an error of the service: {error.strerror}"))
 
 
 def _id_of(data: msgspec.Raw, place: int) -> str:

@@ -15,6 +15,7 @@ from prill.service.desk import Desk
 from prill.service.guard import Guard, log
 from prill.service.intake import Intake
 from prill.service.memory import ByteBudget, off_loop
+from prill.service.routes import make_app
 from prill.service.spec import ServiceSpec
 
 
@@ -50,11 +51,6 @@ class Service:
 
 def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency: int | None = None) -> Service:
     """The service of a reward. Raises UsageError where the settings are not enough, MissingExtra without its packages."""
-    try:
-        from prill.service.routes import make_app
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "fastapi", "serve") from None
-
     spec = spec or ServiceSpec()
     if reward.spec.on_unscored == "raise":  # over HTTP the error is the status, which abstaining brings too
         reward = Reward(reward.judge, replace(reward.spec, on_unscored="abstain"), reward.watch)
@@ -68,7 +64,10 @@ def make_service(reward: Reward, spec: ServiceSpec | None = None, *, concurrency
     board.gauges = lambda: _gauges(desk, admission, judging, budget)
     info = reward.judge.info
     judge = info.name + (f" ({info.model})" if info.model else "")
-    app = make_app(spec, judging, admission, board, judge, info.version)
+    try:
+        app = make_app(spec, judging, admission, board, judge, info.version)
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "fastapi", "serve") from None
     holds = {
         "/v1/score": spec.hold,
         "/v1/jobs": spec.hold,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from prill.service.memory import BoundedCache, ByteBudget, Reservation, off_loop
 from prill.types import Trajectory
 from prill.workers.items import check_verdict
 
+_T = TypeVar("_T")
 Source = Literal["judged", "shared", "remembered"]
 MAX_REMEMBERED, MAX_REMEMBERED_BYTES = 4096, 16_000_000
 MAX_HUNG = 4  # judgements that were given up and have not ended, for each slot; with more, none is begun
@@ -114,7 +115,11 @@ class Desk:
         """The reward of a trajectory. Raises Busy at the deadline, a time of the event loop, InputError and JudgeBroke."""
         if self._closed:
             raise JudgeBroke(ENDING)
-        key = await self._key(trajectory, is_large)
+        key = await _outcome(self._key(trajectory, is_large))
+        if isinstance(key, InputError):
+            raise key
+        if isinstance(key, BaseException):
+            raise JudgeBroke(_words(key))
         if (known := self._remembered.get(key)) is not None:
             return Answer(known, key, "remembered")
         loop = asyncio.get_running_loop()
@@ -148,18 +153,12 @@ class Desk:
             self._give_up(task, JudgeBroke(ENDING))
 
     async def _key(self, trajectory: Trajectory, is_large: bool) -> str:
-        """The key of the verdict. Raises JudgeBroke where the judge cannot say what it would look at."""
-        try:
-            judge = self.reward.judge
-            screenshots = judge.screenshots(trajectory)
-            # Files are read for the key: other requests go on meanwhile.
-            if screenshots or is_large:
-                return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
-            return verdict_key(judge.info, trajectory, ())
-        except (InputError, asyncio.CancelledError):
-            raise
-        except BaseException as error:  # noqa: BLE001 - a judge's; none may end the service
-            raise JudgeBroke(_words(error)) from None
+        judge = self.reward.judge
+        screenshots = judge.screenshots(trajectory)
+        # Files are read for the key: other requests go on meanwhile.
+        if screenshots or is_large:
+            return await off_loop(lambda: verdict_key(judge.info, trajectory, screenshots), is_large=is_large)
+        return verdict_key(judge.info, trajectory, ())
 
     def _leave(self, work: _Work) -> None:
         """Nobody waits for it: unless it is at the judge, it is not judged."""
@@ -182,21 +181,15 @@ class Desk:
             if self._is_stuck:
                 self._settle(work, self._timed_out(work, f"{len(self._hung)} judgements hang, so none is begun"))
                 continue
-            task = asyncio.create_task(self._judge(work.trajectory))
+            task = asyncio.create_task(_outcome(self._judge(work.trajectory)))
             self._running[task] = work
             words = f"no verdict within {self.judge_seconds:g} s"
             work.limit = loop.call_later(self.judge_seconds, self._too_long, task, words)
             task.add_done_callback(self._end)
 
-    async def _judge(self, trajectory: Trajectory) -> RewardResult | BaseException:
-        """Whatever a judge raises is the failure of this trajectory: SystemExit and its like would end the service."""
-        try:
-            result = await self.reward.result(trajectory)
-            check_verdict(result.verdict, trajectory, self.reward.judge.info)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 - a judge's; none may end the service
-            return error.with_traceback(None)
+    async def _judge(self, trajectory: Trajectory) -> RewardResult:
+        result = await self.reward.result(trajectory)
+        check_verdict(result.verdict, trajectory, self.reward.judge.info)
         return result
 
     def _end(self, task: asyncio.Task[RewardResult | BaseException]) -> None:
@@ -249,6 +242,16 @@ class Desk:
             return 2.0
         mean = sum(self._paces) / len(self._paces)
         return min(60.0, max(1.0, mean * (1 + self.waiting / self.concurrency)))
+
+
+async def _outcome(work: Awaitable[_T]) -> _T | BaseException:
+    """What came of what a judge does, errors included: they are the failure of one trajectory."""
+    try:
+        return await work
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - SystemExit and its like would end the service
+        return error.with_traceback(None)
 
 
 def _words(error: BaseException) -> str:

@@ -1,15 +1,11 @@
-"""What each address does with a request that was let in.
+"""What each address does with a request that was let in."""
 
-FastAPI looks at the annotations of handlers, so this module has none that wait, and is imported where the service is made.
-"""
+from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from starlette.exceptions import HTTPException
 
 from prill.errors import InputError
 from prill.refine.rewards import RewardResult
@@ -26,52 +22,71 @@ from prill.service.schemas import components, describe
 from prill.service.spec import ServiceSpec
 from prill.types import Trajectory
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI, Request, Response
+
 # What is wrong with the trajectory, not with the judge: the same request would end the same way.
 _OF_INPUT = frozenset({"input", "no_evidence"})
 
 
-class Described(FastAPI):
-    """An application whose description has the schemas of our records."""
+def make_app(spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, board: Board, judge: str, version: str) -> FastAPI:
+    """The application; `judge` is the name that pages and answers have for it. Raises ImportError without its packages."""
+    from fastapi import FastAPI
 
-    def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
-        document = super().openapi()
-        document.setdefault("components", {}).setdefault("schemas", {}).update(components())
-        return document
+    app = FastAPI(title="prill reward service", version=version, docs_url=None, redoc_url=None)
+    document = app.openapi
 
+    def described() -> dict[str, Any]:
+        found = document()
+        found.setdefault("components", {}).setdefault("schemas", {}).update(components())
+        return found
 
-def make_app(
-    spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, board: Board, judge: str, version: str
-) -> Described:
-    """The application; `judge` is the name that pages and answers have for it."""
-    app = Described(title="prill reward service", version=version, docs_url=None, redoc_url=None)
+    setattr(app, "openapi", described)  # noqa: B010 - a method, to type checkers
     _add_failures(app)
     scores, trainers = _Scores(judging, judge), _Trainers(judging)
     status = _Status(spec, judging, admission, board, judge)
-    app.post("/v1/score", **describe("score", ScoreRequest, Results))(scores.score)
-    app.post("/v1/jobs", status_code=202, **describe("begin_job", ScoreRequest, JobStatus, status=202))(scores.begin_job)
-    app.get("/v1/jobs/{job_id}", **describe("job", None, JobStatus, missing=True))(scores.job)
-    app.post("/get_reward", **describe("get_reward", OpenRLHF, None))(trainers.get_reward)
-    app.post("/rm", **describe("rm", Slime, None))(trainers.rm)
-    app.post("/verify", **describe("verify", NemoGym, None))(trainers.verify)
-    app.get("/healthz", **describe("healthz", None, None))(status.healthz)
-    app.get("/readyz", **describe("readyz", None, None, busy=True))(status.readyz)
-    app.get("/metrics", include_in_schema=False)(status.metrics)
-    app.get("/", include_in_schema=False)(status.page)
+    _add(app, "POST", "/v1/score", scores.score, **describe("score", ScoreRequest, Results))
+    _add(app, "POST", "/v1/jobs", scores.begin_job, 202, **describe("begin_job", ScoreRequest, JobStatus, status=202))
+    _add(app, "GET", "/v1/jobs/{job_id}", scores.job, **describe("job", None, JobStatus, missing=True))
+    _add(app, "POST", "/get_reward", trainers.get_reward, **describe("get_reward", OpenRLHF, None))
+    _add(app, "POST", "/rm", trainers.rm, **describe("rm", Slime, None))
+    _add(app, "POST", "/verify", trainers.verify, **describe("verify", NemoGym, None))
+    _add(app, "GET", "/healthz", status.healthz, **describe("healthz", None, None))
+    _add(app, "GET", "/readyz", status.readyz, **describe("readyz", None, None, busy=True))
+    _add(app, "GET", "/metrics", status.metrics, include_in_schema=False)
+    _add(app, "GET", "/", status.page, include_in_schema=False)
     return app
 
 
+def _add(
+    app: FastAPI, method: str, path: str, handler: Callable[[Request], Awaitable[Response]], status: int = 200, **described: Any
+) -> None:
+    """FastAPI looks at a handler's annotations; ours wait, since its package is imported only where a service is made."""
+    from fastapi import Request
+
+    async def endpoint(request):  # type: ignore[no-untyped-def]
+        return await handler(request)
+
+    endpoint.__annotations__["request"] = Request
+    app.add_api_route(path, endpoint, methods=[method], status_code=status, **described)
+
+
 def _reply(record: object, status: int = 200) -> Response:
+    from fastapi import Response
+
     return Response(msgspec.json.encode(record), status, media_type="application/json")
 
 
 def _refusal(status: int, code: str, words: str, after: float | None = None) -> Response:
+    from fastapi import Response
+
     headers = {} if after is None else {"retry-after": str(max(1, round(after)))}
     return Response(problem(code, words), status, headers, media_type="application/json")
 
 
 def _add_failures(app: FastAPI) -> None:
     """Each error that a handler raises, as the refusal that it is."""
+    from starlette.exceptions import HTTPException
 
     async def broken_input(request: Request, error: Exception) -> Response:
         return _refusal(422, "input", str(error))
@@ -124,9 +139,9 @@ class _Scores:
         visit = _visit(request)
         return _reply(await self._judging.begin(visit.take(), visit.held), 202)
 
-    async def job(self, request: Request, job_id: str) -> Response:
+    async def job(self, request: Request) -> Response:
         try:
-            return _reply(self._judging.job(job_id))
+            return _reply(self._judging.job(request.path_params["job_id"]))
         except KeyError:
             return _refusal(404, "no_job", "there is no such job, or it was finished long ago")
 
@@ -191,22 +206,27 @@ class _Status:
     def __init__(self, spec: ServiceSpec, judging: Judging, admission: AdmissionQueue, board: Board, judge: str) -> None:
         self._spec, self._desk, self._admission, self._board, self._judge = spec, judging.desk, admission, board, judge
         self._probe = Probe(judging.desk.reward.judge)
-        self._registry: CollectorRegistry = registry_of(board)
+        self._registry = registry_of(board)
 
-    async def healthz(self) -> Response:
+    async def healthz(self, request: Request) -> Response:
         return _reply({"status": "ok"})
 
-    async def readyz(self) -> Response:
+    async def readyz(self, request: Request) -> Response:
         if self._admission.closed:
             return _refusal(503, "ending", "the service is ending", 30)
         if trouble := await self._trouble():
             return _refusal(503, "judge_unavailable", trouble, 10)
         return _reply({"status": "ready"})
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
+        from fastapi import Response
+        from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
-    async def page(self) -> Response:
+    async def page(self, request: Request) -> Response:
+        from fastapi import Response
+
         page = status_page(self._board, self._judge, ending=self._admission.closed)
         return Response(page, media_type="text/html")
 

@@ -101,6 +101,7 @@ def _schemas() -> dict[str, Any]:
     _, parts = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     item = parts["ScoreItem"]["properties"]
     item["trajectory"] = {"anyOf": [{"$ref": "#/components/schemas/Trajectory"}, {"type": "null"}], "default": None}
+    parts["ScoreRequest"]["properties"]["items"]["items"] = {"$ref": "#/components/schemas/ScoreItem"}  # read one by one
     for name, example in _EXAMPLES.items():
         parts[name]["examples"] = [example]
     # A finished turn is a trajectory itself; descriptions are about Python after their first line.
@@ -130,6 +131,8 @@ def describe(
         description = "There is no such job" if code == "404" else _REFUSED[code]
         responses[code] = {"description": description, "content": {"application/json": {"schema": _ERROR}}}
     described: dict[str, Any] = {"responses": responses, "operationId": name}
+    if name == "job":
+        described["parameters"] = [{"name": "job_id", "in": "path", "required": True, "schema": {"type": "string"}}]
     if request is not None:
         content = {"schema": {"$ref": f"#/components/schemas/{request.__name__}"}, "example": _EXAMPLES[request.__name__]}
         described["requestBody"] = {"required": True, "content": {"application/json": content}}

@@ -23,7 +23,7 @@ _HEAD_SECONDS = 20.0  # that a client may take to send the first lines of a requ
 _KEEP_ALIVE = 75  # longer than the pools of the trainers' clients keep a connection, so that none is closed under a request
 _SEND_SECONDS = 30  # that a client may take to read the rest of its answer when its connection is to end
 _FORCED_SECONDS = 2.0  # from a second signal to the end
-_EXIT_FORCED = 1
+_LEFT_SECONDS = 2.0  # from the last answer to the end
 _SPARE = 256  # connections beyond those that requests may wait on: for probes, metrics and the page
 
 
@@ -62,6 +62,7 @@ async def _serve(
         host, port = listening.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         await server_of(service, spec, ending, lambda: announce(address), last).serve(sockets=[listening])
+    last.end_within(_LEFT_SECONDS, 0)  # all is answered: what is left are judgements that do not listen to their end
 
 
 class LastResort:
@@ -71,18 +72,18 @@ class LastResort:
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
-    def end_within(self, seconds: float) -> None:
-        """The process ends after so many seconds, unless `stop` is called before."""
-        threading.Thread(target=self._wait, args=(seconds,), name="prill-last-resort", daemon=True).start()
+    def end_within(self, seconds: float, code: int = 1) -> None:
+        """The process ends after so many seconds, with that exit code, unless `stop` is called before."""
+        threading.Thread(target=self._wait, args=(seconds, code), name="prill-last-resort", daemon=True).start()
 
     def stop(self) -> None:
         """The end came by itself."""
         self._stopped.set()
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float, code: int) -> None:
         if not self._stopped.wait(seconds):
             os.write(2, b"prill serve: something does not end; the process ends now\n")
-            os._exit(_EXIT_FORCED)
+            os._exit(code)
 
 
 def server_of(
@@ -181,7 +182,7 @@ def server_of(
             else:
                 service.admission.close()
                 if last is not None:
-                    last.end_within(spec.grace)
+                    last.end_within(0.95 * spec.grace)
                 asyncio.get_running_loop().call_soon_threadsafe(self._begin)  # it may be early: the server is still starting
 
         def _begin(self) -> None:

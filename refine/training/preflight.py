@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +15,19 @@ from statistics import fmean
 from typing import Any
 
 from prill.errors import UsageError
+from prill.models.local.torchvision import mend_torchvision
 from prill.refine.training.samples import Rows, Sample, check_pictures, encode, read_rows, split, texts
 from prill.refine.training.spec import TrainSpec
-from prill.refine.training.weights import Base, adapted, model_failures, open_base, weights_dtype
-from prill.registry import OptionError
+from prill.refine.training.weights import (
+    KINDS_OF_TARGETS,
+    Base,
+    adapted,
+    model_failures,
+    need_packages,
+    open_base,
+    weights_dtype,
+)
+from prill.registry import OptionError, nearest
 
 # Told the name of a phase, how far it is, and how much there is.
 Say = Callable[[str, int, int], object]
@@ -114,6 +124,30 @@ def plan_training(
     return Plan(base, read, tuple(learnt), tuple(held_out), digest, facts)
 
 
+def check_settings(spec: TrainSpec) -> None:
+    """What can be said of the settings without rows and without weights. Raises UsageError, MissingExtra."""
+    need_packages(spec)
+    _batches(spec, _processes(), pictured=False)
+    if spec.report_to not in ("none", "all"):
+        mend_torchvision()
+        utils = import_module("transformers.integrations.integration_utils")
+        trackers = utils.get_available_reporting_integrations()
+        if spec.report_to not in trackers:
+            there = f"there are: {', '.join(['none', *trackers])}"
+            near = nearest(spec.report_to, trackers)
+            raise OptionError(f"report_to: {spec.report_to!r} is not installed here{near}; {there}", "report_to")
+    if spec.targets not in KINDS_OF_TARGETS:
+        try:
+            re.compile(spec.targets)
+        except re.error as error:
+            raise OptionError(f"targets: {spec.targets!r} is no regular expression: {error}", "targets") from None
+
+
+def _processes() -> int:
+    """How many processes train together, as `accelerate launch` says it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def _expect_fitting(
     spec: TrainSpec, rows: Rows, fitting: Sequence[Sample], lengths: dict[int, tuple[int, int]], limit: int | None
 ) -> None:
@@ -168,7 +202,7 @@ def foretold(
 ) -> Preflight:
     """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them."""
     torch = import_module("torch")
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    processes = _processes()
     micro, accumulation = _batches(spec, processes, pictures > 0)
     steps = spec.steps or math.ceil(spec.epochs * math.ceil(learnt / spec.batch))
     tokens = [sum(both) for both in lengths]

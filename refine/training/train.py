@@ -26,7 +26,7 @@ from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, last_checkpoint
 from prill.refine.training.pages import PagePlan
 from prill.refine.training.planner import make_planner_trainer, plan_planner
-from prill.refine.training.preflight import Plan, Preflight, Say, plan_training
+from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
 from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c
@@ -104,6 +104,7 @@ def _plan(
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
 ) -> Plan | PagePlan:
+    check_settings(spec)
     if spec.trains == "planner":
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
     if teacher is not None:

@@ -23,7 +23,7 @@ from prill.registry import OptionError
 
 # Parts of a model that look at pictures, and what joins them to the language model.
 _EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
-_KINDS = ("attention", "language", "all")
+KINDS_OF_TARGETS = ("attention", "language", "all")
 _ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj", "dense")
 # Models whose code needs an old transformers, by the architecture in their config.json: what they are, and what they need.
 _OF_THEIR_OWN = {
@@ -195,7 +195,7 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
     found = adapted(model, spec.targets)
     if spec.targets == "all":
         chosen: dict[str, Any] = {"target_modules": "all-linear"}
-    elif spec.targets in _KINDS:
+    elif spec.targets in KINDS_OF_TARGETS:
         eyes = _EYES if any(re.fullmatch(_EYES, name) for name, _ in model.named_modules()) else None
         chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": eyes}
     else:
@@ -225,7 +225,7 @@ def adapted(model: Any, targets: str) -> dict[str, Any]:
 
 
 def _is_target(name: str, targets: str) -> bool:
-    if targets not in _KINDS:
+    if targets not in KINDS_OF_TARGETS:
         return re.fullmatch(targets, name) is not None
     if targets == "all":
         return True

@@ -432,6 +432,24 @@ async def test_undo_restores_the_former_label(tmp_path: Path) -> None:
         assert (session.written, session.done) == (0, 0)
 
 
+async def test_repeated_request_is_saved_once(site: Site, tmp_path: Path) -> None:
+    """A page whose answer was lost asks again; one that shows an older label is told, whatever it wants to do."""
+    for _ in range(2):
+        status, change = await site.post("api/cards/0", {**SUCCESS, "version": 0})
+        assert (status, change["card"]["version"]) == (200, 1)
+    assert site.session.written == 1
+    status, refused = await site.post("api/cards/0", {"choice": "failure", "version": 0})
+    assert (status, refused) == (409, {"error": "It was saved as success on another page meanwhile."})
+    assert (await site.post("api/cards/0", {"choice": "failure", "version": 1}))[0] == 200
+    assert (await site.post("api/undo", {"version": 1}))[0] == 409, "a newer label has replaced it"
+    assert (await site.post("api/undo", {"version": 2}))[1]["card"]["mine"]["choice"] == "success"
+    assert (await site.post("api/undo", {"version": 2})) == (200, None)
+    assert (await site.post("api/undo", {"version": 1}))[1]["card"]["mine"] is None
+    status, refused = await site.post("api/cards/0", {"choice": "failure", "version": 1})
+    assert (status, refused) == (409, {"error": "It was taken back on another page meanwhile."})
+    assert (tmp_path / "l.jsonl").read_bytes() == b"" and site.session.written == 0
+
+
 async def test_revised_counts_changes_after_reveal(tmp_path: Path) -> None:
     session = sit(tmp_path)
     with session.log:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -174,16 +175,18 @@ async def test_enter_presses_what_tab_has_reached(browser: Chromium, tmp_path: P
     assert on_disk(labels) == {"r0": ("failure", {}, "")}
 
 
+@pytest.mark.parametrize("alert", [True, False])
 @pytest.mark.parametrize("width", [1280, 400])
-async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: Path, width: int) -> None:
+async def test_second_click_hits_the_same_control(browser: Chromium, tmp_path: Path, width: int, alert: bool) -> None:
     """Nothing moves between the clicks of a double click, whatever the first one says or takes away."""
     with LabelLog(tmp_path / "l.jsonl", "me") as log:
         async with (
             serving(Session(Worklist([runs(tmp_path, 1200)]), log)) as url,
             window(browser, url, width) as page,
         ):
-            await press(page, "Enter")
-            await page.locator("#alert").filter(has_text="first").wait_for()
+            if alert:
+                await press(page, "Enter")
+                await page.locator("#alert").filter(has_text="first").wait_for()
             await page.locator("#choices .success").evaluate("(node) => node.scrollIntoView({ block: 'center' })")
             before = await page.locator("#choices .success").bounding_box()
             await page.dblclick("#choices .success")
@@ -320,14 +323,12 @@ async def test_two_pages_never_overwrite_unseen(browser: Chromium, tmp_path: Pat
 
 
 @pytest.mark.parametrize("fault", ["gone", "500", "stale", "disk full", "garbage"])
-async def test_failed_save_is_shown_and_kept(browser: Chromium, tmp_path: Path, fault: str) -> None:
+async def test_failed_save_is_shown_and_kept(
+    browser: Chromium, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     labels = tmp_path / "l.jsonl"
     with LabelLog(labels, "me") as log:
         async with serving(Session(Worklist([runs(tmp_path, 2)]), log)) as url, window(browser, url) as page:
-            put = log.put
-
-            def full(record: LabelRecord) -> None:
-                raise OSError(28, "No space left on device")
 
             async def answer(route: Any) -> None:
                 if fault == "gone":
@@ -337,26 +338,37 @@ async def test_failed_save_is_shown_and_kept(browser: Chromium, tmp_path: Path, 
                 else:
                     await route.fulfill(status=200, body="<html>a proxy's page")
 
-            if fault in ("500", "disk full"):
-                log.put = full if fault == "500" else lambda record: _within(log, full, record)  # type: ignore[method-assign]
-            else:
+            if fault == "500":
+                monkeypatch.setattr(LabelLog, "put", _breaks)
+            elif fault != "disk full":
                 await page.route("**/api/cards/0", answer)
-            await page.click("#choices .failure")
-            await press(page, "Enter")
-            await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
+            with full_disk() if fault == "disk full" else nullcontext():
+                await page.click("#choices .failure")
+                await press(page, "Enter")
+                await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
             assert await page.inner_text("#state") == "Not saved yet"
             assert await page.inner_text("#unsaved") == "1 not saved"
             assert labels.read_bytes() == b""
-            log.put = put  # type: ignore[method-assign]
+            monkeypatch.undo()
             await page.unroute_all()
             await press(page, "Enter")
             await at(page, 2)
     assert on_disk(labels) == {"r0": ("failure", {}, "")}
 
 
-def _within(log: LabelLog, write_: Any, record: LabelRecord) -> None:
-    with log._failures():
-        write_(record)
+def _breaks(log: object, record: object) -> None:
+    raise RuntimeError("a fault of the program")
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file of this process can grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @asynccontextmanager
@@ -484,7 +496,7 @@ async def test_caption_left_unsaved_is_said(browser: Chromium, tmp_path: Path) -
     assert [choice for choice, _ in decided(tmp_path).values()] == ["mended"]
 
 
-@pytest.mark.parametrize("fault", ["gone", "disk full"])
+@pytest.mark.parametrize("fault", ["gone", "500", "disk full"])
 async def test_failed_caption_is_shown_and_kept(
     browser: Chromium, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,10 +505,11 @@ async def test_failed_caption_is_shown_and_kept(
         async with opened_captions(browser, site) as page:
             if fault == "gone":
                 await page.route("**/api/cards/0", lambda route: route.abort())
-            else:
-                monkeypatch.setattr(CaptionLog, "append", _fails)
-            await press(page, "r")
-            await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
+            elif fault == "500":
+                monkeypatch.setattr(CaptionLog, "append", _breaks)
+            with full_disk() if fault == "disk full" else nullcontext():
+                await press(page, "r")
+                await page.locator("#alert:not(.mild)").filter(has_text="Not saved").wait_for()
             assert await page.inner_text("#state") == "Not saved yet: reject"
             await press(page, "ArrowRight")
             await at(page, 2)
@@ -510,10 +523,6 @@ async def test_failed_caption_is_shown_and_kept(
             await at(page, 2)
             assert await page.is_hidden("#unsaved")
     assert decided(tmp_path) == {"00.png": ("rejected", None)}
-
-
-def _fails(log: CaptionLog, record: Caption) -> None:
-    raise OSError(28, "No space left on device")
 
 
 async def test_two_caption_pages_never_overwrite(browser: Chromium, tmp_path: Path) -> None:

@@ -103,9 +103,15 @@ def test_judges_of_a_vote_have_one_budget(prill: Prill, folder: Path) -> None:
         assert {body["model"] for body in endpoint.bodies} == {"m", "mock"}
         assert "--budget-usd is of the whole run" in short.stderr
         assert prill(*words, "--budget-usd", 4.5 * CALL).returncode == 3 and len(endpoint.bodies) == 5
+        (folder / "v.spending.json").write_text("{")
+        damaged = prill(*words, "--budget-usd", 99)
+        assert damaged.returncode == 2 and "v.spending.json: cannot be read" in damaged.stderr
         os.unlink(folder / "v.spending.json")  # an older run: its verdicts tell, without what was lost with the unscored
         assert prill(*words, "--budget-usd", 4 * CALL).returncode == 3 and len(endpoint.bodies) == 5
-        assert prill(*words, "--budget-usd", 99).returncode == 0
+        assert prill(*words).returncode == 0 and len(endpoint.bodies) > 5
+        assert "were spent before" in prill(*words, "--budget-usd", 99).stderr
+        whole = json.loads((folder / "v.spending.json").read_text())["spent_usd"]
+        assert whole == pytest.approx(len(endpoint.bodies) * CALL), "what was spent without a budget is in the verdicts"
         assert prill(*words, "--budget-usd", 99, "--no-resume").returncode == 0
         assert json.loads((folder / "v.spending.json").read_text())["spent_usd"] == pytest.approx(24 * CALL)
 

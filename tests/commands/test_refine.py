@@ -63,8 +63,8 @@ WRONG = [
     ('name = "small-text"', 'name = "scripted"', "the policy scripted has no option `adapter`"),
     ('name = "small-text"', "", "policy.name is missing"),
     ('environment = "miniwob"', "", "episodes.environment is missing"),
-    ("max_steps = 3", "max_step = 3", "episodes and attempts: unrecognized arguments: --max-step 3"),
-    ('seeds = "1000"', "workers = 0", "episodes and evaluation: argument --workers: give a whole number"),
+    ("max_steps = 3", "max_step = 3", "study.toml: episodes.max_step: there is no such option (did you mean 'max_steps'?)"),
+    ('seeds = "1000"', "workers = 0", "study.toml: evaluation.workers: give a whole number of at least 1, got 0"),
     ('judge = "oracle"', 'juge = "oracle"', "arms[0].juge: an arm has no such option (did you mean 'judge'?)"),
 ]
 

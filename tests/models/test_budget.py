@@ -411,6 +411,15 @@ def test_another_ending_is_another_model(name: str) -> None:
     assert ledgers.price_of(name) is None
 
 
+async def test_attempt_that_nobody_ended_is_lost() -> None:
+    with spending_from(Budget(10.0)) as budget:
+        call = Ledger(Price(0.0, 1e6)).call(lambda: (0, 0, 2))
+    await call.hold()
+    await call.hold()
+    assert budget.spent_usd == 2.0
+    assert call.settle(0, 1, 0).usd == 3.0
+
+
 def test_ledger_of_ones_own_counts_in_the_budget() -> None:
     class Own(ScriptedModel):
         ledger = Ledger(Price(1e6, 1e6))

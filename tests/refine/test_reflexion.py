@@ -172,6 +172,15 @@ async def test_broken_settings_are_one_error(settings: bytes, tmp_path: Path) ->
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
 
 
+async def test_an_editor_changes_no_settings(tmp_path: Path) -> None:
+    await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
+    there = json.loads((tmp_path / SETTINGS).read_bytes())
+    for data in ("\ufeff" + json.dumps(there), json.dumps(there, indent=2).replace("\n", "\r\n")):
+        (tmp_path / SETTINGS).write_bytes(data.encode())
+        await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
+        assert (tmp_path / SETTINGS).read_bytes() == data.encode(), "it stays as it was left"
+
+
 # Taken up
 
 

@@ -489,3 +489,29 @@ def test_wrong_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text("rounds = 1")
     with pytest.raises(UsageError, match=r"t\.toml: policy is missing"):
         read_study(tmp_path / "t.toml")
+
+
+def test_an_editor_changes_no_study(tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    file = tmp_path / "s/study.json"
+    table = json.loads(file.read_bytes())
+    for data in ("\ufeff" + json.dumps(table), json.dumps(table, indent=2).replace("\n", "\r\n")):
+        file.write_bytes(data.encode())
+        world = Small()
+        run(world, tmp_path / "s")
+        assert not world.done and file.read_bytes() == data.encode()
+
+
+@pytest.mark.parametrize(
+    ("judge", "problem"),
+    [
+        ("nope", r"arms\[1\].judge: unknown judge 'nope'"),
+        ({"evaluator": "noisy", "false_positives": "a"}, r"arms\[1\].judge.false_positives: Expected `float`, got `str`"),
+        ({"evaluator": "noisy", "labels": "gone.jsonl"}, r"arms\[1\].judge: gone.jsonl"),
+    ],
+)
+def test_a_judge_that_cannot_be_plays_nothing(tmp_path: Path, judge: Any, problem: str) -> None:
+    world = Small()
+    with pytest.raises(UsageError, match=problem):
+        run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "f", "judge": judge}])
+    assert not world.done and not (tmp_path / "s").exists()

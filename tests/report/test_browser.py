@@ -547,6 +547,8 @@ async def test_hostile_text_is_shown_never_run(reader: Reader, tmp_path: Path, t
     for key in ("t", "step", "search", "sort", "judge", "by-site", "constructor"):
         await browser.evaluate("([key, text]) => { location.hash = new URLSearchParams({ t: '', [key]: text }); }", [key, text])
         await reader.sees("!document.getElementById('browse').hidden")
+    await browser.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert await browser.evaluate("document.querySelector('#printed h2').textContent") == text
     assert reader.complaints == []
     assert not [url for url in reader.requests if "attacker" in url]
     assert await browser.locator("img[onerror], svg[onload]").count() == 0

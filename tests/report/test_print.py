@@ -117,6 +117,14 @@ async def test_filtered_entries_alone_are_printed(page: Page) -> None:
     assert "ANSWER-c" in words and not [id for id in IDS if id != "c" and f"ANSWER-{id}" in words]
 
 
+async def test_what_is_not_printed_is_said(page: Page, tmp_path: Path) -> None:
+    write_report(tmp_path / "many.html", (trajectory(f"n{i}") for i in range(503)))
+    await page.goto((tmp_path / "many.html").as_uri())
+    words = await on_paper(page)
+    assert await page.locator("#printed article").count() == 500
+    assert "3 more trajectories are not printed" in words
+
+
 async def test_pdf_has_pages_for_all_entries(page: Page) -> None:
     everything = await page.pdf()
     await page.keyboard.press("/")

@@ -9,19 +9,23 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from prill.batches import BatchFolder, collect, fetch, submit, write
-from prill.batches.folder import MANIFEST, Api
+from prill.batches.folder import MANIFEST, Api, expect_free
 from prill.batches.jobs import BatchProblems
+from prill.batches.replay import PRICE_SHARE, expect_endpoint
 from prill.commands.options import add_judge_options, expected, make_evaluator, open_folders, positive
+from prill.commands.runs.plan import RunPlan, add_dry_run, plan_judging, show_plan
 from prill.commands.tallies import figures, say_counts
 from prill.errors import EndpointError, UsageError
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, is_stdout, words_beside
 from prill.scoring import Tally
 from prill.transcripts import transcript_folder
+from prill.types import Usage
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -67,6 +71,7 @@ def _configure_write(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="folder for the requests, and later the answers")
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
+    add_dry_run(parser)
     add_judge_options(parser)
     parser.set_defaults(concurrency=16)
 
@@ -77,6 +82,7 @@ def _configure_submit(parser: argparse.ArgumentParser) -> None:
         "130 interrupted (batches that were handed in go on)."
     )
     parser.add_argument("folder", metavar="DIR", help="folder of `prill batch write`")
+    add_dry_run(parser)
     parser.add_argument("--wait", action="store_true", help="wait until the batches have ended, and fetch their answers")
     parser.add_argument(
         "--api",
@@ -114,6 +120,15 @@ def _write(args: argparse.Namespace) -> int:
     # Answers are found by the address, too: that of today is kept.
     args.base_url = args.base_url or os.environ.get("OPENAI_BASE_URL")
     judge = make_evaluator(args)
+    expect_endpoint(judge)
+    if args.dry_run:
+        if not expect_free(Path(args.output)):
+            with BatchFolder(args.output) as folder:
+                folder.expect(judge.info)
+        line = f"half the price of calls; requests would be written to {args.output}"
+        plan = plan_judging(args, judge).run_plan(line)
+        cost = None if plan.usage is None or plan.usage.usd is None else plan.usage.usd * PRICE_SHARE
+        return show_plan(args, plan if plan.usage is None else replace(plan, usage=replace(plan.usage, usd=cost)))
     with _bar(args.trajectories, args.limit) as bar:
 
         def show(read: int) -> None:
@@ -139,6 +154,8 @@ def _submit(args: argparse.Namespace) -> int:
 async def _carry(args: argparse.Namespace) -> int:
     problems: dict[str, str] = {}
     with BatchFolder(args.folder) as folder:
+        if args.dry_run:
+            return show_plan(args, _submission(folder))
         try:
             if not await submit(folder, _say, api=args.api):
                 _say("there is nothing to submit")
@@ -156,6 +173,18 @@ async def _carry(args: argparse.Namespace) -> int:
     if left := {name: problem for name, problem in problems.items() if name not in here}:
         raise BatchProblems(left)
     return 0
+
+
+def _submission(folder: BatchFolder) -> RunPlan:
+    """What would be handed in."""
+    files = [file for file in folder.manifest.files if file.batch is None and not file.fetched]
+    return RunPlan(
+        work=tuple(f"hand in {file.name}: {file.requests} requests for {file.model}, at {file.base_url}" for file in files)
+        or ("there is nothing to submit",),
+        counts={"files": len(files), "requests": sum(file.requests for file in files)},
+        usage=None if files else Usage(),
+        unknown="`prill batch write --dry-run` estimates it",
+    )
 
 
 def _collect(args: argparse.Namespace) -> int:
@@ -216,7 +245,7 @@ def _report(args: argparse.Namespace, tally: Tally, new: list[str]) -> None:
 
 def _described(args: argparse.Namespace) -> dict[str, Any]:
     """The options that say who judges, as `batch.json` keeps them."""
-    left_out = {"command", "step", "version", "trajectories", "output", "limit", "of_judge"}
+    left_out = {"command", "dry_run", "step", "version", "trajectories", "output", "limit", "of_judge"}
     return {name: value for name, value in vars(args).items() if name not in left_out and value not in (None, [])}
 
 
@@ -236,8 +265,8 @@ def _as_described(file: Path, judge: dict[str, Any], trajectories: tuple[str, ..
 
 @contextlib.contextmanager
 def _bar(trajectories: list[str] | tuple[str, ...], limit: int | None) -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     total = expected(trajectories, limit)
-    with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar

@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
     if args.schema:
         print(schema(args.schema), end="")
         return _EXIT_ALL
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="line", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         files = list(_checked(args.files, args.images, bar.update))
     if args.json:
         print(json.dumps([_record(report) for report in files], indent=1))

@@ -61,13 +61,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _make(args: argparse.Namespace) -> Tally:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     model = make_model(args) if args.model else None
     stop = asyncio.Event()
     with (
         stopping_on_ctrl_c("conversations", stop),
-        Bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        progress_bar(unit="conversation", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
         def show(tally: Tally) -> None:

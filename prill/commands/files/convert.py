@@ -40,11 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Converts; see `configure` for the exit codes. Raises UsageError when OUT is in use, or nothing could be converted."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     expect_place(args.output, "a folder")
     module = import_module(FORMATS[args.format].module)
-    with Bar(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="record", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         report = convert(_trajectories(module, args), _labels(module, args.source), Path(args.output), bar.update)
     for problem in report.problems[:20]:
         print(f"prill convert: left out: {problem}", file=sys.stderr)

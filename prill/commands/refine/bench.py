@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -19,17 +19,19 @@ from prill.bench.papers import Benchmark, Paper, paper_names, read_paper, tasks_
 from prill.bench.tables import FIGURES, PICTURE, TABLES, summary_text, write_bench
 from prill.commands.options import make_model, positive
 from prill.commands.refine import recorded
-from prill.commands.refine.reflexion import challenge_of_case, learner_of_case, stage_bar
-from prill.commands.rollout import KINDS, Session, add_episode_options, patience_of, session
+from prill.commands.refine.reflexion import challenge_of_case, learner_of_case, plan_retries, play_of, stage_bar
+from prill.commands.rollout import KINDS, Session, add_episode_options, session
 from prill.commands.rollout.cases import Case, fingerprint
+from prill.commands.runs.plan import RunPlan, add_dry_run, show_plan
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, expect_writable
 from prill.protocols import Learner
 from prill.refine.reflector import ReflectorSpec
-from prill.refine.reflexion import Play, play_again
+from prill.refine.reflexion import check_again, play_again
 from prill.refine.retries import RetrySpec
+from prill.registry import read_options
 
 EPISODES = "episodes"
 _EXAMPLES = {
@@ -63,6 +65,7 @@ def _options(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
+    add_dry_run(parser)
     what, who = add_episode_options(
         parser,
         tasks=named,
@@ -99,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", continued=True)
     try:
         bench = asyncio.run(_play(args, papers))
+        if isinstance(bench, RunPlan):
+            return show_plan(args, bench)
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
@@ -147,7 +152,7 @@ def _beside(name: str, benchmark: Benchmark) -> Paper:
     return paper
 
 
-async def _play(args: argparse.Namespace, papers: Sequence[Paper]) -> Bench:
+async def _play(args: argparse.Namespace, papers: Sequence[Paper]) -> Bench | RunPlan:
     """Plays through the one recorder, and gives the figures of what was played."""
     out = Path(args.output)
     async with session(args) as made:
@@ -158,26 +163,15 @@ async def _play(args: argparse.Namespace, papers: Sequence[Paper]) -> Bench:
             make(made.rows[0], (), 0)  # an agent that takes no lessons is told so before anything is played
         settings = {"policy": made.plan.agent, "environment": args.environment, "run": fingerprint(list(made.run))}
         lessons = {"lessons": {**asdict(ReflectorSpec()), "model": args.reflector_model}} if args.trials > 1 else {}
+        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        # As the papers count: so many trials, whatever was learnt.
+        retries = RetrySpec(**read_options(RetrySpec, {"attempts": args.trials, "stop_on_repeat": False}, "the trials"))
+        run: dict[str, Any] = {"play": play_of(made, args), "settings": settings | lessons}
+        if args.dry_run:
+            check_again(made.pool, challenges, None, out, retries, **run)
+            return plan_retries(made, args, None, args.trials, asks=args.trials > 1)
         with stage_bar() as show:
-            await play_again(
-                made.pool,
-                [challenge_of_case(made, make, row) for row in made.rows],
-                None,
-                out,
-                # As the papers count: so many trials, whatever was learnt.
-                RetrySpec(attempts=args.trials, stop_on_repeat=False),
-                play=Play(
-                    oracle=made.setting.oracle,
-                    max_steps=args.max_steps,
-                    timeout=args.episode_timeout,
-                    early_stop=made.early_stop,
-                    patience=patience_of(args),
-                    leftovers=made.setting.leftovers,
-                ),
-                settings=settings | lessons,
-                retry_broken=args.retry_broken,
-                progress=show,
-            )
+            await play_again(made.pool, challenges, None, out, retries, **run, retry_broken=args.retry_broken, progress=show)
         return bench_of(
             read_runs(out, made.setting.sites),
             papers,

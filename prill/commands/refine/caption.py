@@ -8,14 +8,16 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
-from prill.captioner.bulk import CaptionTally, caption_files
-from prill.captioner.training import ROWS, TrainingSpec, training_data
+from prill.captioner.bulk import CaptionTally, caption_files, expect_pictures
+from prill.captioner.planning import plan_captions
+from prill.captioner.training import CAPTIONS, ROWS, TrainingSpec, training_data
 from prill.commands.options import (
     add_captioner_options,
     add_engine_options,
@@ -27,8 +29,11 @@ from prill.commands.options import (
     positive,
     run_budget,
 )
+from prill.commands.runs.plan import RunPlan, add_dry_run, cost_of, show_plan
 from prill.commands.stopping import stopping_on_ctrl_c
 from prill.errors import UsageError
+from prill.files.outputs import expect_place
+from prill.protocols import Captioner, Engine
 from prill.registry import read_options
 from prill.verdict_log import RETRIED
 
@@ -59,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=positive, metavar="N", help="look at the first N trajectories only")
     parser.add_argument("--concurrency", type=positive, default=16, metavar="N", help="most calls at once (default 16)")
     add_engine_options(parser)
+    add_dry_run(parser)
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old caption file becomes FILE.bak (.bak2, …)")
     parser.add_argument("--retry-unscored", action="store_true", help="try pictures again that have no caption")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on stdout")
@@ -73,10 +79,17 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{', '.join(of_training)}: options of training data only", parameters=("for_training",))
     if args.for_training and args.engine:
         raise UsageError("an engine captions into a caption file only", parameters=("for_training", "engine"))
+    engine = make_engine(args)
+    spec = TrainingSpec(**read_options(TrainingSpec, options_given(args, TrainingSpec), "training data", lax=True))
     try:
         output = {"folder" if args.for_training else "file": args.output}
         with run_budget(args, **output, begin_again=args.no_resume):
-            tally = asyncio.run(_make_data(args) if args.for_training else _caption(args))
+            captioner = make_captioner(args)
+            expect_pictures(captioner, engine)
+            if args.dry_run:
+                return _plan(args, captioner)
+            made = _make_data(args, captioner, spec) if args.for_training else _caption(args, captioner, engine)
+            tally = asyncio.run(made)
     except asyncio.CancelledError:
         print("prill caption: dropped the calls under way; the same command takes up where this run ended", file=sys.stderr)
         return _EXIT_INTERRUPTED
@@ -86,16 +99,32 @@ def run(args: argparse.Namespace) -> int:
     return _EXIT_SOME if tally.unscored or tally.broken else _EXIT_ALL
 
 
-async def _caption(args: argparse.Namespace) -> CaptionTally:
-    captioner = make_captioner(args)
+def _plan(args: argparse.Namespace, captioner: Captioner) -> int:
+    file = Path(args.output) / CAPTIONS if args.for_training else Path(args.output)
+    expect_place(args.output, "captions, which are continued,")
+    about = {"last": args.last, "limit": args.limit, "resume": not args.no_resume, "retry_unscored": args.retry_unscored}
+    plan = plan_captions(args.trajectories, captioner, file, **about)
+    usage = plan.usage
+    if usage is not None:
+        usage = replace(usage, usd=cost_of(usage, args.model, args.prices))
+    run = RunPlan(
+        work=(f"{plan.todo} pictures to caption, {plan.kept} already there, {plan.equal} files equal to another",),
+        counts={"pictures": plan.todo, "kept": plan.kept, "equal": plan.equal, "broken": len(plan.problems)},
+        usage=usage,
+        unknown="this captioner cannot say beforehand what it needs",
+        most=args.for_training,
+        problems=plan.problems,
+    )
+    return show_plan(args, run)
+
+
+async def _caption(args: argparse.Namespace, captioner: Captioner, engine: Engine | None) -> CaptionTally:
     with _going_on() as more:
-        settings = {**_of_both(args), "engine": make_engine(args)}
+        settings = {**_of_both(args), "engine": engine}
         return await caption_files(args.trajectories, captioner, args.output, **settings, **more)
 
 
-async def _make_data(args: argparse.Namespace) -> CaptionTally:
-    captioner = make_captioner(args)
-    spec = TrainingSpec(**read_options(TrainingSpec, options_given(args, TrainingSpec), "training data", lax=True))
+async def _make_data(args: argparse.Namespace, captioner: Captioner, spec: TrainingSpec) -> CaptionTally:
     with _going_on() as more:
         tally = await training_data(args.trajectories, captioner, args.output, spec, **_of_both(args), **more)
     if not tally.asked.stopped:
@@ -125,9 +154,9 @@ def _going_on() -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[tqdm[NoReturn]]:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
+    with progress_bar(unit="picture", dynamic_ncols=True, file=sys.stderr, smoothing=0.1, delay=0.2) as bar:
         yield bar
 
 

@@ -21,6 +21,7 @@ from prill.commands.options import (
     options_given,
     settings_of,
 )
+from prill.commands.runs.plan import in_file
 from prill.errors import UsageError
 from prill.files.toml import read_table
 from prill.labels.truth import gold_labels
@@ -73,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Filters and writes the folder; see `configure` for the exit codes."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     open_folders(args)
     given = options_given(args, FilterSpec)
@@ -87,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     broken: list[str] = []
     with closing(Intake(args.trajectories)) as intake:
         total = expected(args.trajectories, None)
-        with Bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+        with progress_bar(total=total, unit="traj", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
             filtered = filter_steps(_good(intake, broken, bar.update), read_verdicts(args.verdicts), spec)
     require_steps(filtered)
     inputs = [*args.trajectories, args.verdicts, *filter(None, (args.labels, spec.calibration))]
@@ -97,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         "filter": {key: str(value) if isinstance(value, Path) else value for key, value in asdict(spec).items()},
         "policy": _described(args, teacher, filtered),
     }
-    with Bar(unit="row", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
+    with progress_bar(unit="row", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar:
         exported = export_rows(folder, filtered, teacher, kinds, about=about, truth=truth, progress=bar.update)
     _tell(args, exported, truth)
     for problem in _shortened([*broken, *exported.problems]):
@@ -150,7 +151,8 @@ def _from_file(path: str | None) -> dict[str, Any]:
     options = table.get("filter", table)
     if not isinstance(options, dict):
         raise UsageError(f"{path}: expected a table of the filter's options")
-    filter_spec(options)  # here numbers are numbers: a file may not say "0.5"
+    with in_file(path):
+        filter_spec(options)  # here numbers are numbers: a file may not say "0.5"
     return options
 
 

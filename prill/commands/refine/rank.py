@@ -93,13 +93,13 @@ def _ranker(args: argparse.Namespace) -> Ranker:
 
 
 async def _rank(args: argparse.Namespace, ranker: Ranker) -> RankTally:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     stop = asyncio.Event()
     total = expected([args.trajectories], None)
     with (
         stopping_on_ctrl_c("rank", stop),
-        Bar(total=total, unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
+        progress_bar(total=total, unit="turn", dynamic_ncols=True, file=sys.stderr, delay=0.5) as bar,
     ):
 
         def show(tally: RankTally) -> None:

@@ -15,9 +15,10 @@ from prill.bench.mind2web import PlayedTurn, RecordedBench, played_turn, recorde
 from prill.bench.mind2web_tables import recorded_summary, write_recorded_bench
 from prill.bench.papers import Paper, paper_names, read_paper
 from prill.bench.tables import FIGURES, PICTURE, TABLES
-from prill.commands.rollout import Session, add_episode_options, record_session
+from prill.commands.rollout import Session, add_episode_options, plan_episodes, record_session
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.mind2web import recorded_files
+from prill.commands.runs.plan import add_dry_run, show_plan
 from prill.errors import UsageError
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output
@@ -34,6 +35,7 @@ def options(parser: argparse.ArgumentParser, papers: Sequence[str]) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
+    add_dry_run(parser)
     add_episode_options(parser, tasks="recorded turns by id, or all (default)")
     parser.add_argument(
         "--beside",
@@ -51,6 +53,8 @@ def run(args: argparse.Namespace) -> int:
     files = recorded_files(args.recordings)
     args.output = str(folder / _EPISODES)
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", continued=True)
+    if args.dry_run:
+        return show_plan(args, asyncio.run(plan_episodes(args)).run_plan())
     run = _Run(args, files, papers)
     try:
         counts = asyncio.run(record_session(args, run.finish))

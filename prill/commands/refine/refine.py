@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
 from prill.commands.options import run_budget
-from prill.commands.rollout import arguments, play
+from prill.commands.rollout import EpisodePlan, arguments, plan_episodes, play
 from prill.commands.rollout.cases import numbers
+from prill.commands.runs.plan import RunPlan, add_dry_run, in_file, listed, show_plan, times, together
 from prill.errors import UsageError
 from prill.files.outputs import expect_place
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, asks_a_model, make_policy
-from prill.protocols import Demonstrator
-from prill.refine.filtered_bc import PLAYED, Audience, Study, Table, read_study, run_study
+from prill.protocols import Demonstrator, Evaluator
+from prill.refine.filtered_bc import PLAYED, Audience, Study, Table, check_folder, check_parts, read_study, run_study
 from prill.refine.results import BASE, BY_ROUND, RESULTS, STUDY, TABLES, results_text, write_results
+from prill.refine.training.preflight import check_settings
 from prill.refine.training.weights import open_base
-from prill.registry import options_of
+from prill.registry import OptionError, options_of
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -43,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a study is taken up where it ended"
     )
     sub.add_argument("--seeds", default="0", metavar="0,1,2", help="training seeds, each a study of its own (default 0)")
+    add_dry_run(sub)
     sub.add_argument("--tables-only", action="store_true", help="train nothing: the tables of what is there")
     sub.add_argument("--budget-usd", metavar="X", help="US dollars for all models of the study together: no call beyond")
     sub.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
@@ -53,11 +57,19 @@ def run(args: argparse.Namespace) -> int:
     expect_place(args.output, "a study")
     out, study = Path(args.output), read_study(Path(args.config))
     seeds = numbers(args.seeds, "--seeds")
+    if args.dry_run and args.tables_only:
+        raise UsageError("--dry-run: there is nothing to foresee of tables; leave out --tables-only")
     if not args.tables_only:
         try:
-            with _shown() as audience, run_budget(args, folder=out):
-                world = Rollouts(study)
-                open_base(study.training_of(0))  # a model that cannot be trained is told of before hours of play
+            with run_budget(args, folder=out), _shown() as audience:
+                with in_file(args.config):
+                    world, judges, plans = prepare(study, out)
+                    spec = study.training_of(0)
+                    check_settings(spec)
+                    if not (args.dry_run and spec.model == "embedded"):  # its weights would be unpacked, to be read
+                        open_base(spec)
+                if args.dry_run:
+                    return show_plan(args, plan_study(study, out, seeds, plans, judges))
                 run_study(study, world, out, seeds, audience)
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
@@ -72,6 +84,59 @@ def run(args: argparse.Namespace) -> int:
     return 3 if any(judge["ended"] for judge in results.judges) else 0
 
 
+def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:
+    """Makes every part of a study that plays or judges, so that whatever is wrong is said before hours of play: what plays,
+    the judge of each arm, and what each table would play. Nothing is written. Raises UsageError."""
+    world = Rollouts(study)
+    judges = check_parts(study)
+    check_folder(study, out)
+    return world, judges, asyncio.run(world.check(out))
+
+
+def plan_study(
+    study: Study, out: Path, seeds: Sequence[int], plans: Mapping[str, EpisodePlan], judges: Sequence[Evaluator]
+) -> RunPlan:
+    """What the study would do; stages that are done are counted as they are planned."""
+    attempts = [plan for name, plan in plans.items() if name != "evaluation"]
+    evaluation = plans["evaluation"]
+    lines = len(seeds) * len(study.arms)
+    # Rounds after the first play what the policy itself plays, each arm and seed its own.
+    own = [plan for plan, kind in zip(attempts, study.attempts, strict=True) if "policy" not in kind]
+    later = lines * (study.rounds - 1)
+    trainings = lines * study.rounds
+    played = sum(plan.todo for plan in attempts) + later * sum(plan.episodes for plan in own)
+    evaluated = evaluation.todo + trainings * evaluation.episodes
+    base = sum(plan.episodes for plan in attempts)
+    judged = [(judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own)) for judge in judges]
+    spec = study.training_of(0)
+    steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs of what is kept"
+    arms = listed([judge.info.name for judge in judges])
+    usages = [
+        *(plan.all_usage for plan in plans.values()),
+        times(together(plan.usage for plan in own), later),
+        times(evaluation.usage, trainings * evaluation.episodes),
+        *(times(evaluation.recorded.judging(judge), count) for judge, count in judged),
+    ]
+    return RunPlan(
+        work=(
+            *(f"{name}: {plan.line()}" for name, plan in plans.items()),
+            f"arms: {len(study.arms)}, judged by {arms}; at most {sum(count for _, count in judged)} verdicts",
+            f"rounds: {study.rounds}; training seeds: {len(seeds)}",
+            f"train {trainings} times from {spec.model} ({spec.method}), {steps} of {spec.batch} rows",
+            f"in all: at most {played} attempts and {evaluated} episodes of evaluation",
+            f"would be written to {out}",
+        ),
+        counts={
+            "attempts": played,
+            "evaluation": evaluated,
+            "verdicts": sum(count for _, count in judged),
+            "trainings": trainings,
+        },
+        usage=together(usages),
+        most=True,
+    )
+
+
 class Rollouts:
     """Plays as `prill rollout` does: the tables of episodes hold its options, and any environment and policy will do.
 
@@ -82,9 +147,10 @@ class Rollouts:
 
     def __init__(self, study: Study) -> None:
         options = dict(study.policy)
-        self._name = str(options.pop("name", ""))
-        if not self._name:
+        name = options.pop("name", None)
+        if not isinstance(name, str) or not name:
             raise UsageError("policy.name is missing: name the policy")
+        self._name = name
         maker = POLICIES.maker(self._name)
         own, model = options_of(maker), options.get("model")
         asked = set(model_options(model)) - own.keys() if asks_a_model(maker) else set()
@@ -96,7 +162,10 @@ class Rollouts:
             )
         self._options = options
         self._of_model = asked
-        policy = make_policy(self._name, **options)
+        try:
+            policy = make_policy(self._name, **options)
+        except OptionError as error:
+            raise UsageError(f"policy.{error}") from None
         if not isinstance(policy, Demonstrator):
             raise UsageError(f"the policy {self._name} cannot be taught: it has no demonstrate(trajectory, index)")
         self._teacher = policy
@@ -107,11 +176,29 @@ class Rollouts:
                 "rounds: all attempts are another policy's, so a later round has nothing new to learn from; set it to 1, "
                 "or add attempts of the policy itself"
             )
-        for name, table in (*(("attempts", kind) for kind in study.attempts), ("evaluation", study.evaluation)):
+        self._tables = [*zip(_places(study), study.attempts, strict=True), ("evaluation", study.evaluation)]
+        for name, table in (("episodes", study.episodes), *self._tables):
+            environment = {**study.episodes, **table}.get("environment")
+            if not isinstance(environment, str):
+                raise UsageError("episodes.environment is missing: name the environment")
+            self._read(Path("-"), {**table, "environment": environment}, None, place=f"{name}.")
+        self._study = study
+
+    async def check(self, out: Path) -> dict[str, EpisodePlan]:
+        """Makes what plays each kind of episodes, and plays none; what each table would play. Raises UsageError."""
+        plans: dict[str, EpisodePlan] = {}
+        for name, table in self._tables:
+            folder = out / "base" / ("evaluation" if name == "evaluation" else "attempts")
             try:
-                self._arguments(Path(name), {**study.episodes, **table}, None)
+                args = self._read(folder, {**self._study.episodes, **table}, None)
+                args.dry_run = True
+                plans[name] = await plan_episodes(args)
             except UsageError as error:
                 raise UsageError(f"episodes and {name}: {error}") from None
+        if not plans["evaluation"].graded:
+            where = plans["evaluation"].environment
+            raise UsageError(f"evaluation: nobody grades what is done in {where}, so there would be no figure at all")
+        return plans
 
     def teacher(self) -> Demonstrator:
         """The policy without an adapter: what it asks does not hang on it."""
@@ -129,44 +216,38 @@ class Rollouts:
 
     def _arguments(self, out: Path, episodes: Table, adapter: Path | None, earlier: int = 0) -> argparse.Namespace:
         """Those of `prill rollout`. Attempts are counted on from those of earlier rounds: each draws otherwise."""
+        args = self._read(out, episodes, adapter)
+        args.first_play = earlier * args.plays
+        return args
+
+    def _read(self, out: Path, episodes: Table, adapter: Path | None, *, place: str = "episodes.") -> argparse.Namespace:
         episodes = dict(episodes)
-        environment, player = episodes.pop("environment", None), episodes.pop("policy", None)
-        if not isinstance(environment, str):
-            raise UsageError("episodes.environment is missing: name the environment")
+        environment, player = episodes.pop("environment"), episodes.pop("policy", None)
         policy = {**self._options, **({} if adapter is None else {"adapter": str(adapter.resolve())})}
+        if not isinstance(player, str | None):
+            raise UsageError(f"{place}policy: expected a text, got {player!r}")
         words = [environment, "--output", str(out), "--policy", player or self._name, "--retry-broken"]
         if player is not None:
             policy = {}
+        elif odd := {"model", "serve"} & episodes.keys():
+            raise UsageError(f"{place}{min(odd)}: the policy of a study has one model: name it under policy")
         if (model := policy.pop("model", None)) is not None:
             words += ["--model", str(model)]
         for key, value in policy.items():
             whose = "model" if key in self._of_model else "policy"
             words += ["--set", f"{whose}.{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        for key, value in episodes.items():
-            words += list(_flag(key, value))
-        args = arguments(words)
-        args.first_play = earlier * args.plays
-        return args
+        return arguments(words, episodes, place=place)
 
 
-def _flag(key: str, value: Any) -> Iterator[str]:
-    """An option of the command for a key and a value of a table."""
-    flag = f"--{key.replace('_', '-')}"
-    if key == "set":  # as often as needed
-        for one in value if isinstance(value, list) else [value]:
-            yield from (flag, str(one))
-    elif value is True:
-        yield flag
-    elif isinstance(value, list):
-        yield from (flag, ",".join(map(str, value)))
-    elif value is not False:
-        yield from (flag, str(value))
+def _places(study: Study) -> list[str]:
+    """The tables of attempts as messages name them."""
+    return ["attempts"] if len(study.attempts) == 1 else [f"attempts[{index}]" for index in range(len(study.attempts))]
 
 
 @contextmanager
 def _shown() -> Iterator[Audience]:
     """Stages in words, and a bar for what takes long, on standard error."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
     from prill.refine.training.trainer import Progress
     from prill.refine.training.weights import silence_libraries
 
@@ -175,7 +256,7 @@ def _shown() -> Iterator[Audience]:
     def bar_of(name: str, total: int | None) -> tqdm[NoReturn]:
         if name not in bars:
             close()
-            bars[name] = Bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
+            bars[name] = progress_bar(total=total, desc=name, dynamic_ncols=True, file=sys.stderr, delay=0.5)
         return bars[name]
 
     def close() -> None:

@@ -27,6 +27,7 @@ from prill.commands.options import (
 from prill.commands.refine.reflexion_file import judge_of, read_reflexion_file, words_of
 from prill.commands.rollout import (
     Environments,
+    EpisodePlan,
     Session,
     Strict,
     add_environments,
@@ -37,6 +38,7 @@ from prill.commands.rollout import (
 )
 from prill.commands.rollout.cases import Case, fingerprint
 from prill.commands.rollout.webarena import check_sites
+from prill.commands.runs.plan import NOTHING_RECORDED, RunPlan, add_dry_run, show_plan, times, together
 from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.fitted.calibration import read_calibration
@@ -48,7 +50,7 @@ from prill.labels.truth import gold_labels
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, learner_of
-from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, play_again
+from prill.refine.reflexion import Challenge, LabelJudge, Play, Stage, check_again, play_again
 from prill.refine.retries import RetrySpec, with_second_opinion
 from prill.refine.simulation import Recorded as RecordedTruths
 from prill.refine.simulation import (
@@ -63,7 +65,7 @@ from prill.refine.simulation import (
 from prill.registry import OptionError, read_options
 from prill.run_folder import LABELS
 from prill.store import read_labels, read_trajectories, read_verdicts
-from prill.types import Trajectory
+from prill.types import Trajectory, Usage
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -100,6 +102,7 @@ def _environments(parser: argparse.ArgumentParser) -> Environments:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="folder to write to; a run is taken up where it ended")
+    add_dry_run(parser)
     parser.add_argument(
         "--check", action="store_true", help="webarena: play nothing, but try each login, the reset and an oracle"
     )
@@ -146,6 +149,8 @@ def run(args: argparse.Namespace) -> int:
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", continued=True)
     try:
         results = asyncio.run(_play(args))
+        if isinstance(results, RunPlan):
+            return show_plan(args, results)
     except KeyboardInterrupt:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
@@ -243,60 +248,110 @@ def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
     return found
 
 
-async def _play(args: argparse.Namespace) -> Results:
+async def _play(args: argparse.Namespace) -> Results | RunPlan:
+    """Makes everything that the run needs, and plays; for a dry run, what would be played."""
     args.policy = args.policy or "react"
     retries = RetrySpec(**read_options(RetrySpec, options_given(args, RetrySpec), "the retries", lax=True))
     asked = ReflectorSpec(**read_options(ReflectorSpec, options_given(args, ReflectorSpec), "the lessons", lax=True))
     async with session(args) as made:
-        judge = _judge(args, retries)
+        judge = _judge(args, retries, graded=made.setting.oracle is not None)
         model = make_model(args, args.reflector_model) if args.reflector_model else None
         make = partial(learner_of_case, made, model, asked)
         first = make(Case(""), (), 0)
         names = {"policy": made.plan.agent, "environment": args.environment, "run": fingerprint(list(made.run))}
         lessons = {**asdict(asked), "model": _model_name(first, model), "prompt": Reflector(_Nobody()).prompt}
+        challenges = [challenge_of_case(made, make, row) for row in made.rows]
+        run: dict[str, Any] = {
+            "play": play_of(made, args),
+            "baseline": Path(args.baseline) if args.baseline else None,
+            "settings": {**names, "lessons": lessons},
+        }
+        if args.dry_run:
+            check_again(made.pool, challenges, judge, Path(args.output), retries, **run)
+            return plan_retries(made, args, judge, retries.attempts, asks=isinstance(first, Reflective))
         with stage_bar() as show:
             return await play_again(
                 made.pool,
-                [challenge_of_case(made, make, row) for row in made.rows],
+                challenges,
                 judge,
                 Path(args.output),
                 retries,
-                play=Play(
-                    oracle=made.setting.oracle,
-                    max_steps=args.max_steps,
-                    timeout=args.episode_timeout,
-                    early_stop=made.early_stop,
-                    patience=patience_of(args),
-                    leftovers=made.setting.leftovers,
-                ),
-                baseline=Path(args.baseline) if args.baseline else None,
-                settings={**names, "lessons": lessons},
+                **run,
                 retry_broken=args.retry_broken,
                 retry_unscored=args.retry_unscored,
                 progress=show,
             )
 
 
-def _judge(args: argparse.Namespace, retries: RetrySpec) -> Evaluator | None:
+def play_of(made: Session, args: argparse.Namespace) -> Play[Any]:
+    """How the episodes of a session are played."""
+    return Play(
+        oracle=made.setting.oracle,
+        max_steps=args.max_steps,
+        timeout=args.episode_timeout,
+        early_stop=made.early_stop,
+        patience=patience_of(args),
+        leftovers=made.setting.leftovers,
+    )
+
+
+def plan_retries(made: Session, args: argparse.Namespace, judge: Evaluator | None, attempts: int, *, asks: bool) -> RunPlan:
+    """What retries would do at most: a task that is solved is not tried again. `asks`: lessons are drawn by a model."""
+    episodes = EpisodePlan.of(made, args, attempts)
+    lessons = episodes.episodes * (attempts - 1)
+    who = "the environment's labels" if judge is None else judge.info.name
+    work = [episodes.line(), f"judge at most {episodes.todo} attempts by {who}"]
+    if attempts > 1:
+        work.append(f"draw at most {lessons} lessons")
+    usages = [
+        episodes.all_usage,
+        times(episodes.recorded.judging(judge, args.prices), episodes.todo),
+        None if asks and lessons else Usage(),
+    ]
+    unknown = "what a lesson takes is not known beforehand" if episodes.usage is not None and usages[2] is None else None
+    return RunPlan(
+        work=(*work, f"would be written to {args.output}"),
+        counts={
+            "episodes": episodes.episodes,
+            "tasks": episodes.tasks,
+            "done": episodes.done,
+            "attempts": attempts,
+            "verdicts": episodes.todo,
+            "lessons": lessons,
+        },
+        usage=together(usages),
+        unknown=unknown or NOTHING_RECORDED,
+        most=True,
+        most_seconds=episodes.most_seconds,
+    )
+
+
+def _judge(args: argparse.Namespace, retries: RetrySpec, *, graded: bool) -> Evaluator | None:
     """The judge, with a second one behind it where one is asked for; None: the environment's labels decide."""
     if args.evaluator == "oracle" and not (args.judge or args.judge_options):
         if args.second:
             raise UsageError("--second: nobody needs a second opinion on the oracle's labels")
         return None
     options = {**args.judge_options, **settings_of(args.judge)}
-    defaults = {"concurrency": args.concurrency, **model_options_given(args)}
+    shared = model_options_given(args)
+    lax = bool(args.judge or shared)  # words of the command line are read as what an option asks for; those of a file are not
+    defaults = {"concurrency": args.concurrency, **shared}
     if name := args.judge_model or args.model:
         defaults["model"] = name
 
     def make(name: str, **options: Any) -> Evaluator:
         if name == "noisy" and "labels" not in options:  # those of this run, which are not there yet
-            spec = NoiseSpec(**read_options(NoiseSpec, options, "judge 'noisy'", lax=True))
+            if not graded:
+                raise UsageError(f"{name}: there is no oracle here whose labels it could change; give it `labels`")
+            spec = NoiseSpec(**read_options(NoiseSpec, options, "judge 'noisy'", lax=lax))
             return NoisyLabels(LabelJudge(Path(args.output) / LABELS), spec)
-        return make_judge(name, defaults=defaults, lax=True, choose_captioner=lambda: "text", **options)
+        return make_judge(name, defaults=defaults, lax=lax, choose_captioner=lambda: "text", **options)
 
     try:
         judge = make(args.evaluator, **options)
     except OptionError as error:
+        if error.option in settings_of(args.judge):
+            raise UsageError(f"--judge {error}") from None
         if error.option not in args.judge_options:
             raise
         raise UsageError(f"{args.config}: judge.{error}") from None
@@ -341,9 +396,9 @@ class _Nobody:
 @contextmanager
 def stage_bar() -> Iterator[Callable[[Stage], None]]:
     """One bar that begins anew with each stage of each attempt."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
-    with Bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+    with progress_bar(unit="task", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
         yield partial(_show, bar, {})
 
 

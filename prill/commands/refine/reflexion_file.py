@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from msgspec import Meta
 
+from prill.commands.rollout.tables import PARTS, flags_of, unknown_key, words_of_flag
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
 from prill.files.toml import read_table
 from prill.policies.registry import POLICIES
 from prill.refine.reflector import ReflectorSpec
 from prill.refine.retries import RetrySpec
-from prill.registry import nearest, options_of, read_options
+from prill.registry import check_options, options_of, read_options
 
 # Flags that are no options of a run, but of one call of the command.
-_NEVER = ("judge", "set", "help")
+_NEVER = ("judge", "set", "policy")
 # The flags that an option of the policy has another name under.
 _OTHER_NAMES = {"reasoning": "--direct", "trajectories": "--replay"}
 
@@ -60,36 +61,45 @@ def words_of(
 
     The judge's own options are no words: see `judge_of`. Raises UsageError, for an option that is unknown, with its place.
     """
-    groups = {group.title: group._group_actions for group in parser._action_groups}
     said = {word.partition("=")[0] for word in given if word.startswith("-")}
     policy = dict(file.policy)
     name = policy.pop("name", None)
-    words = [] if name is None or said & {"--policy", "--actor"} else [f"--policy={name}"]
-    of_policy = _names(POLICIES, str(name or _said(given, "--policy", "--actor") or "react"))
+    _expect_text(name, f"{path}: policy.name")
+    names = ("--policy", "--actor", "--agent")
+    words = [] if name is None or said & {*names} else [f"--policy={name}"]
+    makers = {
+        "policy": POLICIES.maker(_said(given, *names) or name or "react"),
+        "environment": ENVIRONMENTS.maker(environment),
+    }
     sections: tuple[tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]], ...] = (
         ("episodes", file.episodes, ("episodes",), ()),
-        ("policy", policy, ("policy", "model"), of_policy),
-        ("environment", file.environment, (environment,), _names(ENVIRONMENTS, environment)),
+        ("policy", policy, ("policy", "model"), tuple(options_of(makers["policy"]))),
+        ("environment", file.environment, (environment,), tuple(options_of(makers["environment"]))),
         ("retries", file.retries, ("retries",), ()),
         ("lessons", file.lessons, ("lessons",), ()),
     )
+    titles_there = {group.title for group in parser._action_groups}
     for section, table, titles, settable in sections:
-        titles = tuple(title if title in groups else "module:Object|file.py:Object" for title in titles)
-        flags = {action.dest: action for title in titles for action in groups[title] if action.dest not in _NEVER}
+        titles = tuple(title if title in titles_there else "module:Object|file.py:Object" for title in titles)
+        flags = flags_of(parser, titles, without=_NEVER)
         for key, value in table.items():
             place = f"{path}: {section}.{key}"
             if value is None and key in (*flags, *settable):  # JSON's null: as if it were left out
                 continue
+            if key in settable:
+                check_options(makers[section], {key: value}, f"the {section}", place=f"{path}: {section}.", parts=PARTS)
             if key in flags:
-                words += _words_of_flag(flags[key], value, place, said)
+                given_here = list(words_of_flag(flags[key], value, place))  # checked also where it does not count
+                words += [] if said & {*flags[key].option_strings} else given_here
             elif key not in settable:
-                names = sorted({*flags, *settable} - {"policy"})
-                raise UsageError(f"{place}: there is no such option{nearest(key, names)}; there are: {', '.join(names)}")
+                raise unknown_key(key, {*flags, *settable}, f"{path}: {section}.")
             elif _OTHER_NAMES.get(key) not in said:
                 text = value if isinstance(value, str) else json.dumps(value)
                 words += ["--set", f"{section}.{key}={text}"]
     for key, flag in (("evaluator", "--evaluator"), ("model", "--judge-model"), ("second", "--second")):
-        if (value := file.judge.get(key)) is not None and flag not in said:
+        value = file.judge.get(key)
+        _expect_text(value, f"{path}: judge.{key}")
+        if value is not None and flag not in said:
             words.append(f"{flag}={value}")
     return words
 
@@ -99,8 +109,9 @@ def judge_of(file: ReflexionFile) -> dict[str, Any]:
     return {key: value for key, value in file.judge.items() if key not in ("evaluator", "model", "second")}
 
 
-def _names(registry: Any, name: str) -> tuple[str, ...]:
-    return tuple(options_of(registry.maker(name)))
+def _expect_text(value: object, place: str) -> None:
+    if not isinstance(value, str | None):
+        raise UsageError(f"{place}: expected a text, got {value!r}")
 
 
 def _said(words: Sequence[str], *flags: str) -> str | None:
@@ -111,28 +122,3 @@ def _said(words: Sequence[str], *flags: str) -> str | None:
         if flag in flags:
             value = text if equals else following
     return value
-
-
-def _words_of_flag(action: argparse.Action, value: Any, place: str, said: set[str]) -> Iterator[str]:
-    """The flag with that value, unless the command line gives it."""
-    if said & {*action.option_strings}:
-        return
-    flag = next(word for word in action.option_strings if word.startswith("--"))
-    if action.nargs == 0:
-        if not isinstance(value, bool):
-            raise UsageError(f"{place}: expected true or false, got {value!r}")
-        if value:
-            yield flag
-        elif f"--no-{flag[2:]}" in action.option_strings:
-            yield f"--no-{flag[2:]}"
-        return
-    if isinstance(value, Mapping | bool):
-        raise UsageError(f"{place}: expected a text, a number or a list, got {value!r}")
-    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-    try:
-        read = action.type(text) if callable(action.type) else text
-    except (argparse.ArgumentTypeError, ValueError, TypeError) as error:
-        raise UsageError(f"{place}: {error}, got {value!r}") from None
-    if action.choices is not None and read not in action.choices:
-        raise UsageError(f"{place}: choose from {', '.join(map(str, action.choices))}, got {value!r}")
-    yield f"{flag}={text}"

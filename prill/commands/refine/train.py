@@ -176,7 +176,7 @@ def _is_first() -> bool:
 @contextmanager
 def _bars() -> Iterator[tuple[Say, Any]]:
     """One bar on standard error at a time: looking at the rows, then training."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     shown: dict[str, tqdm[NoReturn]] = {}
 
@@ -184,7 +184,9 @@ def _bars() -> Iterator[tuple[Say, Any]]:
         if phase not in shown:
             for bar in shown.values():
                 bar.close()
-            shown[phase] = Bar(total=total, desc=phase, dynamic_ncols=True, file=sys.stderr, delay=0.5, disable=not _is_first())
+            shown[phase] = progress_bar(
+                total=total, desc=phase, dynamic_ncols=True, file=sys.stderr, delay=0.5, disable=not _is_first()
+            )
         return shown[phase]
 
     def say(phase: str, done: int, total: int) -> None:

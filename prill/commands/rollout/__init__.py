@@ -7,7 +7,7 @@ import asyncio
 import json
 import math
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -24,8 +24,11 @@ from prill.commands.rollout.environments import OWN, Setting
 from prill.commands.rollout.mind2web import MIND2WEB
 from prill.commands.rollout.phones import PHONES
 from prill.commands.rollout.policies import PolicyPlan, plan_policy, read_assigned
+from prill.commands.rollout.tables import flags_of, reads, words_of_table
 from prill.commands.rollout.web import WEB
 from prill.commands.rollout.webarena import WEBARENA
+from prill.commands.runs.plan import Recorded as Recordings
+from prill.commands.runs.plan import RunPlan, add_dry_run, recorded_in, show_plan, times
 from prill.emulators.pool import Pool
 from prill.emulators.registry import ENVIRONMENTS
 from prill.errors import UsageError
@@ -36,11 +39,13 @@ from prill.models.guard import PATIENCE
 from prill.policies.registry import POLICIES
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
 from prill.record import Episode, Recorded, record
+from prill.types import Usage
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 
+_MAX_WORKERS = 1000  # environments in one process: beyond it memory ends, or open files
 # Stands in the help for whatever is named instead of a built-in environment.
 _OWN = "module:Object|file.py:Object"
 KINDS = {**WEB, "webarena": WEBARENA, "airline": AIRLINE, "mind2web": MIND2WEB, **PHONES}
@@ -91,6 +96,7 @@ def _own_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder to write to; a run is taken up where it ended"
     )
+    add_dry_run(parser)
     what, who = add_episode_options(parser)
     what.add_argument(
         "--attempts", dest="plays", type=positive, default=1, metavar="N", help="times to play each task and seed (default 1)"
@@ -147,6 +153,8 @@ def run(args: argparse.Namespace) -> int:
     """Records; 0 when every episode ended as it should, 3 when some broke off or have no label, 130 when interrupted."""
     expect_place(args.output, "a folder")
     check_output(Path(args.output) / TRAJECTORIES, "trajectories", [args.replay], continued=True)
+    if args.dry_run:
+        return show_plan(args, asyncio.run(plan_episodes(args)).run_plan())
     try:
         graded = list[bool]()
         counts = asyncio.run(record_session(args, lambda made, _: graded.append(made.setting.oracle is not None)))
@@ -181,11 +189,23 @@ class Strict(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def arguments(words: Sequence[str]) -> argparse.Namespace:
-    """The arguments of `prill rollout` from its words, for other commands. Raises UsageError."""
+# What holds for a whole command, and not for the episodes that a table describes.
+_NOT_OF_EPISODES = ("output", "json", "policy", "dry_run")
+
+
+def arguments(words: Sequence[str], table: Mapping[str, Any] | None = None, *, place: str = "") -> argparse.Namespace:
+    """The arguments of `prill rollout` from its words, for other commands, and from a table with its flags as keys.
+
+    `place` is where the table stands, for messages. Raises UsageError.
+    """
     parser = Strict(prog="prill rollout")
-    configure(parser)
-    return parser.parse_args(words)
+    environments = add_environments(parser, _own_options)
+    if not table:
+        return parser.parse_args(words)
+    kind = words[0] if words[0] in KINDS else _OWN
+    titles = ("episodes", "policy", "model", kind)
+    flags = flags_of(environments.parser_of(words[0]), titles, without=_NOT_OF_EPISODES)
+    return parser.parse_args([*words, *words_of_table(table, flags, place)])
 
 
 def play(args: argparse.Namespace) -> Recorded:
@@ -193,14 +213,20 @@ def play(args: argparse.Namespace) -> Recorded:
     return asyncio.run(record_session(args))
 
 
+async def plan_episodes(args: argparse.Namespace, attempts: int = 1) -> EpisodePlan:
+    """What these arguments would play, each episode up to so many times; everything is made, and nothing is played."""
+    async with session(args) as made:
+        return EpisodePlan.of(made, args, attempts)
+
+
 async def record_session(
     args: argparse.Namespace, finish: Callable[[Session, Recorded], object] = lambda made, counts: None
 ) -> Recorded:
     """Records what the arguments ask for, with a bar of progress; `finish` is told of it before everything is closed."""
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     async with session(args) as made:
-        with Bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
+        with progress_bar(total=len(made.rows), unit="episode", dynamic_ncols=True, file=sys.stderr, delay=0.2) as bar:
             counts = await record(
                 made.pool,
                 _episodes(made),
@@ -250,6 +276,8 @@ async def _session(args: argparse.Namespace) -> AsyncIterator[Session]:
     kind, out = KINDS.get(args.environment, OWN), Path(args.output)
     args.policy = args.policy or kind.policy
     args.max_steps = args.max_steps or kind.max_steps
+    if (args.workers or 1) > _MAX_WORKERS:
+        raise UsageError(f"--workers {args.workers}: each has an environment of its own; give at most {_MAX_WORKERS}")
     args.concurrency = max(args.workers or 1, 16)  # an episode asks for one action at a time, so this never bounds devices
     if args.policy is None:
         raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
@@ -273,6 +301,80 @@ async def _session(args: argparse.Namespace) -> AsyncIterator[Session]:
             await pool.close()
         finally:
             await setting.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpisodePlan:
+    """The episodes of a session, as far as they are known before they are played.
+
+    `attempts` is how often each may be played. `usage` is what an episode asks of models: None where nothing is known of it.
+    """
+
+    episodes: int
+    tasks: int
+    done: int
+    attempts: int
+    agent: str
+    environment: str
+    max_steps: int
+    timeout: float
+    workers: int
+    usage: Usage | None
+    recorded: Recordings
+    graded: bool
+
+    @classmethod
+    def of(cls, made: Session, args: argparse.Namespace, attempts: int = 1) -> EpisodePlan:
+        """The plan of a session that was made."""
+        patience_of(args)
+        recorded = recorded_in(Path(args.output))
+        there = recorded.ids - (recorded.broken if args.retry_broken else frozenset())
+        return cls(
+            episodes=len(made.rows),
+            tasks=len({row.task for row in made.rows}),
+            done=sum(made.id(row) in there for row in made.rows),
+            attempts=attempts,
+            agent=made.plan.agent,
+            environment=made.environment,
+            max_steps=args.max_steps,
+            timeout=args.episode_timeout,
+            workers=made.pool.size,
+            usage=recorded.usage if made.plan.asks_model else Usage(),
+            recorded=recorded,
+            graded=made.setting.oracle is not None,
+        )
+
+    @property
+    def todo(self) -> int:
+        """Episodes that are played, at most."""
+        return self.episodes * self.attempts - self.done
+
+    @property
+    def all_usage(self) -> Usage | None:
+        """What all of them ask of models."""
+        return times(self.usage, self.todo)
+
+    @property
+    def most_seconds(self) -> float:
+        """No run takes longer, by the limit of an episode."""
+        return math.ceil(self.todo / self.workers) * self.timeout
+
+    def line(self) -> str:
+        """The plan in a line."""
+        often = f", up to {self.attempts} times each" if self.attempts > 1 else ""
+        done = f", {self.done} done" if self.done else ""
+        what = f"{self.episodes} episodes of {self.tasks} tasks{often}{done}"
+        return f"play {what}, in {self.environment} by {self.agent}; at most {self.max_steps} actions each"
+
+    def run_plan(self) -> RunPlan:
+        """The plan of a run that does nothing else."""
+        counts = {"episodes": self.episodes, "tasks": self.tasks, "done": self.done, "max_steps": self.max_steps}
+        return RunPlan(
+            work=(self.line(),),
+            counts=counts,
+            usage=self.all_usage,
+            most_seconds=self.most_seconds,
+        )
 
 
 def _episodes(made: Session) -> list[Episode[Any]]:
@@ -302,6 +404,7 @@ def _show(bar: tqdm[NoReturn], recorded: Recorded) -> None:
     bar.update(0)
 
 
+@reads(float)
 def _temperature(text: str) -> float:
     try:
         number = float(text)
@@ -312,6 +415,7 @@ def _temperature(text: str) -> float:
     return number
 
 
+@reads(float)
 def _seconds(text: str) -> float:
     try:
         number = float(text)

@@ -14,9 +14,14 @@ import msgspec
 from prill.datasets.task_lists import NAMES, task_list
 from prill.errors import UsageError
 from prill.files.toml import read_toml
+from prill.models.replies import excerpt
 from prill.policies.scripted.policy import Behaviour
 from prill.store import read_lines
 from prill.types import Platform, Task
+
+# Episodes of one run, and seeds of one option: a range with a digit too many is refused before it fills the memory.
+MAX_EPISODES = 1_000_000
+_MAX_DIGITS = 18  # of a seed: it stays below 2**63, which generators of random numbers take
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,10 @@ def read_plan(path: Path) -> tuple[Case, ...]:
 def cases(
     tasks: Sequence[str], seeds: Sequence[int], attempts: Sequence[int], behaviours: Sequence[Behaviour | None]
 ) -> tuple[Case, ...]:
-    """Every combination once, task by task."""
+    """Every combination once, task by task. Raises UsageError for more than a run can hold."""
+    if (count := len(tasks) * len(seeds) * len(attempts) * len(behaviours)) > MAX_EPISODES:
+        words = f"{len(tasks):,} tasks, {len(seeds):,} seeds and {len(attempts):,} attempts are {count:,} episodes"
+        raise UsageError(f"{words}; a run has at most {MAX_EPISODES:,}", parameters=("tasks", "seeds", "attempts"))
     every = (Case(t, s, a, b) for t in tasks for s in seeds for a in attempts for b in behaviours)
     return tuple(dict.fromkeys(every))
 
@@ -86,9 +94,13 @@ def numbers(text: str, option: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
         if match is None:
             raise UsageError(f"{option} {text!r}: expected numbers and ranges such as 0-4,7")
+        if max(map(len, filter(None, match.groups()))) > _MAX_DIGITS:
+            raise UsageError(f"{option} {excerpt(text)!r}: a number has at most {_MAX_DIGITS} digits")
         first, last = int(match[1]), int(match[2] or match[1])
         if last < first:
             raise UsageError(f"{option} {text!r}: {part.strip()} counts down")
+        if len(listed) + last - first >= MAX_EPISODES:
+            raise UsageError(f"{option} {text!r}: {part.strip()} has too many numbers; give at most {MAX_EPISODES:,}")
         listed += range(first, last + 1)
     return listed
 

@@ -39,7 +39,7 @@ class PolicyPlan:
     """Who plays: what the records call it, what makes the policy of one episode, and what tells it from others.
 
     `plays` are the tasks that it can do; None: any. `page_text` is how it reads a page where the environment has several ways,
-    `marking` how its paper marks recorded steps.
+    `marking` how its paper marks recorded steps. `asks_model`: calls are made for its steps.
     """
 
     agent: str
@@ -48,6 +48,7 @@ class PolicyPlan:
     plays: frozenset[str] | None = None
     page_text: str | None = None
     marking: Marking | None = None
+    asks_model: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def plan_policy(args: argparse.Namespace, platform: Platform, assigned: Assigned
         fingerprint.pop("adapter", None)  # its weights are in that; where they lie may change
     agent = name if model is None else f"{name}/{model.name}"
     plays, page_text = getattr(policy, "plays", None), getattr(policy, "page_text", None)
-    return PolicyPlan(agent, make, fingerprint, plays, page_text, _marking(policy))
+    return PolicyPlan(agent, make, fingerprint, plays, page_text, _marking(policy), model is not None)
 
 
 def _marking(policy: Policy) -> Marking | None:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     serve(reward, spec, concurrency=concurrency, announce=lambda url: _announce(url, args.json), ending=_ending)
-    LastResort().end_within(_EXIT_SECONDS)
+    LastResort().end_within(_EXIT_SECONDS, _EXIT_ENDED)
     return _EXIT_ENDED
 
 

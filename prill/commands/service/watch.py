@@ -96,12 +96,12 @@ def _opinions(path: str, problems: list[str]) -> Iterator[tuple[str, Opinion]]:
 
 
 def _report(path: str, spec: WatchSpec, students: dict[str, Opinion], problems: list[str]) -> WatchReport:
-    from prill.commands.bars import Bar
+    from prill.commands.tallies import progress_bar
 
     tally = Tally(spec, scores_of(spec.reference))
     records = _records(path, students, problems)
     try:
-        for record in Bar(records, desc=path, unit=" lines", disable=None, leave=False):
+        for record in progress_bar(records, desc=path, unit=" lines", disable=None, leave=False):
             tally.add(record)
     except InputError as error:  # a damaged archive: what came before it counts
         problems.append(str(error))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
+from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.policies.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
 from prill.policies.synapse.interpreter import check, first_block
@@ -151,12 +152,22 @@ async def test_an_endpoint_embeds_in_order(monkeypatch: pytest.MonkeyPatch) -> N
 def test_vectors_of_unclear_order_are_no_answer(indexes: tuple[int, int]) -> None:
     rows = [{"index": index, "embedding": [1.0]} for index in indexes]
     assert _read_answer(json.dumps({"data": rows}).encode()) is None
-    assert _read_answer(b'{"data": [{"index": 1, "embedding": [1]}, {"index": 0, "embedding": [2]}]}') == [[2.0], [1.0]]
+    assert _read_answer(b'{"data": [{"index": 1, "embedding": [1]}, {"index": 0, "embedding": [2]}]}') == ([[2.0], [1.0]], 0)
+
+
+async def test_embeddings_spend_the_budget() -> None:
+    with MockServer() as server:
+        with spending_from(Budget(1.0)) as budget:
+            embedder = EndpointEmbedder("text-embedding-3-small", base_url=server.base_url)
+            with pytest.raises(UsageError, match="a budget needs a price for mock-embedding"):
+                EndpointEmbedder("mock-embedding", base_url=server.base_url)
+        await embedder.embed(["word " * 100])
+    assert budget.spent_usd == pytest.approx(0.02e-6 * 125, rel=0.02)
 
 
 async def test_a_vector_beyond_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def huge(*given: object) -> list[list[float]]:
-        return [[1e308, 1.0]]
+    async def huge(*given: object) -> tuple[list[list[float]], int]:
+        return [[1e308, 1.0]], 1
 
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     embedder = EndpointEmbedder("m", base_url="http://localhost:1")

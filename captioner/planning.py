@@ -1,0 +1,79 @@
+"""What captioning would take, found out without a call and without a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from prill.captioner.bulk import expect_pictures, screenshots_in
+from prill.captioner.cache import image_id
+from prill.captioner.files import read_captions
+from prill.captioner.vision import VLMCaptioner
+from prill.errors import InputError, UsageError
+from prill.files.outputs import check_output
+from prill.models.calls import planned
+from prill.protocols import Captioner
+from prill.types import Usage
+from prill.verdict_log import RETRIED
+
+
+@dataclass(frozen=True, slots=True)
+class CaptionPlan:
+    """`todo` pictures would be captioned, `kept` have their caption, `equal` are files with the content of another one.
+
+    `usage` is without its cost, and None where nobody can say; `problems` say what cannot be used.
+    """
+
+    todo: int
+    kept: int
+    equal: int
+    usage: Usage | None
+    problems: tuple[str, ...]
+
+
+def plan_captions(
+    paths: Sequence[str | os.PathLike[str]],
+    captioner: Captioner,
+    output: str | os.PathLike[str],
+    *,
+    last: int | None = None,
+    limit: int | None = None,
+    resume: bool = True,
+    retry_unscored: bool = False,
+) -> CaptionPlan:
+    """The plan of `prill.captioner.bulk.caption_files` with the same arguments. Raises what that raises beforehand."""
+    expect_pictures(captioner)
+    kept, todo, equal, usage, problems, begun = 0, 0, 0, Usage(), list[str](), set[str]()
+    with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
+        check_output(output, "captions", paths, continued=resume)
+        there = _lasting(output, captioner, retry_unscored) if resume else frozenset()
+        problems += tally.problems
+        for picture in pictures():
+            try:
+                id = image_id(picture.path)
+                if id in begun:
+                    equal += 1
+                    continue
+                begun.add(id)
+                if id in there:
+                    kept += 1
+                    continue
+                if isinstance(captioner, VLMCaptioner):
+                    usage += planned(captioner.messages(picture.path), captioner.max_tokens)
+                todo += 1
+            except InputError as error:
+                problems.append(str(error))
+    known = isinstance(captioner, VLMCaptioner) or not hasattr(captioner, "model")
+    return CaptionPlan(todo, kept, equal, usage if known else None, tuple(problems))
+
+
+def _lasting(output: str | os.PathLike[str], captioner: Captioner, retry_unscored: bool) -> frozenset[str]:
+    """The pictures whose line in the file would stay."""
+    if not os.path.exists(output) or not os.path.getsize(output):
+        return frozenset()
+    latest = {caption.id: caption for caption in read_captions(output)}
+    if other := next((caption.captioner for caption in latest.values() if caption.captioner != captioner.name), None):
+        raise UsageError(f"{output}: holds captions of {other}; choose another file", parameters=("output",))
+    again = set(RETRIED)
+    return frozenset(id for id, one in latest.items() if one.unscored is None or not (retry_unscored or one.unscored in again))
