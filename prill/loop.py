@@ -8,12 +8,13 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from prill.errors import EnvironmentFailure, Unscored
+from prill.errors import BudgetSpent, EnvironmentFailure, Unscored
 from prill.files.lines import valid_unicode
 from prill.protocols import Environment, Locator, Policy
 from prill.types import Action, Observation, Step, Task, Trajectory
 
 _T = TypeVar("_T", Action, Observation)
+_NO_ACTION = "the agent's model gave no action"  # how the error of such an episode begins, on record
 
 
 async def rollout(
@@ -74,13 +75,18 @@ async def rollout(
     except EnvironmentFailure as failure:
         record, ended_by = replace(record, final=None, error=valid_unicode(str(failure))), "error"
     except Unscored as failure:
-        record, ended_by = replace(record, error=f"the agent's model gave no action ({failure.code}): {failure}"), "error"
+        record, ended_by = replace(record, error=f"{_NO_ACTION} ({failure.code}): {failure}"), "error"
         metadata["unscored"] = failure.code
     except TimeoutError:
         if not limit.expired():
             raise
         record, ended_by = replace(record, final=None, error=f"the episode took more than {timeout:g} s"), "error"
     return replace(record, metadata=metadata | {"ended_by": ended_by} | ({} if stopped is None else {"stopped": stopped}))
+
+
+def is_unpaid(error: str | None) -> bool:
+    """Whether what ended an episode was a budget that was used up: neither agent nor environment failed."""
+    return error is not None and error.startswith(f"{_NO_ACTION} ({BudgetSpent.code})")
 
 
 def _legible(part: _T) -> _T:

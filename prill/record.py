@@ -67,6 +67,7 @@ async def record(
     early_stop: Callable[[Sequence[Step]], str | None] | None = None,
     retry_broken: bool = False,
     patience: float = PATIENCE,
+    checked: bool = False,
     progress: Callable[[Recorded], None] = lambda recorded: None,
 ) -> Recorded:
     """Plays the episodes, as many at a time as the pool has environments. Those whose id is in `out` already are skipped.
@@ -76,15 +77,17 @@ async def record(
     The environments have to write their screenshots below `out`. `timeout` is in seconds, for one episode, for naming its
     task and for labelling it. `oracle` labels an episode while its environment is still in the state that the agent left.
     An episode that cannot begin is tried once more, in another environment where there is one. When five or more in a row could
-    not begin, for `patience` seconds, the run ends.
+    not begin, for `patience` seconds, the run ends. Episodes that a spent budget ended are played again by every call.
+    `checked`: the caller has compared the files of the folder with their checksums.
 
-    Raises UsageError when nothing can be written, InputError when a file in `out` is broken, EnvironmentFailure when no
+    Raises UsageError when nothing can be written or a file in `out` is not as a run left it, InputError when one is broken,
+    EnvironmentFailure when no
     environment is left that works, or none begins. What is not raised on purpose, such as a bug of a policy, ends the run too;
     its episode is then on record as broken, so that the same call goes on with the next. What is finished stays.
     """
     listed = tuple(episodes)
-    again = frozenset(episode.id for episode in listed) if retry_broken else frozenset()
-    with RunFolder(out, again=again) as folder:
+    ids = frozenset(episode.id for episode in listed)
+    with RunFolder(out, again=ids if retry_broken else (), unpaid=ids, checked=checked) as folder:
         settings = _Settings(oracle, max_steps, timeout, early_stop, patience, progress)
         return await _Run(pool, listed, folder, settings).all()
 

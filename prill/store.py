@@ -19,6 +19,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import InputError, UsageError
+from prill.files.checksums import expect_unchanged
 from prill.files.faults import duplicate, line_fault
 from prill.files.kinds import Kind, trajectory_files
 from prill.files.lines import folder_of, name_of
@@ -68,6 +69,7 @@ def numbered_trajectories(
 ) -> Iterator[tuple[str, Trajectory | BadLine]]:
     """Like `read_trajectories`, each with its place, `file:line`; `note` is told the paths of unknown keys, if any."""
     for file in trajectory_files([path]):
+        expect_unchanged(file)
         root = folder_of(file)
         for line in read_lines(file):
             place = f"{name_of(file)}:{line.number}"
@@ -171,6 +173,7 @@ def read_labels(path: str | os.PathLike[str]) -> Iterator[LabelRecord]:
 
 def _expect(path: str | os.PathLike[str], expected: Kind) -> None:
     """Raises UsageError when the first line is plainly of another kind of file: its fields alone would not say so clearly."""
+    expect_unchanged(path)
     first = next(read_lines(path), None)
     content = content_of_line(first.data) if first else None
     if content not in (None, expected):

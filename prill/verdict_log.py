@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ import msgspec
 
 from prill.cache import scratch_database
 from prill.errors import UsageError
+from prill.files.checksums import growing
 from prill.files.kinds import object_of
 from prill.files.lines import MOST_LINE, is_stream, read_lines
 from prill.files.outputs import append_whole, check_output, failures, is_stdout, is_there, locked, make_folder, part_of, writing
@@ -73,12 +74,15 @@ class VerdictLog:
         self._database = scratch_database()
         self._database.execute("CREATE TABLE verdicts (id TEXT PRIMARY KEY, key TEXT, unscored TEXT) WITHOUT ROWID")
         make_folder(path)
+        self._growing = growing(self._target)
         self._file = locked(self._target)
         with ExitStack() as on_failure:
             on_failure.callback(lambda: os.close(self._file))
             if os.fstat(self._file).st_size:
                 self._take_up() if resume else self._set_aside()
             self._end = os.fstat(self._file).st_size
+            if self._growing is not None:
+                self._growing.restart()
             on_failure.pop_all()
 
     def done(self, id: str, key: Callable[[], str]) -> bool:
@@ -97,7 +101,7 @@ class VerdictLog:
     def append(self, verdict: Logged) -> None:
         """Writes a record; it survives the process from here on."""
         line = encode(verdict)
-        with failures(self.path):
+        with failures(self.path), self._growing.adding(line) if self._growing else nullcontext():
             append_whole(self._file, line)
         self._end += len(line)
         self._remember(verdict.id, verdict.key, verdict.unscored)
@@ -124,6 +128,8 @@ class VerdictLog:
                     self._compact()
             else:
                 os.fsync(self._file)
+            if self._growing is not None:
+                self._growing.close()
         finally:
             os.close(self._file)
             self._database.close()
@@ -215,8 +221,11 @@ class VerdictLog:
             file.flush()
             os.fsync(file.fileno())
             os.fchmod(file.fileno(), os.fstat(self._file).st_mode & 0o777)
-            part.replace(self._target)
+            with self._growing.replacing(part) if self._growing else nullcontext():
+                part.replace(self._target)
             on_failure.pop_all()
+        if self._growing is not None:
+            self._growing.restart()
 
 
 def _differences(other: EvaluatorInfo | str, own: EvaluatorInfo | str, places: tuple[str, str]) -> str:

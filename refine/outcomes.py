@@ -16,6 +16,7 @@ import msgspec
 
 from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
+from prill.files.checksums import expect_unchanged
 from prill.files.lines import read_lines
 from prill.files.outputs import write_output
 from prill.refine.retries import ENDS, End, Lesson, answer_among
@@ -66,11 +67,16 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Success after so many retries: of the tasks whose truth is known, with the 95 % interval (Wilson)."""
+    """Success after so many retries: the share of all tasks that were solved, as far as the truth is known.
+
+    `decided` counts the tasks whose truth is known. The 95 % interval (Wilson) reaches from none of the others being solved to
+    all of them; without any whose truth is known there is neither.
+    """
 
     retries: int
     solved: int
     decided: int
+    tasks: int = 0
     success: float | None = None
     low: float | None = None
     high: float | None = None
@@ -104,7 +110,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The results file of a run."""
+    """The results file of a run. `lost_labels` counts attempts that an oracle labelled, and whose label is no longer there."""
 
     format: str = FORMAT
     evaluator: EvaluatorInfo
@@ -112,6 +118,7 @@ class Results:
     attempts: int
     keep_best: bool = False
     warnings: tuple[str, ...] = ()
+    lost_labels: int = 0
     tasks: tuple[TaskResult, ...] = ()
     table: Table | None = None
 
@@ -119,6 +126,7 @@ class Results:
 def read_results(path: str | os.PathLike[str]) -> Results:
     """The file, or that of a run's folder. Raises UsageError when it is none."""
     place = Path(path) / RESULTS if os.path.isdir(path) else Path(path)
+    expect_unchanged(place)
     try:
         results = msgspec.json.decode(place.read_bytes(), type=Results)
     except OSError as error:
@@ -186,13 +194,18 @@ def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = Fa
 
 def table_lines(table: Table) -> Iterator[str]:
     """The table as Markdown, and what there is to say beside it."""
-    yield "| retries | solved | of | success | 95 % interval |"
-    yield "| ---: | ---: | ---: | ---: | :--- |"
+    yield "| retries | solved | of | success | 95 % interval | truth unknown |"
+    yield "| ---: | ---: | ---: | ---: | :--- | ---: |"
     for row in table.rows:
         share = "" if row.success is None else f"{row.success:.1%}"
         interval = "" if row.low is None or row.high is None else f"{row.low:.1%} to {row.high:.1%}"
-        yield f"| {row.retries} | {row.solved} | {row.decided} | {share} | {interval} |"
+        yield f"| {row.retries} | {row.solved} | {row.tasks} | {share} | {interval} | {row.tasks - row.decided} |"
     yield ""
+    if table.undecided:
+        yield (
+            f"the truth is unknown of {table.undecided} of {table.tasks} tasks: success counts them as not solved, and the "
+            "interval reaches to all of them being solved"
+        )
     yield f"{table.played} attempts played, {table.reused} taken from another run, at {table.tasks} tasks"
     yield f"solved by a retry: {table.gained}; lost to false negatives: {table.lost_to_false_negatives}; " + (
         f"failures that the judge accepted: {table.kept_by_false_positives}; truth unknown: {table.undecided}"
@@ -210,9 +223,10 @@ def _row(tasks: Sequence[TaskResult], retries: int, keep_best: bool) -> Row:
     truths = [truth for task in tasks if (truth := _truth(task, retries + 1, keep_best)) is not None]
     solved, decided = sum(truths), len(truths)
     if not decided:
-        return Row(retries=retries, solved=0, decided=0)
-    low, high = wilson(solved / decided, decided)
-    return Row(retries=retries, solved=solved, decided=decided, success=solved / decided, low=low, high=high)
+        return Row(retries=retries, solved=0, decided=0, tasks=len(tasks))
+    at_least, at_most = solved / len(tasks), (solved + len(tasks) - decided) / len(tasks)
+    low, high = wilson(at_least, len(tasks))[0], wilson(at_most, len(tasks))[1]
+    return Row(retries=retries, solved=solved, decided=decided, tasks=len(tasks), success=at_least, low=low, high=high)
 
 
 def _truth(task: TaskResult, attempts: int, keep_best: bool) -> bool | None:

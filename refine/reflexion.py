@@ -9,6 +9,7 @@ reflector are handed trajectories and verdicts only.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -16,11 +17,13 @@ from typing import Any, Generic
 
 import msgspec
 
-from prill.errors import NoEvidence, Unscored, UsageError
+from prill.errors import BudgetSpent, NoEvidence, Unscored, UsageError
 from prill.evaluators.judgement import Judgement, verdict_of
+from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import append_whole, failures, write_output
 from prill.files.toml import read_table
+from prill.loop import is_unpaid
 from prill.models.calls import together
 from prill.models.guard import PATIENCE
 from prill.models.ledger import metered
@@ -55,7 +58,7 @@ from prill.run_folder import LABELS, RunFolder
 from prill.scoring import score_stream
 from prill.store import copy_image, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
-from prill.verdict_log import VerdictLog
+from prill.verdict_log import RETRIED, VerdictLog
 
 _AT_ONCE = 16  # lessons
 
@@ -218,10 +221,17 @@ class _Run(Generic[E]):
 
     async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
         """Goes from move to move until every task has ended."""
+        checksums = Checksums(self._out)
+        checksums.check(but=[RESULTS])  # that is made of the others, again in the end
+        if self._baseline is not None:
+            Checksums(self._baseline).check()
         self._hold(self.all_settings(settings))
-        with VerdictLog(self._out / VERDICTS, self._judge.info) as log:
+        for name in (SETTINGS, VERDICTS, LESSONS):
+            checksums.add(name)
+        with VerdictLog(self._out / VERDICTS, self._judge.info) as log, self._lessons_file(checksums):
             self._take_up(retry_unscored)
-            again = {id for id, played in self._played.items() if played.error is not None} if retry_broken else set()
+            broken = {id: played.error for id, played in self._played.items() if played.error is not None}
+            again = {id for id, error in broken.items() if retry_broken or is_unpaid(error)}
             for id in again:
                 del self._played[id]
             if self._baseline is not None:
@@ -229,7 +239,17 @@ class _Run(Generic[E]):
             while going := self._going():
                 move = min(going, key=("play", "judge", "reflect").index)
                 await getattr(self, f"_{move}_all")(going[move], log, again)
-        return self._write(settings)
+        Checksums(self._out).check([TRAJECTORIES, LABELS, VERDICTS, LESSONS])
+        results = self._write(settings)
+        checksums.note(RESULTS)
+        return results
+
+    @contextmanager
+    def _lessons_file(self, checksums: Checksums) -> Iterator[None]:
+        """Within it, lessons are appended to their file; what a crash left incomplete of it is cut."""
+        read_lessons(self._out / LESSONS, mend=True)
+        with closing(checksums.growing(LESSONS)) as self._lesson_sums:
+            yield
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this run from others."""
@@ -264,15 +284,15 @@ class _Run(Generic[E]):
 
     def _take_up(self, retry_unscored: bool) -> None:
         """Reads what earlier runs left."""
-        RunFolder(self._out).close()  # mends what a crash left incomplete
+        RunFolder(self._out, checked=True).close()  # mends what a crash left incomplete
         self._look(None)
         verdicts = read_verdicts(self._out / VERDICTS) if (self._out / VERDICTS).stat().st_size else ()
         for verdict in verdicts:
-            if verdict.success is not None or not retry_unscored:
+            if verdict.success is not None or not (retry_unscored or verdict.unscored in RETRIED):
                 self._verdicts[verdict.id] = decided(verdict, self._threshold)
-        self._lessons = read_lessons(self._out / LESSONS, mend=True)
-        if retry_unscored:
-            self._lessons = {id: lesson for id, lesson in self._lessons.items() if lesson.text is not None}
+        for id, lesson in read_lessons(self._out / LESSONS).items():
+            if lesson.text is not None or not (retry_unscored or (lesson.problem or "").startswith(f"{BudgetSpent.code}: ")):
+                self._lessons[id] = lesson
 
     def _attempts(self, challenge: Challenge[E]) -> list[Attempt]:
         attempts: list[Attempt] = []
@@ -321,6 +341,7 @@ class _Run(Generic[E]):
                 timeout=self._play.timeout,
                 early_stop=self._play.early_stop,
                 retry_broken=bool(again & missing.keys()),
+                checked=True,
                 patience=self._play.patience,
                 progress=show,
             )
@@ -347,7 +368,7 @@ class _Run(Generic[E]):
         if self._baseline is None:
             return
         labels = _label_records(self._baseline / LABELS)
-        with RunFolder(self._out) as folder:
+        with RunFolder(self._out, checked=True) as folder:
             for trajectory in _recorded(self._baseline, wanted):
                 if trajectory.error is None and trajectory.id not in folder and trajectory.id not in again:
                     ours = _with_images_in(trajectory, self._out / "images")
@@ -364,9 +385,9 @@ class _Run(Generic[E]):
             )
 
     async def _judge_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
-        """Judges the last attempt at each of these tasks."""
+        """Judges the attempts at these tasks that have no verdict: the last ones, and those whose verdicts were lost."""
         attempts = [self._attempts(challenge) for challenge in going]
-        ids = {made[-1].id for made in attempts}
+        ids = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}
         count = 0
         async for verdict in score_stream(_recorded(self._out, ids), self._judge):
             log.append(verdict)
@@ -404,9 +425,9 @@ class _Run(Generic[E]):
         self._keep(Lesson(id=trajectory.id, text=text, status=verdict.reason, problem=problem, usage=meter.usage))
 
     def _keep(self, lesson: Lesson) -> None:
-        path = self._out / LESSONS
-        with failures(path), path.open("ab", buffering=0) as file:
-            append_whole(file.fileno(), encode(lesson))
+        path, line = self._out / LESSONS, encode(lesson)
+        with failures(path), self._lesson_sums.adding(line), path.open("ab", buffering=0) as file:
+            append_whole(file.fileno(), line)
         self._lessons[lesson.id] = lesson
 
     def _write(self, settings: Mapping[str, Any]) -> Results:
@@ -419,6 +440,7 @@ class _Run(Generic[E]):
             attempts=self._spec.attempts,
             keep_best=self._spec.keep_best,
             warnings=warnings,
+            lost_labels=sum(not a.reused and a.id not in truths for t in tasks for a in t.attempts) if self._play.oracle else 0,
             tasks=tasks,
             table=table_of(tasks, self._spec.attempts, keep_best=self._spec.keep_best),
         )

@@ -81,16 +81,21 @@ class Attempt:
     lesson: Lesson | None = None
     broken: str | None = None
 
+    @property
+    def is_unjudged(self) -> bool:
+        """Whether the judge has yet to look at it: not at one that broke off."""
+        return self.verdict is None and self.broken is None
+
 
 def next_move(attempts: Sequence[Attempt], spec: RetrySpec) -> Move | End:
     """What to do next after these attempts at one task, or why it is over."""
     if not attempts:
         return "play"
     last = attempts[-1]
-    if last.broken is not None:
-        return "broken"
-    if last.verdict is None:
+    if any(attempt.is_unjudged for attempt in attempts):
         return "judge"
+    if last.verdict is None:
+        return "broken"
     if last.verdict.success is None:
         return "unscored"
     if last.verdict.success:

@@ -12,6 +12,8 @@ from prill.run_folder import RunFolder
 from prill.store import read_labels, read_trajectories, write_labels
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
+from .records import as_killed, as_of_old
+
 
 def episode(id: str, text: str = "", error: str | None = None) -> Trajectory:
     step = Step(Observation(text=text), Action("click"))
@@ -55,6 +57,7 @@ def test_torn_last_line_is_cut_off(torn: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trajectories.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
+    as_killed(tmp_path)
     with RunFolder(tmp_path) as folder:
         assert ("a" in folder, "b" in folder, path.read_bytes()) == (True, False, whole)
 
@@ -66,6 +69,7 @@ def test_line_without_newline_stays(tmp_path: Path) -> None:
     path = tmp_path / "trajectories.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole.removesuffix(b"\n"))
+    as_of_old(tmp_path)
     with RunFolder(tmp_path):
         assert path.read_bytes() == whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 from prill.errors import UsageError
+from prill.files.checksums import growing
 from prill.files.outputs import append_whole, is_there, locked
 from prill.store import encode
 from prill.types import LabelRecord
@@ -39,6 +40,7 @@ class LabelLog:
         self._copy = self.path.with_name(f".{self.path.name}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._growing = growing(self.path)  # one of a run folder: what people say of its episodes goes on record
             self._file = locked(self.path)
             _sync_folder(self.path.parent)
             self._copy.unlink(missing_ok=True)  # of a process that was killed while it made one
@@ -47,6 +49,8 @@ class LabelLog:
         with ExitStack() as on_failure:
             on_failure.callback(os.close, self._file)
             self._take_up()
+            if self._growing is not None:
+                self._growing.restart()
             on_failure.pop_all()
 
     def put(self, record: LabelRecord) -> None:
@@ -67,6 +71,8 @@ class LabelLog:
     def close(self) -> None:
         """Gives the file free for others; safe to call twice."""
         if self._file >= 0:
+            if self._growing is not None:
+                self._growing.close()
             os.close(self._file)
             self._file = -1
 
@@ -88,7 +94,8 @@ class LabelLog:
             raise UsageError(f"{self.path}: another program has written to this file ({error}); nothing was changed") from None
 
     def _append(self, line: bytes) -> None:
-        append_whole(self._file, line)
+        with self._growing.adding(line) if self._growing else nullcontext():
+            append_whole(self._file, line)
         os.fsync(self._file)
 
     def _rewrite(self, id: str, line: bytes) -> None:
@@ -110,8 +117,11 @@ class LabelLog:
             append_whole(copy, b"".join(lines) + line)
             os.fsync(copy)
             os.fchmod(copy, os.fstat(self._file).st_mode & 0o777)
-            os.replace(self._copy, self.path)
+            with self._growing.replacing(self._copy) if self._growing else nullcontext():
+                os.replace(self._copy, self.path)
             on_failure.pop_all()
+        if self._growing is not None:
+            self._growing.restart()
         os.close(self._file)
         self._file = copy
         _sync_folder(self.path.parent)

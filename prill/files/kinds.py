@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.files.lines import read_lines
 
 Kind = Literal["trajectories", "labels", "verdicts"]
@@ -57,7 +58,8 @@ def jsonl_files(folder: str | os.PathLike[str]) -> list[str]:
         names = sorted(os.listdir(folder))
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from None
-    return [os.path.join(folder, name) for name in names if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "."]
+    names = [name for name in names if name.endswith((".jsonl", ".jsonl.gz")) and name[0] != "." and name != CHECKSUMS]
+    return [os.path.join(folder, name) for name in names]
 
 
 def _of_folder(folder: str | os.PathLike[str], say: Callable[[str], object]) -> list[str]:

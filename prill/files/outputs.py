@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 import stat
 import sys
 import zlib
@@ -19,6 +18,11 @@ from types import TracebackType
 from typing import IO, Literal, Protocol, Self, TextIO
 
 from prill.errors import InputError, UsageError
+from prill.files.atomic import append_whole as append_whole  # here, too: other rooms take what writing needs from this module
+from prill.files.atomic import failures as failures
+from prill.files.atomic import is_there as is_there
+from prill.files.atomic import part_of as part_of
+from prill.files.checksums import replaced
 from prill.files.kinds import kind_of, object_of
 from prill.files.lines import STREAM, is_stream, open_lines, read_lines
 
@@ -141,11 +145,6 @@ def make_folder(path: _Path) -> None:
         os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
 
 
-def part_of(path: Path) -> Path:
-    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode "x"."""
-    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
-
-
 @contextmanager
 def writing(path: _Path) -> Iterator[Writer]:
     """The file, made anew: it takes its place when it is whole, and until then the old one stays.
@@ -211,7 +210,7 @@ def _replacing(path: _Path, target: Path) -> Iterator[Writer]:
         finally:
             with suppress(OSError):  # where a disk is full, closing tries once more what could not be written
                 file.close()
-        with failures(path):
+        with failures(path), replaced(target, part):
             part.replace(target)
     finally:
         with suppress(OSError):
@@ -251,40 +250,6 @@ class LockedFolder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def is_there(file: int, path: _Path) -> bool:
-    """Whether the open file is still the one that has this name: another program may have replaced or removed it."""
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except OSError:
-        return False
-
-
-def append_whole(file: int, data: bytes) -> None:
-    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk, would hide the next one.
-
-    Raises OSError.
-    """
-    end = os.fstat(file).st_size
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(file, rest) :]
-    except OSError:
-        os.ftruncate(file, end)
-        raise
-
-
-@contextmanager
-def failures(path: _Path) -> Iterator[None]:
-    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone stays a BrokenPipeError."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _expect_writable(target: Path, *, continued: bool = False) -> None:

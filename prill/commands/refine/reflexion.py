@@ -165,7 +165,14 @@ def run(args: argparse.Namespace) -> int:
             why = "" if last is None else f": {last.problem or last.reason}"
             print(f"prill reflexion: {task.name}: {task.ended.replace('_', ' ')}{why}", file=sys.stderr)
     print(f"-> {Path(args.output) / RESULTS}, {Path(args.output) / TABLE}", file=sys.stderr)
-    return 3 if any(task.ended in _TROUBLE for task in results.tasks) else 0
+    if results.lost_labels:
+        labels, count = Path(args.output) / LABELS, sum(len(task.attempts) for task in results.tasks)
+        print(
+            f"prill reflexion: {labels}: the labels of {results.lost_labels} of {count} attempts are gone, so their truth counts "
+            "as unknown; put the file back, and give the command again",
+            file=sys.stderr,
+        )
+    return 3 if results.lost_labels or any(task.ended in _TROUBLE for task in results.tasks) else 0
 
 
 def _with_file(args: argparse.Namespace) -> argparse.Namespace:

@@ -1,0 +1,52 @@
+"""The least that writing needs: a name for what is not whole yet, lines that are there whole or not at all, and one error."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prill.errors import UsageError
+
+_Path = str | os.PathLike[str]
+
+
+def part_of(path: Path) -> Path:
+    """A name beside the file that nobody can foresee, for what is not whole yet; open it with mode "x"."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(6)}.part")
+
+
+def is_there(file: int, path: _Path) -> bool:
+    """Whether the open file is still the one that has this name: another program may have replaced or removed it."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except OSError:
+        return False
+
+
+def append_whole(file: int, data: bytes) -> None:
+    """All of the data at the end of a file, or nothing of it: half a line, left by a full disk, would hide the next one.
+
+    Raises OSError.
+    """
+    end = os.fstat(file).st_size
+    rest = memoryview(data)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+    except OSError:
+        os.ftruncate(file, end)
+        raise
+
+
+@contextmanager
+def failures(path: _Path) -> Iterator[None]:
+    """Within it, a file that cannot be written is a UsageError; a reader of a pipe that has gone stays a BrokenPipeError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
