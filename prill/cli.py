@@ -26,6 +26,7 @@ _COMMANDS = {
     "annotate": "label trajectories by hand, in a browser",
     "table": "verdicts as a Markdown table, a CSV file or JSON",
     "merge": "verdict files of several shards as one",
+    "accept": "take the files of a run folder as they are now, where they differ from its checksums",
     "check": "what files hold, and every line and image in them that is broken",
     "fit": "fit a judge to your own labelled trajectories, without a language model",
     "calibrate": "make a judge's scores probabilities, and choose a threshold",
@@ -45,6 +46,7 @@ _COMMANDS = {
 }
 # Verbs that stand in a room below `prill.commands`.
 _MODULES = {
+    "accept": "files.accept",
     "bench": "refine.bench",
     "caption": "refine.caption",
     "check": "files.check",

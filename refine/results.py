@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,6 +22,12 @@ from prill.evaluators.metrics import intervals, wilson
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import write_output
+from prill.refine.study_files import BASE as BASE  # here, too: these are the names of what is read here
+from prill.refine.study_files import MANIFEST as MANIFEST
+from prill.refine.study_files import ROWS as ROWS
+from prill.refine.study_files import STUDY as STUDY
+from prill.refine.study_files import check_study, decoded
+from prill.refine.study_files import read_manifest as read_manifest
 from prill.report.lines import Level, Line, Point, line_chart
 from prill.run_folder import LABELS
 from prill.store import BadLine, read_labels, read_trajectories
@@ -30,44 +36,10 @@ from prill.types import Verdict
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BASE, ROWS = "base", "rows.jsonl"
-STUDY, MANIFEST = "study.json", "manifest.json"
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
 # Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided p is 2 / 2**5.
 _FEWEST_TASKS = 6
-
-
-_T = TypeVar("_T")
-
-
-class _Judge(TypedDict):
-    name: str
-    precision: float | None
-    recall: float | None
-
-
-class _Attempts(TypedDict):
-    episodes: int
-    successes: int
-
-
-class _Counted(TypedDict):
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Round:
-    """What is read of the manifest of a round."""
-
-    arm: str
-    seed: int
-    round: int
-    judge: _Judge
-    attempts: _Attempts
-    filter: dict[str, Any] | None = None
-    rows: _Counted | None = None
-    ended: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +161,14 @@ def judged_right(verdicts: Iterable[Verdict], attempts: Path) -> dict[str, Any]:
 
 
 def results_of(out: Path) -> Results:
-    """The figures of all rounds that are finished in a study's folder, whatever process or call made them."""
+    """The figures of all rounds that are finished in a study's folder, whatever process or call made them.
+
+    Raises UsageError for a file that is not as the study left it.
+    """
+    check_study(out)
     base = outcomes_of(out / BASE / "evaluation")
     manifests = [(file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")]
-    arms = [arm.name for arm in _decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study").arms]
+    arms = [arm.name for arm in decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study").arms]
     for folder, manifest in manifests:
         if manifest["arm"] not in arms:
             raise UsageError(f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has {', '.join(arms)}")
@@ -225,23 +201,6 @@ def results_of(out: Path) -> Results:
     return Results(scores=tuple(scores), differences=tuple(differences), judges=judges, by_task=by_task)
 
 
-def read_manifest(file: Path) -> dict[str, Any]:
-    """What a round came to. Raises UsageError that names the field."""
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{file}: {error.strerror}") from None
-    _decoded(data, _Round, f"{file}: no manifest of a round", "delete it: the study's own command makes it again")
-    return _decoded(data, dict[str, Any], str(file))
-
-
-def _decoded(data: bytes, type_: type[_T], problem: str, remedy: str = "put it back as it was") -> _T:
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(f"{problem} ({error}); {remedy}") from None
-
-
 def write_results(out: Path) -> Results:
     """The figures of a study's folder, which are written there as tables (Markdown, JSON) and pictures (SVG)."""
     results = results_of(out)
@@ -267,7 +226,7 @@ def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
         truth |= _truth(folder.with_name(f"round-{earlier}") / "attempts")
     rows = folder / ROWS
     kept = {
-        _decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory for line in (read_lines(rows) if has_rows else ())
+        decoded(line.data, _Row, f"{rows}:{line.number}: no row").trajectory for line in (read_lines(rows) if has_rows else ())
     }
     decided = [success for id in kept if (success := truth.get(id)) is not None]
     right, successes = sum(decided), sum(success is True for success in truth.values())

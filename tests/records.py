@@ -11,9 +11,10 @@ from prill.files.checksums import CHECKSUMS
 def as_killed(folder: Path) -> None:
     """As if the run had been killed: what it appended to may go on, with half a line, too."""
     for record in folder.rglob(CHECKSUMS):
-        last = {line["file"]: line for line in map(json.loads, record.read_text().splitlines()) if "file" in line}
+        lines = map(json.loads, record.read_text().splitlines())
+        last = {line["file"]: {**line, "state": "growing"} for line in lines if line.get("file", "").endswith(".jsonl")}
         with record.open("a") as file:
-            file.writelines(json.dumps({**line, "state": "growing"}) + "\n" for line in last.values() if "jsonl" in line["file"])
+            file.writelines(json.dumps(line) + "\n" for line in last.values())
 
 
 def as_of_old(folder: Path) -> None:

@@ -16,15 +16,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, Literal
 
 import msgspec
 
 from prill.errors import UsageError
 from prill.files.atomic import append_whole, failures
-
-if TYPE_CHECKING:
-    from hashlib import _Hash
 
 CHECKSUMS = "checksums.jsonl"
 _FORMAT = "prill checksums 1"
@@ -76,7 +73,9 @@ class Checksums:
     def check(self, names: Iterable[str] | None = None, *, but: Iterable[str] = (), place: str | None = None) -> None:
         """Compares files with the record; None: all of them. Raises UsageError that names those that differ."""
         wanted = [name for name in (self._files if names is None else names) if name not in set(but)]
-        problems = [f"{self.path}: belongs to {self.place}, not to {place}"] if self.place not in (None, place or self.place) else []
+        problems = []
+        if place is not None and self.place not in (None, place):
+            problems.append(f"{self.path}: belongs to {self.place}, not to {place}")
         problems += [problem for name in wanted if name in self._files and (problem := self._problem(name))]
         if problems:
             more = f"; and {len(problems) - _MAX_SHOWN} more" if len(problems) > _MAX_SHOWN else ""

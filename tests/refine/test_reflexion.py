@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from prill.errors import CallTimeout, UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.protocols import Learner
 from prill.refine.outcomes import SETTINGS, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector
 from prill.store import read_labels, read_trajectories
 from prill.types import LabelRecord, Trajectory
 
-from ..records import as_of_old
 from .retrying import CANARY, Room, Scribe, Written, run
 
 
@@ -169,7 +169,7 @@ async def test_folder_holds_one_run_only(tmp_path: Path) -> None:
 async def test_broken_settings_are_one_error(settings: bytes, tmp_path: Path) -> None:
     await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
     (tmp_path / SETTINGS).write_bytes(settings)
-    as_of_old(tmp_path)
+    (tmp_path / CHECKSUMS).unlink()  # a folder from before there were any
     with pytest.raises(UsageError, match=f"{SETTINGS}: no settings of a run"):
         await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
 
@@ -218,7 +218,7 @@ async def test_stop_anywhere_changes_no_result(tmp_path: Path, calls: int) -> No
     for name in ("verdicts.jsonl", "lessons.jsonl"):
         with (tmp_path / "stopped" / name).open("a") as file:
             file.write('{"id":"ha')
-    as_of_old(tmp_path / "stopped")
+    (tmp_path / "stopped" / CHECKSUMS).unlink()
     await run(tmp_path / "stopped", truths, judge)
     whole, stopped = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", "stopped"))
     assert stopped == whole

@@ -23,6 +23,7 @@ import pytest
 
 from prill.cli import main
 from prill.errors import Unparsable, UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.files.kinds import TRAJECTORIES
 from prill.protocols import Message
 from prill.refine.filtered_bc import Audience, Study, Table, _share, read_study, round_folder, run_study, study_of
@@ -41,6 +42,12 @@ TABLE: dict[str, Any] = {
     "evaluation": {"seeds": [*range(100, 106)]},
     "arms": [SELF_TRAINING, FILTERED],
 }
+
+
+def as_of_old(folder: Path) -> None:
+    """As if it had been made before there were checksums."""
+    for record in folder.rglob(CHECKSUMS):
+        record.unlink()
 
 
 class Stopped(BaseException):
@@ -367,6 +374,7 @@ def test_arm_without_words_ends_alone(tmp_path: Path) -> None:
 
 def test_episodes_without_label_are_counted_apart(tmp_path: Path) -> None:
     run(Small(), tmp_path / "s")
+    as_of_old(tmp_path / "s")
     file = tmp_path / "s" / "base" / "evaluation" / "labels.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:-1]))  # of an episode that was not solved
@@ -422,12 +430,12 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (f"{ROUND}/manifest.json", lambda data: b"[]", "manifest.json: no manifest of a round .*Expected `object`, got `array`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": "0"'), r"manifest.json: .*at `\$.seed`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"precision": 1.0', b'"precision": []'), r"at `\$.judge.precision`"),
-    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'), "manifest.json: `arm` is 'x'"),
-    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl:2: no row"),
-    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', r"rows.jsonl:1: no row .*at `\$.trajectory`"),
-    (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: no such file"),
-    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: no such file"),
-    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl:1: "),
+    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'), "manifest.json: is of seed 0, x, round 1"),
+    (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl: has changed since .*manifest.json"),
+    (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', "rows.jsonl: has changed since .*manifest.json"),
+    (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: is gone since .*manifest.json"),
+    (f"{ROUND}/evaluation/trajectories.jsonl", lambda data: None, "trajectories.jsonl: is gone since"),
+    (f"{ROUND}/evaluation/labels.jsonl", lambda data: b"[]\n" + data, "labels.jsonl: has changed since"),
     ("base/evaluation/trajectories.jsonl", lambda data: data.replace(b'"seed":100', b'"seed":"a"'), "'100-2': `seed` and `att"),
     ("study.json", lambda data: data[:9], "study.json: no study"),
     ("study.json", lambda data: b'{"arms": [{"name": 5}]}', r"study.json: no study .*at `\$.arms\[0\].name`"),
@@ -439,6 +447,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "s"
     run(Small(), out)
     write_results(out)
+    as_of_old(out)
     return out
 
 

@@ -168,8 +168,8 @@ def run(args: argparse.Namespace) -> int:
     if results.lost_labels:
         labels, count = Path(args.output) / LABELS, sum(len(task.attempts) for task in results.tasks)
         print(
-            f"prill reflexion: {labels}: the labels of {results.lost_labels} of {count} attempts are gone, so their truth counts "
-            "as unknown; put the file back, and give the command again",
+            f"prill reflexion: {labels}: the labels of {results.lost_labels} of {count} attempts are gone, so their truth "
+            "counts as unknown; put the file back, and give the command again",
             file=sys.stderr,
         )
     return 3 if results.lost_labels or any(task.ended in _TROUBLE for task in results.tasks) else 0
