@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import UsageError
+from prill.files.checksums import CHECKSUMS, Checksums
 from prill.files.outputs import expect_place, failures, part_of
 from prill.refine.demonstration import Teacher
 from prill.refine.filter import Filtered, KeptStep
@@ -142,7 +143,7 @@ def export_rows(
                 (part / name).write_text(text, encoding="utf-8")
             counts: dict[str, int] = {kind: file.rows for kind, file in files.items()}
             (part / PAGE).write_text(page(written, counts, truth), encoding="utf-8")
-            names = sorted({path.name for path in part.iterdir()} | {MANIFEST})
+            names = sorted({path.name for path in part.iterdir()} | {MANIFEST, CHECKSUMS})
             manifest = {
                 "format": FORMAT,
                 "files": names,
@@ -152,6 +153,7 @@ def export_rows(
                 **(about or {}),
             }
             (part / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            Checksums(part).note(*sorted(path.relative_to(part).as_posix() for path in part.rglob("*") if path.is_file()))
             _put(part, final)
     finally:
         shutil.rmtree(part, ignore_errors=True)

@@ -238,8 +238,8 @@ def run_study(
     check_parts(study)
     if learn is train:
         check_settings(study.training_of(0))
-    _claim(study, out, audience)
     check_study(out)
+    _claim(study, out, audience)
     note_study(out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 

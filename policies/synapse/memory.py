@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from prill.errors import UsageError
+from prill.files.checksums import Checksums
 from prill.files.outputs import make_folder, write_output
 from prill.models.prompts import content_hash
 from prill.policies.embedders import Embedder, Fitted
@@ -202,6 +203,7 @@ class Memory:
             write_output(place / VECTORS, data.getvalue())
         header = _Header(self.embedder.name, _hash_of_keys(self.exemplars))
         write_output(place / HEADER, msgspec.json.format(msgspec.json.encode(header)) + b"\n")
+        Checksums(place).note(EXEMPLARS, ABSTRACTIONS, VECTORS, HEADER)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str] | None, embedder: Embedder) -> Memory:
@@ -210,6 +212,7 @@ class Memory:
         if folder is None:
             return cls(_shipped(), _shipped_abstractions(), embedder=embedder)
         place = Path(folder)
+        Checksums(place).check()
         if (place / _UPSTREAM).is_file() and not (place / EXEMPLARS).is_file():
             return cls(*_read_upstream(place), embedder=embedder)
         header = _decoded(place / HEADER, _Header) if (place / HEADER).is_file() else None

@@ -11,6 +11,7 @@ from typing import Any
 
 from prill.commands.options import add_label_options, expected, open_folders, positive
 from prill.evaluators.fitted.calibration import read_calibration
+from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import is_stream
 from prill.files.outputs import check_output, is_stdout, words_beside
@@ -110,6 +111,7 @@ def _of_retries(args: argparse.Namespace) -> dict[str, Retry] | None:
     args.labels = args.labels or [str(path) for folder in folders if _filled(path := folder / LABELS)]
     found: dict[str, Retry] = {}
     for folder in folders:
+        Checksums(folder).check()
         for id, lesson in read_lessons(folder / LESSONS).items():
             found[id] = Retry(lesson=lesson.text, problem=lesson.problem)
         if not (folder / RESULTS).is_file():  # the run has not ended

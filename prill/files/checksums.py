@@ -305,8 +305,8 @@ class _Contents:
 def checksums_of(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None:
     """The record that has this file, and its name there; None where none has."""
     absolute = Path(os.path.abspath(path))
-    for folder in list(absolute.parents)[:_MAX_LEVELS]:
-        if _is_record(folder / CHECKSUMS):
+    for level, folder in enumerate(list(absolute.parents)[:_MAX_LEVELS]):
+        if _is_record(folder / CHECKSUMS) if level else os.path.lexists(folder / CHECKSUMS):
             name = absolute.relative_to(folder).as_posix()
             if name in (checksums := Checksums(folder)):
                 return checksums, name
@@ -326,6 +326,12 @@ def expect_unchanged(path: str | os.PathLike[str]) -> None:
         checksums.check([name])
 
 
+def expect_folder_unchanged(path: str | os.PathLike[str]) -> None:
+    """As `expect_unchanged`, of all files that are on record together with this one: a file's images, say."""
+    if (found := checksums_of(path)) is not None:
+        found[0].check()
+
+
 @contextmanager
 def replaced(target: Path, part: Path) -> Iterator[None]:
     """Within it, `part` may take the place of the file, which may be one on record: prill's own changes are no damage."""
@@ -338,7 +344,7 @@ def replaced(target: Path, part: Path) -> Iterator[None]:
 
 
 def _is_record(path: Path) -> bool:
-    """Whether this is such a file at all: somebody else's may have the same name."""
+    """Whether this is such a file at all: further up, somebody else's may have the same name."""
     try:
         with open(path, "rb", opener=_plain_file) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from prill.errors import InputError, UsageError
+from prill.files.checksums import expect_unchanged
 from prill.files.lines import folder_of, is_stream, read_lines
 from prill.pages.conversations import conversation_of, rejoined
 from prill.pages.state import read_state
@@ -59,6 +60,7 @@ class GoldTurns:
     def __init__(self, path: str | os.PathLike[str], say: Callable[[int], object] = lambda done: None) -> None:
         if is_stream(path):
             raise UsageError(f"{path}: trajectories are read again and again; name a file", parameters=("rows",))
+        expect_unchanged(path)
         self.path = Path(path)
         self.without = 0
         self._root = folder_of(path)

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from prill.errors import InputError, UsageError
+from prill.files.checksums import expect_folder_unchanged
 from prill.files.lines import folder_of, read_lines
 from prill.models.images import file_hash, open_checked
 from prill.registry import OptionError
@@ -87,6 +88,7 @@ def read_rows(path: str | os.PathLike[str], *, pictures: bool = False) -> Rows:
 
     Raises UsageError that names the lines which are broken: what is learnt from is not guessed.
     """
+    expect_folder_unchanged(path)
     folder, digest = folder_of(path), hashlib.sha256()
     samples: list[Sample] = []
     problems: list[str] = []

@@ -430,7 +430,11 @@ DAMAGED: list[tuple[str, Callable[[bytes], bytes | None], str]] = [
     (f"{ROUND}/manifest.json", lambda data: b"[]", "manifest.json: no manifest of a round .*Expected `object`, got `array`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"seed": 0', b'"seed": "0"'), r"manifest.json: .*at `\$.seed`"),
     (f"{ROUND}/manifest.json", lambda data: data.replace(b'"precision": 1.0', b'"precision": []'), r"at `\$.judge.precision`"),
-    (f"{ROUND}/manifest.json", lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'), "manifest.json: is of seed 0, x, round 1"),
+    (
+        f"{ROUND}/manifest.json",
+        lambda data: data.replace(b'"arm": "filtered"', b'"arm": "x"'),
+        "manifest.json: is of seed 0, x, round 1",
+    ),
     (f"{ROUND}/rows.jsonl", lambda data: data[:-9], "rows.jsonl: has changed since .*manifest.json"),
     (f"{ROUND}/rows.jsonl", lambda data: b'{"trajectory": 5}\n', "rows.jsonl: has changed since .*manifest.json"),
     (f"{ROUND}/rows.jsonl", lambda data: None, "rows.jsonl: is gone since .*manifest.json"),

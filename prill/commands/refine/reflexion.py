@@ -43,6 +43,7 @@ from prill.errors import UsageError
 from prill.evaluators.baselines import NoiseSpec, NoisyLabels
 from prill.evaluators.fitted.calibration import read_calibration
 from prill.evaluators.registry import make_judge
+from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
@@ -239,6 +240,7 @@ def _simulate(args: argparse.Namespace) -> int:
 
 def _recorded_attempts(folder: Path) -> list[RecordedTruths]:
     """The truths of a run's attempts by task: in their order where they were retries, else to be drawn from."""
+    Checksums(folder).check()
     if (folder / RESULTS).exists():
         tasks = ([a.truth for a in task.attempts if a.truth is not None] for task in read_results(folder).tasks)
         found = [RecordedTruths(truths, in_order=True) for truths in tasks if truths]

@@ -79,6 +79,7 @@ async def test_a_saved_memory_is_the_same(tmp_path: Path) -> None:
     assert np.array_equal(await again.vectors(), np.array([[0, 0], [1, 2]], np.float32))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "abstractions.json",
+        "checksums.jsonl",
         "exemplars.jsonl",
         "memory.json",
         "vectors.npy",
