@@ -348,10 +348,8 @@ def _is_record(path: Path) -> bool:
     try:
         with open(path, "rb", opener=_plain_file) as file:
             return file.read(len(_BEGINNING)) == _BEGINNING
-    except FileNotFoundError:
+    except OSError:
         return False
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def _plain_file(path: str, flags: int) -> int:
