@@ -28,6 +28,7 @@ from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, read_captions, read_decisions
 from prill.captioner.vision import VLMCaptioner, request_words
 from prill.errors import InputError, UsageError
+from prill.files.checksums import Checksums
 from prill.files.outputs import check_output, expect_place, make_folder, write_output, writing
 from prill.models.images import open_checked
 from prill.models.prompts import NONCE, load_prompt
@@ -92,6 +93,7 @@ async def training_data(
     expect_place(folder, "training data, a folder,")
     if os.path.exists(root) and not root.is_dir():
         raise UsageError(f"{folder}: is a file; training data are a folder", parameters=("output",))
+    Checksums(root).check(but=[ROWS, DROPPED, REPORT])  # those are made of the others, again in the end
     if os.path.exists(root / ROWS) and not os.path.exists(root / CAPTIONS):
         raise UsageError(f"{folder}: holds {ROWS} of something else; choose another folder", parameters=("output",))
     with screenshots_in(paths, last=last, limit=limit) as (pictures, tally):
@@ -118,6 +120,7 @@ async def training_data(
 
 async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, sieve: _Sieve, tally: TrainingTally) -> None:
     captions = {caption.id: caption for caption in read_captions(root / CAPTIONS)} if paths else {}
+    images: dict[str, None] = {}
     decisions = read_decisions(root / DECISIONS)
     dropped = list(sieve.dropped)
     with writing(root / ROWS) as rows:
@@ -132,6 +135,7 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
             if isinstance(text, str):
                 ocr = await captioner.read(path) if isinstance(captioner, VLMCaptioner) else ""
                 place = await asyncio.to_thread(copy_image, path, root / "images")
+                images[place.relative_to(root).as_posix()] = None
                 rows.write(encode(_row(place.relative_to(root).as_posix(), id, sieve.spec.request, ocr, text)))
                 tally.rows += 1
                 tally.mended += decision is not None and decision.choice == "mended"
@@ -147,6 +151,8 @@ async def _write_rows(root: Path, paths: Sequence[str], captioner: Captioner, si
         "spec": asdict(sieve.spec),
     }
     write_output(root / REPORT, msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    checksums = Checksums(root)
+    checksums.note(*(name for name in (CAPTIONS, ROWS, DROPPED, REPORT, *images) if name not in checksums))
 
 
 def _row(image: str, id: str, request: Literal["paper", "prill"], ocr: str, text: str) -> dict[str, Any]:

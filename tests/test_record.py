@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.errors import EndpointError, EnvironmentFailure, TransportFailure, UsageError
+from prill.errors import BudgetSpent, EndpointError, EnvironmentFailure, TransportFailure, UsageError
 from prill.record import Episode, Recorded, record
 from prill.store import read_labels, read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
@@ -96,6 +96,19 @@ async def test_pool_records_each_episode_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "partial").iterdir())
     again = await record(Pool(phones), episodes(*names(21)), tmp_path, oracle=Counter.grade)
     assert again == Recorded(success=1, skipped=20)
+
+
+async def test_what_a_spent_budget_ended_is_played_by_the_next_run(tmp_path: Path) -> None:
+    spent = BudgetSpent("the budget of $1 is used up")
+    counts = await record(
+        Pool([Counter()]), [*episodes("a"), *episodes("b", "c", raises=spent)], tmp_path, oracle=Counter.grade
+    )
+    assert (counts.success, counts.broken) == (1, 2)
+    again = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
+    assert (again.success, again.skipped) == (1, 1)
+    assert {t.id: t.error is None for t in recorded(tmp_path)} == {"a": True, "b": True, "c": False}, "c was not asked for"
+    assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["b~1"]
+    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == ["a", "b", "c"]
 
 
 async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import UsageError
+from prill.files.checksums import CHECKSUMS, Checksums
 from prill.files.lines import is_stream
 from prill.files.outputs import expect_place, failures, write_output
 from prill.models.replies import excerpt
@@ -73,6 +74,8 @@ def train(
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
     if is_first:
+        if resume:
+            Checksums(folder).check()
         _prepare(folder, about, resume)
     torch = import_module("torch")
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
@@ -87,6 +90,8 @@ def train(
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's
         write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
         write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
+        written = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != ".")
+        Checksums(folder).note(*(name for name in written if name != CHECKSUMS))
     return folder
 
 

@@ -166,6 +166,8 @@ def test_report_needs_only_the_folder(prill: Prill, tmp_path: Path) -> None:
     for left in ("whole", "killed"):
         if left == "killed":
             (tmp_path / "out" / "results.json").unlink()
+            assert "results.json: is gone" in prill("report", "out", "-o", "page.html").stderr
+            (tmp_path / "out" / "checksums.jsonl").unlink()
         done = prill("report", "out", "-o", "page.html")
         assert (done.returncode, done.stderr) == (0, f"page.html: 6 trajectories, judges: 1, {done.stderr.rpartition(', ')[2]}")
         page = (tmp_path / "page.html").read_text("utf-8")

@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from prill.captioner.training import TrainingSpec, training_data
+from prill.captioner.vision import VLMCaptioner
 from prill.errors import PrillError
+from prill.files.checksums import Checksums
+from prill.models.local.weights import check_adapter
 from prill.policies.embedders import TfidfEmbedder
 from prill.policies.synapse.memory import Exemplar, Memory, Turn
 from prill.refine.export import ExportSpec, export_rows
@@ -25,7 +29,8 @@ from prill.refine.outcomes import read_results
 from prill.refine.results import results_of, write_results
 from prill.refine.training.samples import read_rows
 from prill.run_folder import RunFolder
-from prill.store import read_labels, read_trajectories, screenshots_of
+from prill.store import read_labels, read_trajectories, screenshots_of, write_trajectories
+from prill.testing import ScriptedModel
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory, Verdict
 
 from .builders import JUDGE
@@ -123,6 +128,39 @@ def of_memory(folder: Path) -> Any:
     return memory.exemplars, memory.hash
 
 
+def make_captions(folder: Path) -> None:
+    """Rows to train a captioner on, of pictures in another folder."""
+    pictures = folder.parent / "pictures"
+    if not pictures.exists():
+        write_trajectories(pictures / "t.jsonl", [episode(pictures, id) for id in ("a", "b", "c")])
+    words = "# Page\n" + "- a button with the word Save on it, and a field that is empty\n" * 3
+    spec, eyes = TrainingSpec(language="any", near=-1), VLMCaptioner(ScriptedModel(lambda messages: words))
+    asyncio.run(training_data([pictures / "t.jsonl"], eyes, folder, spec))
+
+
+def of_captions(folder: Path) -> Any:
+    rows = read_rows(folder / "rows.jsonl")
+    return rows.digest, [Path(path).read_bytes() for sample in rows.samples for path in sample.images]
+
+
+def of_captions_resumed(folder: Path) -> Any:
+    make_captions(folder)
+    return of_captions(folder)
+
+
+def make_adapter(folder: Path) -> None:
+    """As a training leaves it."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 8}\n')
+    (folder / "adapter_model.safetensors").write_bytes(bytes(range(256)) * 4)
+    Checksums(folder).note("adapter_config.json", "adapter_model.safetensors")
+
+
+def of_adapter(folder: Path) -> Any:
+    check_adapter(folder)
+    return {path.name: path.read_bytes() for path in folder.glob("adapter_*")}
+
+
 KINDS = {
     "recording": Kind(make_recording, of_recording),
     "killed recording": Kind(make_killed, of_recording),
@@ -132,6 +170,9 @@ KINDS = {
     "study, taken up": Kind(make_study, of_study_resumed),
     "rows": Kind(make_rows, of_rows),
     "exemplars": Kind(make_memory, of_memory),
+    "captions, learnt from": Kind(make_captions, of_captions),
+    "captions, taken up": Kind(make_captions, of_captions_resumed),
+    "adapter": Kind(make_adapter, of_adapter),
 }
 
 

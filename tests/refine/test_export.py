@@ -97,7 +97,7 @@ def test_manifest_names_its_files(tmp_path: Path) -> None:
         (lambda text: text.replace('"files": [', '"files": 5, "was": ['), r"manifest.json: .*at `\$.files`"),
         (lambda text: text.replace('"files": [', '"files": [5, '), r"manifest.json: .*at `\$.files\[0\]`"),
         (lambda text: text.replace("prill rows 1", "prill rows 9"), "manifest.json: is in the form 'prill rows 9'"),
-        (None, "holds README.md, report.html, sft.jsonl, which this would remove"),
+        (None, "holds README.md, checksums.jsonl, report.html and 1 more, which this would remove"),
     ],
 )
 def test_damaged_manifest_replaces_nothing(change: Callable[[str], str] | None, message: str, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import CallTimeout, ContextTooLong, EndpointError, MissingExtra, PrillError, UsageError
+from prill.files.checksums import Checksums
 from prill.models.dialect import Sampling
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.replies import excerpt
@@ -322,8 +323,9 @@ def _places(config: Any) -> int | None:
 
 
 def check_adapter(adapter: Path) -> None:
-    """Raises UsageError where a folder holds no adapter of PEFT."""
+    """Raises UsageError where a folder holds no adapter of PEFT, or not the one that was trained there."""
     file = adapter / "adapter_config.json"
+    Checksums(adapter).check()
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except OSError:

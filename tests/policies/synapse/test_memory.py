@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from prill.errors import TransportFailure, UsageError
+from prill.files.checksums import Checksums
 from prill.models.ledger import Budget, spending_from
 from prill.models.local.weights import folder_hash
 from prill.policies.embedders import EndpointEmbedder, LocalEmbedder, TfidfEmbedder, _read_answer, make_embedder
@@ -109,6 +110,9 @@ async def test_embedders_are_never_mixed(tmp_path: Path) -> None:
 async def test_a_broken_file_is_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     await Memory([exemplar("a", "0 0", "pass")], embedder=Fixed()).save(tmp_path)
     (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=f"{name}: has changed"):
+        Memory.load(tmp_path, Fixed())
+    Checksums(tmp_path).renew()
     with pytest.raises(UsageError, match=message):
         Memory.load(tmp_path, Fixed())
 
@@ -119,9 +123,11 @@ async def test_a_line_can_be_taken_out(tmp_path: Path) -> None:
     lines = (tmp_path / "exemplars.jsonl").read_bytes().splitlines(keepends=True)
     for changed in (lines[1:], lines[::-1]):
         (tmp_path / "exemplars.jsonl").write_bytes(b"".join(changed))
+        Checksums(tmp_path).renew()
         with pytest.raises(UsageError, match="delete vectors.npy"):
             Memory.load(tmp_path, Fixed())
     (tmp_path / "vectors.npy").unlink()
+    Checksums(tmp_path).renew()
     assert (await Memory.load(tmp_path, Fixed()).vectors()).tolist() == [[9, 9], [0, 0]]
 
 
