@@ -12,6 +12,7 @@ from typing import Any, Generic
 import msgspec
 
 from prill.errors import BudgetSpent, EnvironmentFailure, PrillError, Unscored
+from prill.files.checksums import Checksums
 from prill.loop import rollout
 from prill.models.guard import PATIENCE
 from prill.models.ledger import Meter, metered
@@ -87,7 +88,9 @@ async def record(
     """
     listed = tuple(episodes)
     ids = frozenset(episode.id for episode in listed)
-    with RunFolder(out, again=ids if retry_broken else (), unpaid=ids, checked=checked) as folder:
+    if not checked:
+        await asyncio.to_thread(Checksums(out).check)
+    with RunFolder(out, again=ids if retry_broken else (), unpaid=ids, checked=True) as folder:
         settings = _Settings(oracle, max_steps, timeout, early_stop, patience, progress)
         return await _Run(pool, listed, folder, settings).all()
 

@@ -8,6 +8,7 @@ reflector are handed trajectories and verdicts only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -222,9 +223,9 @@ class _Run(Generic[E]):
     async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
         """Goes from move to move until every task has ended."""
         checksums = Checksums(self._out)
-        checksums.check(but=[RESULTS])  # that is made of the others, again in the end
+        await asyncio.to_thread(checksums.check, but=[RESULTS])  # that is made of the others, again in the end
         if self._baseline is not None:
-            Checksums(self._baseline).check()
+            await asyncio.to_thread(Checksums(self._baseline).check)
         self._hold(self.all_settings(settings))
         for name in (SETTINGS, VERDICTS, LESSONS):
             checksums.add(name)

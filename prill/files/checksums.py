@@ -15,6 +15,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Literal
 
@@ -117,12 +118,15 @@ class Checksums:
             self._append()
 
     def renew(self) -> list[str]:
-        """Takes the files on record as they are now; gives the names of those that differed. Raises UsageError for a link."""
+        """Takes the files on record, and the folder's place, as they are now; gives the names of files that differed.
+
+        Raises UsageError for a link.
+        """
         differing = [name for name in self._files if self._problem(name)]
         self.note(*differing)
-        if self.place is not None:
+        if self.place is not None and not self.folder.resolve().as_posix().endswith(f"/{self.place}"):
             self._append(_Line(place=""))
-            self.place = None
+            differing.append(CHECKSUMS)
         return differing
 
     def growing(self, name: str) -> Growing:
@@ -194,7 +198,7 @@ class Checksums:
                             f"{self.path}:{number}: no checksum ({error}); put the file back as it was, or delete it and look "
                             "through the folder: what it holds now will count"
                         ) from None
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise UsageError(f"{self.path}: {error.strerror}") from None
@@ -308,9 +312,23 @@ def checksums_of(path: str | os.PathLike[str]) -> tuple[Checksums, str] | None:
     for level, folder in enumerate(list(absolute.parents)[:_MAX_LEVELS]):
         if _is_record(folder / CHECKSUMS) if level else os.path.lexists(folder / CHECKSUMS):
             name = absolute.relative_to(folder).as_posix()
-            if name in (checksums := Checksums(folder)):
+            if name in _names(folder, _state(folder / CHECKSUMS)) and name in (checksums := Checksums(folder)):
                 return checksums, name
     return None
+
+
+@lru_cache(maxsize=16)
+def _names(folder: Path, state: object) -> frozenset[str]:
+    """The files on record: one that is written often must not cost the reading of a long record each time."""
+    return frozenset(Checksums(folder).names)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return ()
+    return there.st_ino, there.st_size, there.st_mtime_ns
 
 
 def growing(path: Path) -> Growing | None:

@@ -90,7 +90,9 @@ def train(
         (folder / "README.md").unlink(missing_ok=True)  # PEFT's
         write_output(folder / "README.md", model_card(spec, plan, about, figures).encode())
         write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
-        written = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != ".")
+        written = sorted(
+            path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != "."
+        )
         Checksums(folder).note(*(name for name in written if name != CHECKSUMS))
     return folder
 

@@ -528,3 +528,47 @@ def test_a_judge_that_cannot_be_plays_nothing(tmp_path: Path, judge: Any, proble
     with pytest.raises(UsageError, match=problem):
         run(world, tmp_path / "s", arms=[SELF_TRAINING, {"name": "f", "judge": judge}])
     assert not world.done and not (tmp_path / "s").exists()
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_name("between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+@pytest.mark.parametrize("name", ["", "manifest.json", "evaluation", "evaluation/trajectories.jsonl", "rows.jsonl", "adapter"])
+@pytest.mark.parametrize("old", [True, False])
+def test_arms_cannot_change_places(name: str, old: bool, tmp_path: Path) -> None:
+    """Whole folders with their checksums, too; of a study from before there were any, as far as its manifests tell."""
+    out = tmp_path / "s"
+    run(Small(), out)
+    if old:
+        as_of_old(out)
+    one, other = (round_folder(out, 0, arm, 1) for arm in ("filtered", "self-training"))
+    swap(one / name, other / name)
+    for read in (results_of, lambda folder: run(Small(), folder)):
+        with pytest.raises(UsageError, match=r"seed-0/[\w-]+/round-1/"):
+            read(out)
+    swap(one / name, other / name)
+    assert results_of(out).scores
+
+
+@pytest.mark.parametrize("name", ["base/attempts", "base/evaluation", "seed-0/filtered", "seed-0/filtered/round-1/evaluation"])
+def test_folder_of_a_study_that_is_gone_is_told(name: str, tmp_path: Path) -> None:
+    run(Small(), tmp_path / "s")
+    shutil.rmtree(tmp_path / "s" / name)
+    with pytest.raises(UsageError, match=rf"{name}/.*: is gone"):
+        results_of(tmp_path / "s")
+
+
+def test_changed_study_is_accepted_by_command(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    run(Small(), out)
+    labels = out / "base" / "evaluation" / "labels.jsonl"
+    labels.write_bytes(labels.read_bytes().replace(b'"success":true', b'"success":false'))
+    with pytest.raises(UsageError, match="labels.jsonl: has changed"):
+        results_of(out)
+    assert main(["accept", str(out)]) == 0
+    assert results_of(out).scores[0].successes == 0
+    assert run(Small(), out)
