@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from prill.errors import InputError, UsageError
+from prill.files.checksums import expect_unchanged
 from prill.files.faults import duplicate, guess, line_fault, unknown_keys
 from prill.files.kinds import Kind, kind_of, kind_of_file
 from prill.files.lines import Form, read_lines
@@ -74,6 +75,7 @@ def check_file(
     report = FileReport(os.fspath(path))
     unknown = _UnknownKeys()
     try:
+        expect_unchanged(path)
         report.kind = kind_of_file(path)
         if report.kind == "trajectories":
             lines = _trajectory_lines(path, decode_images, unknown)
