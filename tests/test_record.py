@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from prill.emulators.pool import Pool
-from prill.errors import BudgetSpent, EndpointError, EnvironmentFailure, TransportFailure, UsageError
+from prill.errors import EndpointError, EnvironmentFailure, TransportFailure, UsageError
 from prill.record import Episode, Recorded, record
+from prill.run_folder import RunFolder
 from prill.store import read_labels, read_trajectories
 from prill.types import Action, LabelRecord, Observation, Step, Task, Trajectory
 
@@ -98,17 +99,16 @@ async def test_pool_records_each_episode_once(tmp_path: Path) -> None:
     assert again == Recorded(success=1, skipped=20)
 
 
-async def test_what_a_spent_budget_ended_is_played_by_the_next_run(tmp_path: Path) -> None:
-    spent = BudgetSpent("the budget of $1 is used up")
-    counts = await record(
-        Pool([Counter()]), [*episodes("a"), *episodes("b", "c", raises=spent)], tmp_path, oracle=Counter.grade
-    )
-    assert (counts.success, counts.broken) == (1, 2)
+async def test_what_a_spent_budget_ended_before_is_played_by_the_next_run(tmp_path: Path) -> None:
+    """Earlier versions kept such an episode as broken, for good."""
+    error = "the agent's model gave no action (budget): the budget of $1 is used up"
+    with RunFolder(tmp_path) as folder:
+        for name in ("b", "c"):
+            folder.keep(Trajectory(id=name, task=Task(goal="count"), error=error), None)
     again = await record(Pool([Counter()]), episodes("a", "b"), tmp_path, oracle=Counter.grade)
-    assert (again.success, again.skipped) == (1, 1)
+    assert (again.success, again.skipped) == (2, 0)
     assert {t.id: t.error is None for t in recorded(tmp_path)} == {"a": True, "b": True, "c": False}, "c was not asked for"
     assert [t.id for t in recorded(tmp_path, "interrupted.jsonl")] == ["b~1"]
-    assert sorted(label.id for label in read_labels(tmp_path / "labels.jsonl")) == ["a", "b", "c"]
 
 
 async def test_dead_environment_is_set_aside(tmp_path: Path) -> None:

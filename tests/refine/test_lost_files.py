@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prill.errors import BudgetSpent, UsageError
+from prill.errors import BudgetSpent, CallTimeout, UsageError
 from prill.protocols import Message
 from prill.refine.outcomes import table_lines
 from prill.types import Trajectory, Verdict
@@ -65,7 +65,7 @@ async def test_tables_speak_of_all_tasks(tmp_path: Path) -> None:
     class Failing(Scribe):
         def say(self, messages: Sequence[Message]) -> str:
             if "find t" in str(messages[-1].parts[0]):
-                raise BudgetSpent("the budget of $1 is used up")
+                raise CallTimeout("no answer in time")
             return super().say(messages)
 
     results = await run(tmp_path, TRUTHS, Written(VERDICTS), model=Failing())
@@ -119,7 +119,7 @@ async def test_further_budget_takes_up_what_the_last_one_left(calls: int, tmp_pa
         out = tmp_path / name
         stopped = await run(out, truths, judge, model=model)
         if stopped.tasks != whole.tasks:
-            assert {task.ended for task in stopped.tasks} & {"broken", "no_lesson", "unscored"}
+            assert {task.ended for task in stopped.tasks} & {"not_begun", "no_lesson", "unscored"}
         again = await run(out, truths, Written(verdicts))
         assert again.tasks == whole.tasks
         ids = [json.loads(line)["id"] for line in (out / "trajectories.jsonl").read_text().splitlines()]
