@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "door": {"core", "captioner", "evaluators", "policies", "emulators", "refine"},
     "commands": {"core", "bench", "commands", "door", "report", "annotate", "service", *LINKED},
 }
-MOST_LINES, MOST_MODULES = 500, 15
+MAX_LINES, MAX_MODULES = 800, 25
 HEAVY = (
     "PIL",
     "aiohttp",
@@ -232,12 +232,12 @@ def test_packages_listed_are_in_the_tree() -> None:
 
 def test_files_stay_within_limit() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in MODULES.items()}
-    assert not {name: length for name, length in lengths.items() if length > MOST_LINES}
+    assert not {name: length for name, length in lengths.items() if length > MAX_LINES}
 
 
 def test_folders_stay_within_limit() -> None:
     folders = Counter(path.parent for path in MODULES.values() if path.name not in ("__init__.py", "__main__.py"))
-    assert not {str(folder): count for folder, count in folders.items() if count > MOST_MODULES}
+    assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES}
 
 
 def test_root_shadows_no_standard_module() -> None:

@@ -103,7 +103,7 @@ def test_policy_gives_prompt_and_language(prill: Prill, runs: Path, tmp_path: Pa
     policy = json.loads((tmp_path / "rows/manifest.json").read_text())["policy"]
     assert (policy["name"], policy["options"], list(policy["prompts"])) == ("react", {"reasoning": False}, ["web"])
     refused = prill("filter", runs, "--verdicts", "v.jsonl", "-o", "other", "--policy", "replay", "--set", "trajectories=[]")
-    assert (refused.returncode, "those that do: react, cogagent" in refused.stderr) == (2, True)
+    assert (refused.returncode, "those that do: react, screen, cogagent" in refused.stderr) == (2, True)
 
 
 def test_own_policy_teaches_by_name(prill: Prill, runs: Path, tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from prill.tables import printable
 from prill.types import LabelRecord, Trajectory
 
 _EXIT_ALL, _EXIT_SOME = 0, 3
-_OF_FORMATS = ("scores", "captions")  # options that some formats take
+# Options that some formats take, and why others do not.
+_OF_FORMATS = {"scores": "no candidates that scores could order", "captions": "no caption files to choose from"}
 _MAX_NAMES = 5
 
 
@@ -76,7 +77,7 @@ def _trajectories(module: ModuleType, args: argparse.Namespace) -> Iterator[Traj
     given = {name: value for name in _OF_FORMATS if (value := getattr(args, name)) is not None}
     for name in given:
         if name not in signature(module.load).parameters:
-            raise UsageError(f"{args.format} takes no {name}", parameters=(name,))
+            raise UsageError(f"{args.format} has {_OF_FORMATS[name]}", parameters=(name,))
     loaded: Iterator[Trajectory | BadLine] = module.load(args.source, **given)
     return loaded
 

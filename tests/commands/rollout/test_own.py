@@ -129,7 +129,7 @@ def test_without_grade_there_are_no_labels(own: str, tmp_path: Path) -> None:
         ("Echo", "Says", ("--set", "max_tokens=3"), "say policy.max_tokens or environment.max_tokens"),
         ("Echo", "Says", ("--set", "policy.start=3"), "--set policy.start: neither"),
         ("Echo", "Says", ("--direct",), "has no such option; those that have it: react"),
-        ("Echo", "Says", ("--temperature", "1"), "those that have it: react, step, cogagent, autoui"),
+        ("Echo", "Says", ("--temperature", "1"), "those that have it: react, step, screen, cogagent, autoui"),
     ],
 )
 def test_own_errors_are_one_line(

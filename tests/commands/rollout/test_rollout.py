@@ -94,7 +94,7 @@ def test_bad_plan_is_one_clear_error(
         (["--tasks", "click-link", "--behaviour", "cheat"], "choose from solve"),
         (["--tasks", "click-link", "--direct"], "--direct: the policy scripted has no such option; those that have it: react"),
         (["--tasks", "click-link", "--generation", "18b"], "those that have it: cogagent"),
-        (["--tasks", "click-link", "--model", "m"], "those that have it: react, step, cogagent, autoui"),
+        (["--tasks", "click-link", "--model", "m"], "those that have it: react, step, screen, cogagent, autoui"),
         (["--tasks", "click-link", "--set", "settle"], "--set settle: expected KEY=VALUE"),
         (["--tasks", "click-link", "--set", "setle=1"], "has such an option (did you mean 'settle'?)"),
         (["--tasks", "click-link", "--set", "settle=soon"], "settle: Expected `float`, got `str`, got 'soon'"),
