@@ -393,8 +393,7 @@ class _Run(Generic[E]):
     async def _judge_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
         """Judges the attempts at these tasks that have no verdict: the last ones, and those whose verdicts were lost."""
         attempts = [self._attempts(challenge) for challenge in going]
-        ids = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}
-        count = 0
+        ids, count = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}, 0
         async for verdict in score_stream(attempts_in(self._out, ids), self._judge):
             log.append(verdict)
             self._verdicts[verdict.id] = decided(verdict, self._threshold)
@@ -406,8 +405,7 @@ class _Run(Generic[E]):
     async def _reflect_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
         """Draws a lesson from the last attempt at each of these tasks."""
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
-        trajectories = attempts_in(self._out, by_id)
-        count = 0
+        trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
             await together([self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch])
             count += len(batch)
