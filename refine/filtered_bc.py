@@ -238,8 +238,9 @@ def run_study(
     check_parts(study)
     if learn is train:
         check_settings(study.training_of(0))
-    check_study(out)
+    check_study(out, taken_up=True)
     _claim(study, out, audience)
+    Checksums(out).note(STUDY)
     note_study(out)
     audience.say("the untrained policy: attempts to learn from, and its evaluation")
 
@@ -403,7 +404,7 @@ def check_folder(study: Study, out: Path) -> bool:
     other = [part.name for part in fields(study) if there.get(part.name) != settings[part.name]]
     arms = there.get("arms")
     if other and not (other == ["arms"] and isinstance(arms, list) and all(arm in settings["arms"] for arm in arms)):
-        words = f"{out}: holds a study with other {', '.join(other)}; choose another folder"
+        words = f"{file}: holds a study with other {', '.join(other)}; choose another folder"
         raise UsageError(words, parameters=("output",))
     return True
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -17,10 +17,12 @@ import msgspec
 from prill.errors import UsageError
 from prill.evaluators.metrics import wilson
 from prill.files.checksums import expect_unchanged
+from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import write_output
 from prill.refine.retries import ENDS, End, Lesson, answer_among
-from prill.types import EvaluatorInfo, UnscoredReason, Usage
+from prill.store import read_labels, read_trajectories
+from prill.types import EvaluatorInfo, LabelRecord, Trajectory, UnscoredReason, Usage
 
 FORMAT = "prill reflexion 1"
 RESULTS, VERDICTS, LESSONS, SETTINGS = "results.json", "verdicts.jsonl", "lessons.jsonl", "reflexion.json"
@@ -158,6 +160,26 @@ def read_lessons(path: Path, *, mend: bool = False) -> dict[str, Lesson]:
     if mend and lines and not lines[-1].complete:
         write_output(path, b"".join(whole))
     return lessons
+
+
+def attempts_in(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:
+    """The attempts of a folder with these ids; None: all. They are read one by one."""
+    path = folder / TRAJECTORIES
+    if path.exists() and path.stat().st_size:
+        for item in read_trajectories(path):
+            if isinstance(item, Trajectory) and (ids is None or item.id in ids):
+                yield item
+
+
+def label_records(path: Path) -> dict[str, LabelRecord]:
+    """The newest label of each attempt; none where there is no file."""
+    records = read_labels(path) if path.exists() and path.stat().st_size else ()
+    return {record.id: record for record in records}
+
+
+def truths_in(path: Path) -> dict[str, bool | None]:
+    """What the newest label of each attempt says."""
+    return {id: record.success for id, record in label_records(path).items()}
 
 
 def table_of(tasks: Sequence[TaskResult], attempts: int, *, keep_best: bool = False) -> Table:

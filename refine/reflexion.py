@@ -38,8 +38,11 @@ from prill.refine.outcomes import (
     AttemptResult,
     Results,
     TaskResult,
+    attempts_in,
+    label_records,
     read_lessons,
     table_of,
+    truths_in,
 )
 from prill.refine.retries import (
     Attempt,
@@ -57,7 +60,7 @@ from prill.refine.retries import (
 )
 from prill.run_folder import LABELS, RunFolder
 from prill.scoring import score_stream
-from prill.store import copy_image, encode, read_labels, read_trajectories, read_verdicts
+from prill.store import copy_image, encode, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Observation, Step, Task, Trajectory, Usage, Verdict
 from prill.verdict_log import RETRIED, VerdictLog
 
@@ -174,7 +177,7 @@ class LabelJudge:
         if self._path.exists():
             state = self._path.stat()
             if (found := (state.st_size, state.st_mtime_ns)) != self._read:
-                self._labels, self._read = _truths(self._path), found
+                self._labels, self._read = truths_in(self._path), found
         return self._labels
 
 
@@ -223,11 +226,13 @@ class _Run(Generic[E]):
     async def all(self, settings: Mapping[str, Any], *, retry_broken: bool, retry_unscored: bool) -> Results:
         """Goes from move to move until every task has ended."""
         checksums = Checksums(self._out)
-        await asyncio.to_thread(checksums.check, but=[RESULTS])  # that is made of the others, again in the end
+        # Results are made again in the end. Settings are compared as such: an editor may save them otherwise.
+        await asyncio.to_thread(checksums.check, but=[RESULTS, *([SETTINGS] if (self._out / SETTINGS).is_file() else ())])
         if self._baseline is not None:
             await asyncio.to_thread(Checksums(self._baseline).check)
         self._hold(self.all_settings(settings))
-        for name in (SETTINGS, VERDICTS, LESSONS):
+        checksums.note(SETTINGS)
+        for name in (VERDICTS, LESSONS):
             checksums.add(name)
         with VerdictLog(self._out / VERDICTS, self._judge.info) as log, self._lessons_file(checksums):
             self._take_up(retry_unscored)
@@ -268,7 +273,7 @@ class _Run(Generic[E]):
             raise UsageError(f"{path}: no settings of a run ({reason}); choose another folder") from None
         if differ := sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
             raise UsageError(
-                f"{self._out}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "
+                f"{path}: holds a run with other settings ({', '.join(differ)}); choose another folder, and name this one "
                 "as the baseline",
                 parameters=("output", "baseline"),
             )
@@ -368,9 +373,9 @@ class _Run(Generic[E]):
         """Copies what the other run has of these attempts, with their labels."""
         if self._baseline is None:
             return
-        labels = _label_records(self._baseline / LABELS)
+        labels = label_records(self._baseline / LABELS)
         with RunFolder(self._out, checked=True) as folder:
-            for trajectory in _recorded(self._baseline, wanted):
+            for trajectory in attempts_in(self._baseline, wanted):
                 if trajectory.error is None and trajectory.id not in folder and trajectory.id not in again:
                     ours = _with_images_in(trajectory, self._out / "images")
                     folder.keep(replace(ours, metadata={**ours.metadata, "reused": True}), labels.get(trajectory.id))
@@ -378,7 +383,7 @@ class _Run(Generic[E]):
 
     def _look(self, ids: Collection[str] | None) -> None:
         """Notes what was recorded of these attempts; None: of all."""
-        for trajectory in _recorded(self._out, ids):
+        for trajectory in attempts_in(self._out, ids):
             usage = msgspec.convert(trajectory.metadata.get("usage", {}), Usage)
             reused = trajectory.metadata.get("reused") is True
             self._played[trajectory.id] = _Played(
@@ -388,9 +393,8 @@ class _Run(Generic[E]):
     async def _judge_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
         """Judges the attempts at these tasks that have no verdict: the last ones, and those whose verdicts were lost."""
         attempts = [self._attempts(challenge) for challenge in going]
-        ids = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}
-        count = 0
-        async for verdict in score_stream(_recorded(self._out, ids), self._judge):
+        ids, count = {attempt.id for made in attempts for attempt in made if attempt.is_unjudged}, 0
+        async for verdict in score_stream(attempts_in(self._out, ids), self._judge):
             log.append(verdict)
             self._verdicts[verdict.id] = decided(verdict, self._threshold)
             count += 1
@@ -401,8 +405,7 @@ class _Run(Generic[E]):
     async def _reflect_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
         """Draws a lesson from the last attempt at each of these tasks."""
         by_id = {self._attempts(challenge)[-1].id: challenge for challenge in going}
-        trajectories = _recorded(self._out, by_id)
-        count = 0
+        trajectories, count = attempts_in(self._out, by_id), 0
         while batch := list(islice(trajectories, _AT_ONCE)):
             await together([self._reflect(by_id[trajectory.id], trajectory) for trajectory in batch])
             count += len(batch)
@@ -432,7 +435,7 @@ class _Run(Generic[E]):
         self._lessons[lesson.id] = lesson
 
     def _write(self, settings: Mapping[str, Any]) -> Results:
-        truths = _truths(self._out / LABELS)
+        truths = truths_in(self._out / LABELS)
         tasks = tuple(self._result(challenge, truths) for challenge in self._challenges)
         warnings = (self._play.leftovers,) if self._play.leftovers and any(len(t.attempts) > 1 for t in tasks) else ()
         results = Results(
@@ -483,24 +486,6 @@ class _Run(Generic[E]):
 
 
 _WORDS = {True: "success", False: "failure"}
-
-
-def _recorded(folder: Path, ids: Collection[str] | None) -> Iterator[Trajectory]:
-    """The attempts of a folder with these ids; None: all. They are read one by one."""
-    path = folder / TRAJECTORIES
-    if path.exists() and path.stat().st_size:
-        for item in read_trajectories(path):
-            if isinstance(item, Trajectory) and (ids is None or item.id in ids):
-                yield item
-
-
-def _label_records(path: Path) -> dict[str, LabelRecord]:
-    records = read_labels(path) if path.exists() and path.stat().st_size else ()
-    return {record.id: record for record in records}
-
-
-def _truths(path: Path) -> dict[str, bool | None]:
-    return {id: record.success for id, record in _label_records(path).items()}
 
 
 def _with_images_in(trajectory: Trajectory, folder: Path) -> Trajectory:

@@ -54,10 +54,13 @@ class _Round:
     ended: str | None = None
 
 
-def check_study(out: Path) -> None:
-    """Compares all files of a study with their checksums. Raises UsageError that names what differs, or is in another place."""
+def check_study(out: Path, *, taken_up: bool = False) -> None:
+    """Compares all files of a study with their checksums. Raises UsageError that names what differs, or is in another place.
+
+    `taken_up`: the settings are compared as such, by the caller: an editor may have saved them otherwise.
+    """
     study = Checksums(out)
-    study.check()
+    study.check(but=[STUDY] if taken_up and (out / STUDY).is_file() else ())
     for folder in _recordings(out):
         Checksums(folder).check(place=folder.relative_to(out).as_posix())
     for file in _manifests(out):
