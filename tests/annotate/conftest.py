@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import AsyncIterator
@@ -10,7 +9,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
 import pytest_asyncio
 
 from prill.annotate.captions import CaptionSite
@@ -18,8 +16,8 @@ from prill.annotate.label_log import LabelLog
 from prill.annotate.server import serving
 from prill.annotate.session import Session
 from prill.annotate.worklist import Worklist
-from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.errors import UsageError
+from prill.emulators.browser.chromium import Chromium
+from tests.chromium import started_chromium
 from tests.closing import closed
 
 if TYPE_CHECKING:
@@ -28,15 +26,8 @@ if TYPE_CHECKING:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Chromium]:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-    started = Chromium()
-    yield started
-    await started.close()
+    async with started_chromium() as browser:
+        yield browser
 
 
 @asynccontextmanager

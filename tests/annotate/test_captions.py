@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from prill.annotate.captions import CaptionSite, Decision, open_site
 from prill.annotate.server import serving
 from prill.captioner.cache import image_id
 from prill.captioner.files import Caption, CaptionLog, FileCaptioner, read_captions, read_decisions
-from prill.emulators.browser.chromium import Chromium, chromium_path
 from prill.errors import InputError, NoEvidence, UsageError
 from prill.store import encode
 from prill.types import Observation
+from tests.chromium import started_chromium
 
 aiohttp = pytest.importorskip("aiohttp")
 
@@ -114,18 +114,11 @@ async def test_server_lets_only_the_page_write(tmp_path: Path) -> None:
 
 
 async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
     write(tmp_path)
     site, log = opened(tmp_path)
-    browser = Chromium()
-    try:
-        context = await browser.context(1280, 800)
-        async with serving(site) as url:
+    with closing(log):
+        async with started_chromium() as browser, serving(site) as url:
+            context = await browser.context(1280, 800)
             page = await context.new_page()
             errors: list[str] = []
             page.on("pageerror", lambda error: errors.append(str(error)))
@@ -152,9 +145,6 @@ async def test_captions_decided_by_keyboard(tmp_path: Path) -> None:
             await page.keyboard.press("a")
             await page.locator("#counts").filter(has_text="3 done, 0 left").wait_for()
             assert await page.title() == "prill annotate: captions" and not errors
-    finally:
-        await browser.close()
-        log.close()
     assert decided(tmp_path) == {
         "red.png": ("rejected", None),
         "green.png": ("mended", "a green page, ra"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.errors import UsageError
+from prill.emulators.browser.chromium import Chromium
 from prill.report.entries import Judge, Retry
 from prill.report.page import write_report
 from prill.store import BadLine
@@ -33,6 +31,7 @@ from prill.types import (
     Trajectory,
     Verdict,
 )
+from tests.chromium import started_chromium
 from tests.closing import closed
 
 if TYPE_CHECKING:
@@ -45,15 +44,8 @@ browsed = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Chromium]:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-    started = Chromium()
-    yield started
-    await started.close()
+    async with started_chromium() as browser:
+        yield browser
 
 
 class Reader:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import AsyncIterator, Iterable
 from random import Random
 from typing import TYPE_CHECKING
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.errors import UsageError
 from prill.evaluators.fitted.calibration import reliability
 from prill.refine.simulation import SimulationSpec, judge_of_rates, simulate, simulation_chart
 from prill.report.lines import Level, Line, Point, line_chart, row_chart
 from prill.report.plots import reliability_svg
+from tests.chromium import started_chromium
 from tests.closing import closed
 
 if TYPE_CHECKING:
@@ -58,17 +56,10 @@ COLLISIONS = """() => {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def page() -> AsyncIterator[Page]:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-    browser = Chromium()
-    context = await browser.context(900, 900)
-    yield await context.new_page()
-    await closed(context)
-    await browser.close()
+    async with started_chromium() as browser:
+        context = await browser.context(900, 900)
+        yield await context.new_page()
+        await closed(context)
 
 
 async def collisions(page: Page, picture: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 import pytest_asyncio
 
-from prill.emulators.browser.chromium import Chromium, chromium_path
-from prill.errors import UsageError
+from prill.emulators.browser.chromium import Chromium
 from prill.report.entries import Judge
 from prill.report.page import write_report
 from prill.types import Action, EvaluatorInfo, LabelRecord, Observation, Step, Verdict
+from tests.chromium import started_chromium
 from tests.closing import closed
 
 from .conftest import picture, trajectory
@@ -39,15 +38,8 @@ CUT = """() => [...document.body.querySelectorAll("*")].filter((node) => {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def chromium() -> AsyncIterator[Chromium]:
-    if importlib.util.find_spec("playwright") is None:
-        pytest.skip("playwright is not installed")
-    try:
-        chromium_path()
-    except UsageError as error:
-        pytest.skip(str(error))
-    started = Chromium()
-    yield started
-    await started.close()
+    async with started_chromium() as browser:
+        yield browser
 
 
 @pytest_asyncio.fixture(loop_scope="module")
