@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 import time
@@ -62,7 +63,7 @@ def price_of(model: str, path: str | None = None) -> Price | None:
 
     `path` names a TOML file in the form of prices.toml, looked at first. Raises UsageError when it is not in that form.
     """
-    for table in (_table(path) if path else {}, _table(None)):
+    for table in (_table(os.path.abspath(path)) if path else {}, _table(None)):
         for name in sorted(table, key=len, reverse=True):
             for form in (model, model.rsplit("/", 1)[-1]):
                 if form.startswith(name) and _SAME_MODEL.fullmatch(form, len(name)):

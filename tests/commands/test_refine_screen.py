@@ -72,8 +72,9 @@ def test_screen_over_a_tiny_vision_model_is_taught(
     done = tmp_path / "out/seed-0/filtered/round-1"
     rows = [json.loads(line) for line in (done / "rows.jsonl").read_text().splitlines()]
     assert rows
+    assert any(CALL in row["completion"][0]["content"][0]["text"] for row in rows)
     for row in rows:
-        assert CALL in row["completion"][0]["content"][0]["text"]
+        assert "<tool_call>" in row["completion"][0]["content"][0]["text"]
         assert [part["type"] for part in row["prompt"][-1]["content"]][-1] == "image"
         assert all(Path(done, image).is_file() for image in row["images"])
     agents = [

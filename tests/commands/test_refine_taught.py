@@ -210,6 +210,8 @@ def test_second_round_plays_and_learns_anew(random_model: Path, tmp_path: Path, 
     assert [score["round"] for score in json.loads(results)["scores"]] == [0, 1, 2]
     (second / "manifest.json").unlink()
     (second / "evaluation").rename(tmp_path / "evaluation")
+    assert main(command) == 2, "what is gone is named"
+    assert main(["accept", str(out)]) == 0
     assert main(command) == 0
     assert (out / "results.json").read_bytes() == results
     assert (second / "adapter/training.json").stat().st_mtime_ns == trained

@@ -345,6 +345,7 @@ def test_recorded_attempts_are_what_estimates_go_by(prill: Prill, place: Path) -
     usage = {"calls": 2, "prompt_tokens": 100, "completion_tokens": 10, "images": 0, "usd": 0.5}
     lines = [{**line, "metadata": {**line["metadata"], "usage": usage}} for line in lines]
     (place / "out/trajectories.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert prill("accept", "out").returncode == 0
     words = (*PLAY[:-1], "react", "--model", "m", "--base-url", "http://127.0.0.1:9/v1", "--seeds", "0-9")
     done = prill(*words, "--dry-run")
     assert "20 calls, about 1,000 prompt and 100 completion tokens" in done.stdout and "cost: about $5.00" in done.stdout

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from prill.errors import UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.refine.training.checkpoints import last_checkpoint
 from prill.refine.training.preflight import plan_training
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -326,6 +327,7 @@ def test_room_for_the_adapter_is_asked_for(resumable: Resumable, tmp_path: Path)
     (folder / "training.json").write_text(json.dumps(record))
     (folder / "adapter_model.safetensors").unlink()
     (folder / "adapter_model.safetensors").mkdir()
+    (folder / CHECKSUMS).unlink()  # it is written when all is done
     with pytest.raises(UsageError, match=r"full: cannot be written: .*goes on from checkpoint-12"):
         resumable.on(folder)
     (folder / "adapter_model.safetensors").rmdir()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from prill.errors import UsageError
+from prill.files.checksums import CHECKSUMS
 from prill.models.local.weights import check_adapter
 from prill.refine.training.checkpoints import drop_torn, keep_newest, last_checkpoint
 from prill.refine.training.spec import TrainSpec
@@ -85,6 +86,7 @@ def test_an_unfinished_training_is_not_used(finished: Callable[[Path], Path], tm
     check_adapter(folder)
     record = json.loads((folder / "training.json").read_bytes())
     (folder / "training.json").write_text(json.dumps({**record, "done": False}))
+    (folder / CHECKSUMS).unlink()  # it is written when all is done
     with pytest.raises(UsageError, match=r"its training has not ended; the same prill train command resumes it"):
         check_adapter(folder)
 
