@@ -298,6 +298,6 @@ async def test_failing_model_ends_the_episode() -> None:
     assert (len(trajectory.steps), trajectory.answer, trajectory.metadata) == (
         1,
         None,
-        {"date": trajectory.metadata["date"], "ended_by": "error"},
+        {"date": trajectory.metadata["date"], "ended_by": "error", "unscored": "truncated"},
     )
     assert trajectory.error == "the agent's model gave no action (truncated): the reply was cut at 768 tokens"
