@@ -2,7 +2,7 @@
 
 What plays comes in from outside (`World`), and the folder of a study holds every stage: the same call goes on where the last
 one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
-steps of all rounds so far, from the untrained model on.
+steps of all rounds so far, from the untrained model on. One card is enough: whatever plays, judges or trains has it to itself.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
 from prill.files.toml import read_table
+from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
@@ -272,6 +273,7 @@ def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adap
         return
     for kind in kinds:
         world.play(out, {**episodes, **kind}, adapter, earlier)
+    free_devices()
     write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
@@ -343,6 +345,7 @@ class _Line:
             return None
         write_output(rows, b"".join(lines))
         adapter = self.learn(spec, rows, folder / ADAPTER, say=self.audience.read, progress=self.audience.trained)
+        free_devices()
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
         _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
@@ -363,6 +366,7 @@ class _Line:
         with _alone(file, self.audience):
             Checksums(attempts).add(file.name)
             asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
+            free_devices()
             latest = {verdict.id: verdict for verdict in read_verdicts(file)}
         return judge.info, list(latest.values())
 

@@ -48,6 +48,7 @@ from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
+from prill.models.devices import at_the_same_time
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, learner_of
@@ -357,14 +358,16 @@ def _judge(args: argparse.Namespace, retries: RetrySpec, *, graded: bool) -> Eva
         return make_judge(name, defaults=defaults, lax=lax, choose_captioner=lambda: "text", **options)
 
     try:
-        judge = make(args.evaluator, **options)
+        with at_the_same_time():
+            judge = make(args.evaluator, **options)
+            second = None if args.second is None else make(args.second)
     except OptionError as error:
         if error.option in settings_of(args.judge):
             raise UsageError(f"--judge {error}") from None
         if error.option not in args.judge_options:
             raise
         raise UsageError(f"{args.config}: judge.{error}") from None
-    return judge if args.second is None else with_second_opinion(judge, make(args.second), retries.threshold)
+    return judge if second is None else with_second_opinion(judge, second, retries.threshold)
 
 
 def learner_of_case(
