@@ -75,6 +75,10 @@ if TYPE_CHECKING:
 TABLE = "results.md"
 _EXAMPLE = "Example: prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --evaluator vlm --judge-model J -o runs/r"
 _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
+_UNGRADED = (
+    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is true of them stays unknown "
+    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then this command again)"
+)
 # The states in which a task has no answer that the judge or the last attempt stands for.
 _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
@@ -264,6 +268,8 @@ async def _play(args: argparse.Namespace) -> Results | RunPlan:
     retries = RetrySpec(**read_options(RetrySpec, options_given(args, RetrySpec), "the retries", lax=True))
     asked = ReflectorSpec(**read_options(ReflectorSpec, options_given(args, ReflectorSpec), "the lessons", lax=True))
     async with session(args) as made:
+        if made.setting.oracle is None:
+            print(f"prill reflexion: {_UNGRADED.format(args.environment, args.output)}", file=sys.stderr)
         judge = _judge(args, retries, graded=made.setting.oracle is not None)
         model = make_model(args, args.reflector_model) if args.reflector_model else None
         make = partial(learner_of_case, made, model, asked)
