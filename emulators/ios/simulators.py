@@ -201,7 +201,10 @@ async def _pitfalls(simulators: Sequence[Simulator], *, has_simctl: bool) -> tup
         accessibility = Tool("accessibility", None, how, lacking=f"not known of {', '.join(unknown)} (only a booted one tells)")
     else:
         accessibility = Tool("accessibility", f"on: {names}", how)
-    taps = "there some builds of idb_companion take a tap in half pixels of the screenshot, not in points (facebook/idb#964); before a run, tap something by idb ui tap X Y in points and look, or use a runtime before iOS 26"
+    taps = (
+        "there some builds of idb_companion take a tap in half pixels of the screenshot, not in points (facebook/idb#964); "
+        "before a run, tap something by idb ui tap X Y in points and look, or use a runtime before iOS 26"
+    )
     return accessibility, Tool("taps in points", None, taps, lacking=f"not certain on {names}")
 
 

@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
     assert results.table is not None
-    text = "\n".join(table_lines(results.table))
+    text = "\n".join((*table_lines(results.table), *_order_lines(results)))
     write_output(Path(args.output) / TABLE, f"{text}\n".encode())
     print(json.dumps(msgspec.to_builtins(results.table)) if args.json else text)
     for warning in results.warnings:
@@ -180,6 +180,12 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 3 if results.lost_labels or any(task.ended in _TROUBLE for task in results.tasks) else 0
+
+
+def _order_lines(results: Results) -> list[str]:
+    """Which order the attempts were played in, where it is not the usual one."""
+    task_by_task = results.settings.get("retries", {}).get("order") == "task"
+    return ["", "All attempts at a task were played before the next task (--order task)."] if task_by_task else []
 
 
 def _with_file(args: argparse.Namespace) -> argparse.Namespace:
