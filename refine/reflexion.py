@@ -71,7 +71,7 @@ _AT_ONCE = 16  # lessons
 class Challenge(Generic[E]):
     """One task to try several times. `id` names its attempts, counted from 0: the same settings give the same names.
 
-    `learner` makes the agent of an attempt, with the lessons of those before it.
+    `learner` makes the agent of an attempt, with the lessons of those before it. `needs` as in `prill.record.Episode`.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Challenge(Generic[E]):
     learner: Callable[[Sequence[str], int], Learner]
     agent: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,14 +318,20 @@ class _Run(Generic[E]):
     def _going(self) -> dict[str, list[Challenge[E]]]:
         """The tasks that go on, by what is to be done."""
         going: dict[str, list[Challenge[E]]] = {}
-        # Task by task: as many at the same time as there are environments.
-        room = max(1, self._pool.size) if self._spec.order == "task" else len(self._challenges)
-        for challenge in self._challenges:
-            if (move := self._next(challenge)) in ("play", "judge", "reflect"):
-                going.setdefault(move, []).append(challenge)
-                room -= 1
-                if not room:
-                    break
+        if self._spec.order == "attempt":
+            open_, room = list(self._challenges), len(self._challenges)
+        else:  # as many at the same time as there are environments; those that have begun go before the others
+            open_, room = sorted(self._challenges, key=lambda one: not self._attempts(one)), max(1, self._pool.size)
+        in_use = set[str]()
+        for challenge in open_:
+            move = self._next(challenge)
+            if move not in ("play", "judge", "reflect"):
+                continue
+            if self._spec.order == "task" and (not room or not in_use.isdisjoint(challenge.needs)):
+                continue
+            going.setdefault(move, []).append(challenge)
+            in_use |= challenge.needs
+            room -= 1
         return going
 
     async def _play_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
@@ -373,6 +380,7 @@ class _Run(Generic[E]):
             policy=lambda: challenge.learner(lessons, number),
             agent=challenge.agent,
             metadata=metadata,
+            needs=challenge.needs,
         )
 
     def _reuse(self, wanted: Mapping[str, Challenge[E]], again: set[str]) -> None:

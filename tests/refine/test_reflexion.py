@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,18 @@ async def test_as_many_tasks_as_environments(tmp_path: Path) -> None:
     assert sorted(ids) == sorted(BY_TASK) and [task.ended for task in results.tasks][-1] == "attempts"
     assert ids.index("c-a0") > ids.index("b-a0"), "a task begins when one before it has ended"
     assert ids.index("d-a0") > ids.index("c-a1")
+
+
+async def test_task_by_task_shares_no_site(tmp_path: Path) -> None:
+    """A task that has begun keeps its site until it has ended, though one before it in the list wants it, too."""
+    pool = Pool([Room(), Room()])
+    sites = {"a": {"x"}, "b": {"x", "y"}, "c": {"y"}, "d": {"y"}}
+    tasks = [replace(task, needs=frozenset(sites[task.name])) for task in challenges(list(FOUR), Scribe())]
+    letters = {"a": "S", "b": "FS", "c": "FFS", "d": "S"}
+    spec = RetrySpec(attempts=3, order="task")
+    await play_again(pool, tasks, Written(letters), tmp_path, spec, play=Play(oracle=oracle({t: [True] * 3 for t in letters})))
+    ids = [trajectory.id for trajectory in recorded(tmp_path)]
+    assert sorted(ids[:2]) == ["a-a0", "c-a0"] and ids[2:] == ["c-a1", "c-a2", "b-a0", "b-a1", "d-a0"]
 
 
 async def test_order_of_a_run_stays(tmp_path: Path) -> None:

@@ -398,6 +398,7 @@ def challenge_of_case(made: Session, make: Callable[[Case, Sequence[str], int], 
         learner=partial(make, row),
         agent=made.plan.agent,
         metadata={"seed": row.seed, **template_of_case(made, row)},
+        needs=made.setting.needs.get(row.task, frozenset()),
     )
 
 

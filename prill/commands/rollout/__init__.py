@@ -389,6 +389,7 @@ def _episodes(made: Session) -> list[Episode[Any]]:
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
             metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            needs=made.setting.needs.get(row.task, frozenset()),
         )
         for row in made.rows
     ]
