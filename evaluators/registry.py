@@ -34,6 +34,7 @@ from prill.evaluators.baselines import Constant, LabelOracle, NoiseSpec, NoisyLa
 from prill.evaluators.combine import Cascade, Ensemble, Rule, Vote, sampled_judges
 from prill.evaluators.fitted.student import Student
 from prill.files.toml import read_table
+from prill.models.devices import at_the_same_time
 from prill.models.ledger import Budget, spending_from
 from prill.models.registry import cache_in, make_model, model_options
 from prill.protocols import Captioner, Evaluator, LanguageModel
@@ -122,7 +123,8 @@ def make_judge(
         judge = {"evaluator": str(judge)}
     if isinstance(judge, Mapping):
         try:
-            return _build({**judge, **options}, context, place)
+            with at_the_same_time():
+                return _build({**judge, **options}, context, place)
         except RecursionError:
             raise UsageError(f"{place}judges of judges without end: one names itself, or they are too many") from None
     return Around(**read_options(Around, options, "a judge that is made already", lax=lax)).put_around(judge)

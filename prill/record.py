@@ -25,7 +25,10 @@ _LEAST = 5  # episodes in a row that could not begin: fewer may be the fault of 
 
 @dataclass(frozen=True, kw_only=True)
 class Episode(Generic[E]):
-    """One attempt to record. `task` is asked for, and `policy` made, when the turn comes; `note` goes to the label only."""
+    """One attempt to record. `task` is asked for, and `policy` made, when the turn comes; `note` goes to the label only.
+
+    `needs` names what no other episode may use at the same time: the sites that a reset brings back, say.
+    """
 
     id: str
     task: Callable[[E], Awaitable[Task]]
@@ -33,6 +36,7 @@ class Episode(Generic[E]):
     agent: str | None = None
     note: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,11 @@ class _Run(Generic[E]):
     """Workers take one episode after another, each with an environment of the pool, until none is left."""
 
     def __init__(self, pool: Lender[E], episodes: Iterable[Episode[E]], folder: RunFolder, settings: _Settings[E]) -> None:
-        self._pool, self._episodes, self._folder, self._settings = pool, iter(episodes), folder, settings
-        self._again: deque[tuple[Episode[E], E]] = deque()
+        self._pool, self._folder, self._settings = pool, folder, settings
+        self._episodes: deque[tuple[Episode[E], E | None]] = deque((episode, None) for episode in episodes)
+        self._again: deque[tuple[Episode[E], E | None]] = deque()
+        self._in_use: set[str] = set()
+        self._change = asyncio.Condition()
         self._counts = Recorded()
         self._not_begun: set[str] = set()
         self._since = 0.0
@@ -129,18 +136,33 @@ class _Run(Generic[E]):
         return self._counts
 
     async def _work(self) -> None:
-        while True:
-            episode, tried = self._again.popleft() if self._again else (next(self._episodes, None), None)
-            if episode is None:
-                return
-            if episode.id in self._folder:
-                self._count(skipped=1)
-                continue
-            if self._counts.budget is not None:
-                self._count(self._counts.budget, lost=1)
-                continue
-            async with self._pool.lend(but=tried) as environment:
-                await self._attempt(episode, environment, retried=tried is not None)
+        while (taken := await self._take()) is not None:
+            episode, tried = taken
+            try:
+                if episode.id in self._folder:
+                    self._count(skipped=1)
+                elif self._counts.budget is not None:
+                    self._count(self._counts.budget, lost=1)
+                else:
+                    async with self._pool.lend(but=tried) as environment:
+                        await self._attempt(episode, environment, retried=tried is not None)
+            finally:
+                async with self._change:
+                    self._in_use -= episode.needs
+                    self._change.notify_all()
+
+    async def _take(self) -> tuple[Episode[E], E | None] | None:
+        """The first episode that can be played now, with the environment in which it could not begin; None: none is left."""
+        async with self._change:
+            while self._again or self._episodes:
+                for waiting in (self._again, self._episodes):
+                    for index, (episode, tried) in enumerate(waiting):
+                        if self._in_use.isdisjoint(episode.needs):
+                            del waiting[index]
+                            self._in_use |= episode.needs
+                            return episode, tried
+                await self._change.wait()
+        return None
 
     async def _attempt(self, episode: Episode[E], environment: E, *, retried: bool) -> None:
         try:

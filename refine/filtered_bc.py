@@ -2,14 +2,13 @@
 
 What plays comes in from outside (`World`), and the folder of a study holds every stage: the same call goes on where the last
 one ended, and does nothing twice. Rounds after the first are played by what the round before made, and learn from the kept
-steps of all rounds so far, from the untrained model on.
+steps of all rounds so far, from the untrained model on. One card is enough: whatever plays, judges or trains has it to itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -34,13 +33,24 @@ from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import failures, write_output
 from prill.files.toml import read_table
+from prill.models.devices import free_devices
 from prill.protocols import Evaluator
 from prill.refine.demonstration import Teacher
 from prill.refine.export import figures
 from prill.refine.filter import OF_SCORES, Filtered, FilterSpec, filter_spec, filter_steps, require_steps
 from prill.refine.results import judged_right
 from prill.refine.rows import sft_rows
-from prill.refine.study_files import ADAPTER, MANIFEST, ROWS, STUDY, check_study, hash_of, note_study, read_manifest
+from prill.refine.study_files import (
+    ADAPTER,
+    MANIFEST,
+    ROWS,
+    STUDY,
+    check_study,
+    hash_of,
+    note_study,
+    read_manifest,
+    verdicts_suffix,
+)
 from prill.refine.study_files import PLAYED as PLAYED
 from prill.refine.training.preflight import check_settings
 from prill.refine.training.spec import TrainSpec, training_spec
@@ -56,6 +66,8 @@ _PACKAGES = ("prill", "torch", "transformers", "trl", "peft", "playwright", "min
 # The name of a folder below the study's: no way out of it, nothing hidden, and short enough for every file system.
 _NAME = r"^\w[\w.-]{0,59}\Z"
 Table = Mapping[str, Any]
+# Of the table `evaluation`: who says what a success is, where the environment does not.
+_GRADING = ("judge", "annotated")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +89,10 @@ class Study:
     policy: Annotated[dict[str, Any], Meta(description="name, and options, of the policy that is to become better")]
     episodes: Annotated[dict[str, Any], Meta(description="environment, tasks and whatever else holds for all episodes")]
     attempts: Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, description="what is played to learn from")]
-    evaluation: Annotated[dict[str, Any], Meta(description="what is played to see how good a policy is")]
+    evaluation: Annotated[
+        dict[str, Any],
+        Meta(description="what is played to see how good a policy is; `judge` or `annotated` where no oracle is"),
+    ]
     arms: Annotated[tuple[Arm, ...], Meta(min_length=1, description="the ways to learn that are compared")]
     filter: Annotated[dict[str, Any], Meta(description="options of the filter for all arms")] = field(default_factory=dict)
     training: Annotated[dict[str, Any], Meta(description="a preset, and options of the training")] = field(default_factory=dict)
@@ -90,11 +105,32 @@ class Study:
         if "base" in names:
             raise UsageError("an arm cannot be called base: that is the policy without training")
         check_options(FilterSpec, self.filter, "the filter", place="filter.")
+        if not isinstance(self.grader, str | dict | None):
+            raise UsageError(f"evaluation.judge: expected a name or a table, got {self.grader!r}")
+        if not isinstance(self.evaluation.get("annotated", False), bool):
+            raise UsageError(f"evaluation.annotated: expected true or false, got {self.evaluation['annotated']!r}")
+        if self.grader is not None and self.annotated:
+            raise UsageError("evaluation.annotated: a judge and people cannot both give the figures; leave out one of the two")
         with _below("training"):
             self.training_of(0)
         for index, arm in enumerate(self.arms):
             with _below(f"arms[{index}].filter"):
                 self.filter_of(arm)
+
+    @property
+    def held_out(self) -> dict[str, Any]:
+        """The episodes of the evaluation, without who says how good they are."""
+        return {key: value for key, value in self.evaluation.items() if key not in _GRADING}
+
+    @property
+    def grader(self) -> str | dict[str, Any] | None:
+        """The judge whose verdicts are the figures of the evaluation, for want of an oracle; None: labels are."""
+        return self.evaluation.get("judge")
+
+    @property
+    def annotated(self) -> bool:
+        """Whether people are to label the evaluation afterwards."""
+        return bool(self.evaluation.get("annotated", False))
 
     def filter_of(self, arm: Arm) -> FilterSpec:
         """The filter of an arm; one without a judge has no use for what all others ask of scores."""
@@ -193,6 +229,8 @@ def study_of(table: Table) -> Study:
 def check_parts(study: Study) -> tuple[Evaluator, ...]:
     """Makes the judge of each arm, and reads every file that a setting names, as the run itself will; the judges.
 
+    The last one is that of the evaluation, where a judge gives its figures.
+
     Nothing is played for it, and nothing is written to the study's folder. Raises UsageError that names the key.
     """
     judges: list[Evaluator] = []
@@ -200,17 +238,32 @@ def check_parts(study: Study) -> tuple[Evaluator, ...]:
         labels = Path(folder) / LABELS  # those of the attempts, which are not there yet
         labels.write_bytes(encode(LabelRecord(id="check", success=True, source="oracle")))
         for index, arm in enumerate(study.arms):
-            try:
-                judges.append(_judge_of(arm, labels))
-            except OptionError as error:
-                raise UsageError(f"arms[{index}].judge.{error}") from None
-            except UsageError as error:
-                raise UsageError(f"arms[{index}].judge: {error}") from None
-            if re.search(r"[/\0]", judges[-1].info.name):
-                raise UsageError(f"arms[{index}].judge: its name {judges[-1].info.name!r} cannot be part of a file's name")
+            judges.append(_named(f"arms[{index}].judge", partial(_judge_of, arm, labels)))
             if (calibration := study.filter_of(arm).calibration) is not None:
                 read_calibration(calibration)
+    if study.grader is not None:
+        judges.append(_named("evaluation.judge", lambda: make_judge(study.grader or "")))
     return tuple(judges)
+
+
+def check_ungraded(study: Study) -> None:
+    """For an environment without an oracle: raises UsageError for a judge that would read its labels."""
+    for index, arm in enumerate(study.arms):
+        if arm.judge is not None:
+            _named(f"arms[{index}].judge", partial(make_judge, arm.judge), "; no oracle labels the attempts here")
+
+
+def _named(place: str, make: Callable[[], Evaluator], why: str = "") -> Evaluator:
+    """The judge; what is wrong with it names the key of the study."""
+    try:
+        judge = make()
+    except OptionError as error:
+        raise UsageError(f"{place}.{error}{why}") from None
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}{why}") from None
+    if re.search(r"[/\0]", judge.info.name):
+        raise UsageError(f"{place}: its name {judge.info.name!r} cannot be part of a file's name")
+    return judge
 
 
 def _judge_of(arm: Arm, labels: Path) -> Evaluator:
@@ -248,10 +301,12 @@ def run_study(
         with _alone(out / "base" / name, audience, wait=wait) as mine:
             if mine:
                 _play(world, out / "base" / name, study.episodes, kinds, None)
+                if name == "evaluation":
+                    _grade(study, out / "base" / name, audience)
                 note_study(out)
         return mine
 
-    _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.evaluation,))])
+    _share([partial(play, "attempts", study.attempts), partial(play, "evaluation", (study.held_out,))])
     _share([_Line(study, world, out, seed, arm, audience, learn).run for seed in seeds for arm in study.arms])
 
 
@@ -272,6 +327,7 @@ def _play(world: World, out: Path, episodes: Table, kinds: Sequence[Table], adap
         return
     for kind in kinds:
         world.play(out, {**episodes, **kind}, adapter, earlier)
+    free_devices()
     write_output(out / PLAYED, b"All episodes were played. None is played again while this file is here.\n")
 
 
@@ -317,6 +373,7 @@ class _Line:
         self.lessons.append(filtered)
         # Written last. A round that ended looks again whether there is something to learn: what could not be judged may be now.
         if (folder / MANIFEST).exists() and "ended" not in read_manifest(folder / MANIFEST):
+            _grade(self.study, folder / "evaluation", self.audience)
             return folder / ADAPTER
         manifest = {
             "format": "prill round 1",
@@ -343,9 +400,11 @@ class _Line:
             return None
         write_output(rows, b"".join(lines))
         adapter = self.learn(spec, rows, folder / ADAPTER, say=self.audience.read, progress=self.audience.trained)
+        free_devices()
         self.audience.say(f"seed {self.seed}, {self.arm.name}, round {number}: evaluation")
         evaluation = folder / "evaluation"
-        _play(self.world, evaluation, self.study.episodes, (self.study.evaluation,), adapter)
+        _play(self.world, evaluation, self.study.episodes, (self.study.held_out,), adapter)
+        _grade(self.study, evaluation, self.audience)
         manifest |= {
             "rows": {"count": len(lines), "sha256": hash_of(rows), "left_out": left_out},
             "training": spec.settings(),
@@ -358,13 +417,7 @@ class _Line:
     def _judge(self, attempts: Path) -> tuple[Any, list[Verdict]]:
         """Verdicts stand beside the attempts: arms and seeds that have the same judge share them."""
         judge = _judge_of(self.arm, attempts / LABELS)
-        name = hashlib.sha256(msgspec.json.encode(_description_of(self.arm), order="deterministic")).hexdigest()[:8]
-        file = attempts / f"verdicts-{judge.info.name}-{name}.jsonl"
-        with _alone(file, self.audience):
-            Checksums(attempts).add(file.name)
-            asyncio.run(score_files([attempts / TRAJECTORIES], judge, file, progress=self.audience.judged))
-            latest = {verdict.id: verdict for verdict in read_verdicts(file)}
-        return judge.info, list(latest.values())
+        return judge.info, _verdicts(judge, _description_of(self.arm), attempts, self.audience)
 
     def _rows(self, file: Path) -> tuple[list[bytes], dict[str, int]]:
         """The rows of all rounds so far, as lines of that file, and how many kept steps gave none, by reason."""
@@ -380,6 +433,23 @@ class _Line:
             )
         ]
         return lines, dict(left_out)
+
+
+def _grade(study: Study, folder: Path, audience: Audience) -> None:
+    """Has an evaluation judged, where a judge gives its figures."""
+    if study.grader is not None:
+        _verdicts(make_judge(study.grader), study.grader, folder, audience)
+
+
+def _verdicts(judge: Evaluator, description: str | Mapping[str, Any], folder: Path, audience: Audience) -> list[Verdict]:
+    """The verdicts of a judge on the recordings in a folder, where they are kept; those that are missing are asked for."""
+    file = folder / f"verdicts-{judge.info.name}{verdicts_suffix(description)}"
+    with _alone(file, audience):
+        Checksums(folder).add(file.name)
+        asyncio.run(score_files([folder / TRAJECTORIES], judge, file, progress=audience.judged))
+        free_devices()
+        latest = {verdict.id: verdict for verdict in read_verdicts(file)}
+    return list(latest.values())
 
 
 def round_folder(out: Path, seed: int, arm: str, number: int) -> Path:

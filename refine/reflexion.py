@@ -1,9 +1,9 @@
 """Reflexion with any judge (arXiv 2303.11366; the refinement of arXiv 2404.06474, section 5): attempt, verdict, lesson.
 
-All tasks that go on are played, then judged, then reflected on, and so again: each attempt through the one loop (`prill.loop`)
-and the one recorder (`prill.record`). Everything is kept as soon as it is there, by task and attempt, so that a run that was
-killed goes on. An oracle's labels go from the recorder to the labels file, and from there to the results; agent, judge and
-reflector are handed trajectories and verdicts only.
+All tasks that go on are played, then judged, then reflected on, and so again; or one task after the other (`RetrySpec.order`).
+Each attempt goes through the one loop (`prill.loop`) and the one recorder (`prill.record`). Everything is kept as soon as it is
+there, by task and attempt, so that a run that was killed goes on. An oracle's labels go from the recorder to the labels file,
+and from there to the results; agent, judge and reflector are handed trajectories and verdicts only.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _AT_ONCE = 16  # lessons
 class Challenge(Generic[E]):
     """One task to try several times. `id` names its attempts, counted from 0: the same settings give the same names.
 
-    `learner` makes the agent of an attempt, with the lessons of those before it.
+    `learner` makes the agent of an attempt, with the lessons of those before it. `needs` as in `prill.record.Episode`.
     """
 
     name: str
@@ -80,6 +80,7 @@ class Challenge(Generic[E]):
     learner: Callable[[Sequence[str], int], Learner]
     agent: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    needs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +260,7 @@ class _Run(Generic[E]):
 
     def all_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """What tells this run from others."""
-        return {**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": asdict(self._spec)}
+        return {**settings, "evaluator": msgspec.to_builtins(self._judge.info), "retries": self._spec.settings()}
 
     def expect_same(self, settings: Mapping[str, Any]) -> bool:
         """Whether the folder holds a run already. Raises UsageError when that has other settings."""
@@ -317,22 +318,34 @@ class _Run(Generic[E]):
     def _going(self) -> dict[str, list[Challenge[E]]]:
         """The tasks that go on, by what is to be done."""
         going: dict[str, list[Challenge[E]]] = {}
-        for challenge in self._challenges:
-            if (move := self._next(challenge)) in ("play", "judge", "reflect"):
-                going.setdefault(move, []).append(challenge)
+        if self._spec.order == "attempt":
+            open_, room = list(self._challenges), len(self._challenges)
+        else:  # as many at the same time as there are environments; those that have begun go before the others
+            open_, room = sorted(self._challenges, key=lambda one: not self._attempts(one)), max(1, self._pool.size)
+        in_use = set[str]()
+        for challenge in open_:
+            move = self._next(challenge)
+            if move not in ("play", "judge", "reflect"):
+                continue
+            if self._spec.order == "task" and (not room or not in_use.isdisjoint(challenge.needs)):
+                continue
+            going.setdefault(move, []).append(challenge)
+            in_use |= challenge.needs
+            room -= 1
         return going
 
     async def _play_all(self, going: Sequence[Challenge[E]], log: VerdictLog, again: set[str]) -> None:
         """Plays the next attempt at each of these tasks, or takes it from the other run."""
-        number = min(len(self._attempts(challenge)) for challenge in going)
+        numbers = {challenge.name: len(self._attempts(challenge)) for challenge in going}
+        number = min(numbers.values())
         wanted = {
-            challenge.id(len(self._attempts(challenge))): challenge
+            challenge.id(numbers[challenge.name]): challenge
             for challenge in going
-            if len(self._attempts(challenge)) == number
+            if self._spec.order == "task" or numbers[challenge.name] == number
         }
         self._reuse(wanted, again)
         missing = {id: challenge for id, challenge in wanted.items() if id not in self._played}
-        episodes = [self._episode(challenge, id, number) for id, challenge in missing.items()]
+        episodes = [self._episode(challenge, id, numbers[challenge.name]) for id, challenge in missing.items()]
 
         def show(counts: Recorded) -> None:
             self._progress(Stage("play", number, counts.total + len(wanted) - len(missing), len(wanted)))
@@ -367,6 +380,7 @@ class _Run(Generic[E]):
             policy=lambda: challenge.learner(lessons, number),
             agent=challenge.agent,
             metadata=metadata,
+            needs=challenge.needs,
         )
 
     def _reuse(self, wanted: Mapping[str, Challenge[E]], again: set[str]) -> None:

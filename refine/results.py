@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,15 +22,16 @@ from prill.evaluators.metrics import intervals, wilson
 from prill.files.kinds import TRAJECTORIES
 from prill.files.lines import read_lines
 from prill.files.outputs import write_output
+from prill.labels.truth import gold_labels
 from prill.refine.study_files import BASE as BASE  # here, too: these are the names of what is read here
 from prill.refine.study_files import MANIFEST as MANIFEST
 from prill.refine.study_files import ROWS as ROWS
 from prill.refine.study_files import STUDY as STUDY
-from prill.refine.study_files import check_study, decoded
+from prill.refine.study_files import check_study, decoded, verdicts_suffix
 from prill.refine.study_files import read_manifest as read_manifest
 from prill.report.lines import Level, Line, Point, line_chart
 from prill.run_folder import LABELS
-from prill.store import BadLine, read_labels, read_trajectories
+from prill.store import BadLine, read_labels, read_trajectories, read_verdicts
 from prill.types import Verdict
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
 
 RESULTS, TABLES = "results.json", "results.md"
 BY_ROUND, BY_PRECISION = "success-by-round.svg", "success-by-precision.svg"
+_JUDGED = (
+    "**A judge's figures, not the truth.** Nobody grades what is done in this environment: a success below is what the judge "
+    "{} calls one, with its errors. How far it can be trusted is known from labels only (`prill agree`)."
+)
 # Fewer clusters than this cannot reach p = 0.05, whatever they show: with five, the least two-sided p is 2 / 2**5.
 _FEWEST_TASKS = 6
 
@@ -50,6 +55,7 @@ class _Arm:
 @dataclass(frozen=True, slots=True)
 class _Study:
     arms: tuple[_Arm, ...]
+    evaluation: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +123,23 @@ class Results:
 
     `learnt` in `judges` is about the attempts that rows were made of, by the oracle's labels: how many there are, how many
     of them truly succeeded (`precision`), and which share of all true successes they are (`recall`).
+
+    `judged_by`: the judge whose verdicts `scores`, `differences` and `by_task` count; None: they count labels.
     """
 
     scores: tuple[Score, ...]
     differences: tuple[Difference, ...]
     judges: tuple[Mapping[str, Any], ...]
     by_task: Mapping[str, Mapping[str, tuple[int, int]]]
+    judged_by: str | None = None
 
 
-def outcomes_of(folder: Path) -> dict[Played, bool | None]:
-    """Each recorded episode with what the oracle says of it; None where it is undecided. Raises UsageError."""
-    labels = _truth(folder)
+def outcomes_of(folder: Path, judge: str | Mapping[str, Any] | None = None) -> dict[Played, bool | None]:
+    """Each recorded episode with what the labels say of it, or the judge that is described; None where it is undecided.
+
+    Raises UsageError.
+    """
+    labels = _truth(folder) if judge is None else {verdict.id: verdict.success for verdict in _verdicts(folder, judge)}
     outcomes: dict[Played, bool | None] = {}
     for item in read_trajectories(folder / TRAJECTORIES):
         if isinstance(item, BadLine):
@@ -166,15 +178,19 @@ def results_of(out: Path) -> Results:
     Raises UsageError for a file that is not as the study left it.
     """
     check_study(out)
-    base = outcomes_of(out / BASE / "evaluation")
+    study = decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study")
+    grader = study.evaluation.get("judge")
+    base = outcomes_of(out / BASE / "evaluation", grader)
     manifests = [(file.parent, read_manifest(file)) for file in out.glob(f"seed-*/*/round-*/{MANIFEST}")]
-    arms = [arm.name for arm in decoded((out / STUDY).read_bytes(), _Study, f"{out / STUDY}: no study").arms]
+    arms = [arm.name for arm in study.arms]
     for folder, manifest in manifests:
         if manifest["arm"] not in arms:
             raise UsageError(f"{folder / MANIFEST}: `arm` is {manifest['arm']!r}, and {out / STUDY} has {', '.join(arms)}")
     manifests.sort(key=lambda of: (of[1]["round"], of[1]["seed"], arms.index(of[1]["arm"])))
     played: dict[tuple[str, int, int], Outcomes] = {
-        (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation") for folder, m in manifests if "ended" not in m
+        (m["arm"], m["seed"], m["round"]): outcomes_of(folder / "evaluation", grader)
+        for folder, m in manifests
+        if "ended" not in m
     }
     last = max((number for _, _, number in played), default=0)
     scores = [_score(BASE, None, 0, base), *(_score(*key, outcomes) for key, outcomes in played.items())]
@@ -198,7 +214,13 @@ def results_of(out: Path) -> Results:
         {**{key: m.get(key) for key in told}, "learnt": _learnt(out, folder, has_rows=bool(m.get("rows")))}
         for folder, m in manifests
     )
-    return Results(scores=tuple(scores), differences=tuple(differences), judges=judges, by_task=by_task)
+    return Results(
+        scores=tuple(scores),
+        differences=tuple(differences),
+        judges=judges,
+        by_task=by_task,
+        judged_by=None if grader is None else _judge_name(out / BASE / "evaluation", grader),
+    )
 
 
 def write_results(out: Path) -> Results:
@@ -214,8 +236,26 @@ def write_results(out: Path) -> Results:
 
 
 def _truth(folder: Path) -> dict[str, bool | None]:
-    """What the oracle says of the episodes in a folder, by id."""
-    return {label.id: label.success for label in read_labels(folder / LABELS)} if (folder / LABELS).exists() else {}
+    """What the oracle, or the people who annotated them, say of the episodes in a folder, by id."""
+    path = folder / LABELS
+    records = list(read_labels(path)) if path.exists() and path.stat().st_size else []
+    if own := [record for record in records if record.annotator is None]:
+        return {record.id: record.success for record in own}
+    return gold_labels(records)[1]
+
+
+def _verdicts(folder: Path, judge: str | Mapping[str, Any]) -> list[Verdict]:
+    """The verdicts of a judge on the episodes in a folder, the last one of each."""
+    files = sorted(folder.glob(f"verdicts-*{verdicts_suffix(judge)}"))
+    return list({verdict.id: verdict for file in files for verdict in read_verdicts(file)}.values())
+
+
+def _judge_name(folder: Path, judge: str | Mapping[str, Any]) -> str:
+    """What the tables call it: its name, and its model's."""
+    found = next((verdict.evaluator for verdict in _verdicts(folder, judge)), None)
+    if found is None:
+        return judge if isinstance(judge, str) else str(judge.get("evaluator"))
+    return f"{found.name} ({found.model})" if found.model else found.name
 
 
 def _learnt(out: Path, folder: Path, *, has_rows: bool) -> dict[str, Any]:
@@ -320,9 +360,15 @@ def results_text(results: Results) -> str:
     ended = [f"{m['arm']}, seed {m['seed']}, ended in round {m['round']}: {m['ended']}" for m in results.judges if m["ended"]]
     parts = [
         "# Filtered behavioural cloning",
+        *(() if results.judged_by is None else (_JUDGED.format(results.judged_by),)),
         "Successes on the episodes held out, with 95 % Wilson intervals. Training seeds play the same episodes, so the "
         "interval of all of them together is as wide as that of one.",
-        _table("arm|training seed|round|successes|share|interval|without a label", _score_rows(results.scores)),
+        _table(
+            "arm|training seed|round|successes|share|interval|without a label"
+            if results.judged_by is None
+            else "arm|training seed|round|judged successful|share|interval|without a verdict",
+            _score_rows(results.scores),
+        ),
         "The same episodes side by side: how many only the one arm solved (or more often, over all seeds), the difference with "
         "its 95 % interval when episodes are drawn anew, and exact two-sided tests that swap the arms by episode (with one "
         "seed that is McNemar's test) and by task. Training seeds are not drawn anew.",
@@ -412,7 +458,8 @@ def by_round(results: Results) -> str:
             if score.arm in (arm, BASE):
                 rounds[score.round].append(score)
         lines.append(Line(arm, [_point(number, scores) for number, scores in sorted(rounds.items())]))
-    return line_chart("Success on the episodes held out", "round", lines, whole=True)
+    by = "" if results.judged_by is None else f", by the judge {results.judged_by}"
+    return line_chart(f"Success on the episodes held out{by}", "round", lines, whole=True)
 
 
 def by_precision(results: Results) -> str:
@@ -436,7 +483,8 @@ def by_precision(results: Results) -> str:
         (Level("untrained", one.successes / one.n, *one.interval) for one in results.scores if one.arm == BASE and one.n), None
     )
     across = "share of the attempts learnt from that truly succeeded"
-    return line_chart("Success after training, by how right the judge was", across, lines, level=untrained, close=True)
+    by = "" if results.judged_by is None else f" (successes: {results.judged_by})"
+    return line_chart(f"Success after training, by how right the judge was{by}", across, lines, level=untrained, close=True)
 
 
 def _point(x: float, scores: Sequence[Score], dots: Sequence[tuple[float, float]] = ()) -> Point:

@@ -8,8 +8,8 @@ knows whether an attempt truly succeeded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -56,6 +56,14 @@ class RetrySpec:
         Meta(gt=0, description="choose the threshold: so many times worse is redoing a right attempt than keeping a wrong one"),
     ] = None
     stop_on_repeat: Annotated[bool, Meta(description="stop when a lesson repeats an earlier one")] = True
+    order: Annotated[
+        Literal["attempt", "task"],
+        Meta(description="attempt: all first attempts, then all second ones; task: task after task, as in the paper"),
+    ] = "attempt"
+
+    def settings(self) -> dict[str, Any]:
+        """What tells runs apart; an order is told where it is not the one that runs without this option had."""
+        return {key: value for key, value in asdict(self).items() if (key, value) != ("order", "attempt")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

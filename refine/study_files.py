@@ -84,6 +84,11 @@ def note_study(out: Path) -> None:
             played.belongs(folder.relative_to(out).as_posix())
 
 
+def verdicts_suffix(description: str | Mapping[str, Any]) -> str:
+    """How the names of files with verdicts of the judge that is described so end: arms that have the same judge share them."""
+    return f"-{hashlib.sha256(msgspec.json.encode(description, order='deterministic')).hexdigest()[:8]}.jsonl"
+
+
 def hash_of(file: Path) -> str:
     """As manifests have it."""
     with file.open("rb") as opened:

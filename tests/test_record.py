@@ -359,3 +359,65 @@ async def test_environment_says_what_goes_on_record(tmp_path: Path) -> None:
     (broken,) = read_trajectories(tmp_path / "b" / "trajectories.jsonl")
     assert isinstance(broken, Trajectory)
     assert (broken.final, broken.metadata["kept"]) == (None, 0)
+
+
+# Episodes that want something for themselves
+
+
+class Sites:
+    """What is in use, over all environments: who enters a site that another one is on fails the test."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.at_once = 0
+
+
+class Visitor(Counter):
+    """An environment on sites that the task names."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__()
+        self.sites, self.mine = sites, frozenset[str]()
+
+    async def reset(self, task: Task) -> Observation:
+        self.mine = frozenset((task.id or "").split("-")[0].split("+"))
+        assert self.sites.used.isdisjoint(self.mine), "two workers are on one site"
+        self.sites.used |= self.mine
+        await asyncio.sleep(0)
+        self.sites.at_once = max(self.sites.at_once, len(self.sites.used - self.mine) + 1)
+        return await super().reset(task)
+
+    async def grade(self, trajectory: Trajectory) -> LabelRecord:
+        await asyncio.sleep(0)
+        self.sites.used -= self.mine  # the oracle looks last
+        return await super().grade(trajectory)
+
+
+async def test_no_two_episodes_on_one_site(tmp_path: Path) -> None:
+    """Three workers, tasks of one site in a row and some of two sites: each goes on where it is alone, and all are played."""
+    names = [f"{site}-{i}" for site in ("shop", "shop+reddit", "reddit", "gitlab", "gitlab+shop") for i in range(4)]
+    sites = Sites()
+    pool = Pool([Visitor(sites) for _ in range(3)])
+    episodes = [
+        Episode[Visitor](
+            id=name, task=lambda env, name=name: env.task(name), policy=Clicks, needs=frozenset(name.split("-")[0].split("+"))
+        )
+        for name in names
+    ]
+    counts = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
+    assert counts == Recorded(success=len(names)) and not sites.used
+    assert sites.at_once > 1, "sites that nobody is on are played at the same time"
+    again = await record(pool, episodes, tmp_path, oracle=lambda env, trajectory: env.grade(trajectory))
+    assert again == Recorded(skipped=len(names))
+
+
+async def test_site_is_free_after_a_bug(tmp_path: Path) -> None:
+    """A worker that waits for a site is not left waiting when the one on it dies."""
+    bug = ValueError("a bug")
+    episodes = [
+        Episode[Counter](id=id, task=lambda env: env.task("t"), policy=partial(Clicks, error), needs=frozenset({"shop"}))
+        for id, error in (("a", bug), ("b", None))
+    ]
+    with pytest.raises(ValueError, match="a bug"):
+        await asyncio.wait_for(record(Pool([Counter(), Counter()]), episodes, tmp_path), 60)
+    assert (await record(Pool([Counter(), Counter()]), episodes, tmp_path)).undecided == 1

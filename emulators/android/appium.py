@@ -244,7 +244,10 @@ class AppiumPhone:
         await self._do("swipe", lambda driver: driver.swipe(*start, *end, round(seconds * 1000)))
 
     async def type(self, text: str) -> None:
-        """Into the focused field directly; where that is refused (some web views), through Appium's own keyboard."""
+        """Into the focused field directly; where that is refused (some web views), through Appium's own keyboard.
+
+        Raises EnvironmentFailure where no field has the focus.
+        """
         await self._do("typing", lambda driver: _type(driver, text))
 
     async def key(self, code: int) -> None:
@@ -271,7 +274,7 @@ def _type(driver: WebDriver, text: str) -> None:
     try:
         driver.switch_to.active_element.send_keys(text)
     except NoSuchElementException:
-        return
+        raise EnvironmentFailure("typing: no field has the focus, so the text would be lost; tap a field first") from None
     except InvalidElementStateException:
         driver.execute_script("mobile: type", {"text": text})
 

@@ -23,6 +23,11 @@ from prill.temporary.folders import abandoned, taken_over
 PREFIX = "prill-ios-"
 COPIES = "copies"
 _logger = logging.getLogger("prill.ios")
+_GET_XCODE = "install Xcode from the App Store, then: sudo xcode-select -s /Applications/Xcode.app"
+# From this version on a new simulator has both of the following off, and apps tell nothing of their elements
+# (https://github.com/getsentry/XcodeBuildMCP/issues/290); taps: https://github.com/facebook/idb/issues/964.
+_CHANGED = 26
+_AX_KEYS = ("AccessibilityEnabled", "ApplicationAccessibilityEnabled")
 GET_COMPANION = "on a Mac run: brew install facebook/fb/idb-companion, or set PRILL_IDB_COMPANION to the executable"
 
 
@@ -161,18 +166,83 @@ async def ios_tools() -> tuple[Tool, ...]:
         companion = companion_path()
     except UsageError:
         companion = None
-    names: list[str] = []
+    simulators: list[Simulator] = []
     if companion is not None:
         try:
-            names = [simulator.name for simulator in await Simulators(companion, timeout=20.0).all()]
+            simulators = await Simulators(companion, timeout=20.0).all()
         except EnvironmentFailure as failure:
             companion = None if "does not start" in str(failure) else companion
+    names = ", ".join(f"{simulator.name} ({simulator.os_version})" for simulator in simulators)
+    simctl = await _simctl()
     return (
         Tool("idb client", client, "pip install 'prill[ios]'"),
-        Tool("idb_companion", companion, GET_COMPANION),
-        Tool("simctl", await _simctl(), "install Xcode from the App Store, then: sudo xcode-select -s /Applications/Xcode.app"),
-        Tool("simulators", ", ".join(names) or None, "xcrun simctl create 'iPhone 14' 'iPhone 14'"),
+        Tool("idb_companion", companion and f"{companion}{await _built(companion)}", GET_COMPANION),
+        Tool("Xcode", await _xcode(), _GET_XCODE),
+        Tool("simctl", simctl, _GET_XCODE),
+        Tool("simulators", names or None, "xcrun simctl create 'iPhone 14' 'iPhone 14'"),
+        *await _pitfalls([one for one in simulators if _major(one) >= _CHANGED], has_simctl=simctl is not None),
     )
+
+
+async def _pitfalls(simulators: Sequence[Simulator], *, has_simctl: bool) -> tuple[Tool, ...]:
+    """What these simulators of iOS 26 or newer break; nothing where there are none."""
+    if not simulators:
+        return ()
+    names = ", ".join(simulator.name for simulator in simulators)
+    off, unknown = list[str](), list[str]()
+    for simulator in simulators:
+        state = await _accessibility(simulator) if has_simctl else None
+        (unknown if state is None else off if not state else []).append(simulator.name)
+    write = "; ".join(f"xcrun simctl spawn UDID defaults write com.apple.Accessibility {key} -bool true" for key in _AX_KEYS)
+    how = f"without it agents see no elements: boot the simulator, then {write}; restart its apps"
+    if off:
+        accessibility = Tool("accessibility", None, how, lacking=f"off on {', '.join(off)}")
+    elif unknown:
+        accessibility = Tool("accessibility", None, how, lacking=f"not known of {', '.join(unknown)} (only a booted one tells)")
+    else:
+        accessibility = Tool("accessibility", f"on: {names}", how)
+    taps = (
+        "there some builds of idb_companion take a tap in half pixels of the screenshot, not in points (facebook/idb#964); "
+        "before a run, tap something by idb ui tap X Y in points and look, or use a runtime before iOS 26"
+    )
+    return accessibility, Tool("taps in points", None, taps, lacking=f"not certain on {names}")
+
+
+def _major(simulator: Simulator) -> int:
+    found = re.search(r"\d+", simulator.os_version)
+    return int(found[0]) if found else 0
+
+
+async def _accessibility(simulator: Simulator) -> bool | None:
+    """Whether apps tell what is on their screens; None where the simulator does not say."""
+    read = (*simctl_command(None), "spawn", simulator.udid, "defaults", "read", "com.apple.Accessibility")
+    try:
+        return all([(await run((*read, key), 10.0)).strip() == "1" for key in _AX_KEYS])
+    except EnvironmentFailure:
+        return None
+
+
+async def _built(companion: str) -> str:
+    """When the companion was built, which is all that it says of its version; the empty text where it says nothing."""
+    try:
+        said = (await run((companion, "--version"), 10.0)).strip()
+    except EnvironmentFailure:
+        return ""
+    try:
+        date = json.loads(said.splitlines()[-1])["build_date"]
+    except (ValueError, LookupError, TypeError):
+        return f" ({said.splitlines()[0][:60]})" if said else ""
+    return f" (built {str(date)[:60]})"
+
+
+async def _xcode() -> str | None:
+    """Its version, such as `Xcode 16.4, Build version 16F6`."""
+    if shutil.which("xcodebuild") is None:
+        return None
+    try:
+        return ", ".join((await run(("xcodebuild", "-version"), 10.0)).split("\n")[:2])[:100].strip(", ") or None
+    except EnvironmentFailure:  # the command line tools alone have an xcodebuild that refuses
+        return None
 
 
 def simctl_command(simctl: str | None) -> tuple[str, ...]:

@@ -47,6 +47,11 @@ class Setup:
     geolocation: tuple[float, float] | None = None
 
     @property
+    def needs(self) -> frozenset[str]:
+        """The sites that no other episode may be on meanwhile, where they are reset."""
+        return frozenset((*self.sites, *(name.lower() for name in self.logins)))
+
+    @property
     def logins(self) -> tuple[str, ...]:
         """The sites to sign in to, by the names of their variables. Raises UsageError for another kind of file name."""
         if self.storage_state is None:
@@ -59,7 +64,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebArenaSpec(PageSpec):
-    """How WebArena's sites are played. Another episode on the same sites would be disturbed by `reset`: play one at a time."""
+    """How WebArena's sites are played. Another episode on the same sites would be disturbed by `reset`: play one a site."""
 
     cookies: Annotated[
         Path | None, "folder that keeps the cookies of each combination of sites; none: every episode signs in anew"
@@ -86,7 +91,7 @@ class WebArena:
     """Plays the tasks that `setups` has by id. A variable that is not set is a UsageError of the tasks that need the site.
 
     Cookies that are kept are taken again until a site refuses them. A browser that is given is shared, and stays open at the
-    end.
+    end. `changed` are the sites that may not be as the benchmark has them: environments on the same sites share one set.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class WebArena:
         *,
         sites: Sites | None = None,
         browser: Chromium | None = None,
+        changed: set[str] | None = None,
     ) -> None:
         self._setups = setups
         self._spec = spec
@@ -104,8 +110,7 @@ class WebArena:
         self._browser = browser or Chromium()
         self._owns_browser = browser is None
         self._folder = Path()
-        # Sites that may not be as the benchmark has them: at first, all of them.
-        self._changed = {name.lower() for name in PUBLIC}
+        self._changed = all_sites() if changed is None else changed
         hooks = Hooks(prepare=self._prepare, real_url=self._sites.real, public_url=self._sites.public)
         self._environment = BrowserEnvironment(images, spec, browser=self._browser, hooks=hooks)
 
@@ -128,6 +133,10 @@ class WebArena:
     def har(self) -> Path | None:
         """The network record of the last episode, when there is a folder for them; `finish` writes it."""
         return self._environment.har
+
+    def needs(self, task_id: str) -> frozenset[str]:
+        """The sites that an episode of the task wants for itself, where sites are reset."""
+        return self._setups[task_id].needs
 
     def check(self, task_id: str) -> None:
         """Raises UsageError when the task has no setup, or needs a site or a login that there is not."""
@@ -207,6 +216,11 @@ def webarena(
 ) -> WebArena:
     """The environment for the tasks of the benchmark, or of a task file. Raises UsageError when there is no such file."""
     return WebArena(images, setups_of(load_configs(path=configs)), spec, browser=browser)
+
+
+def all_sites() -> set[str]:
+    """Every site, as tasks name them: before the first reset none is known to be as the benchmark has it."""
+    return {name.lower() for name in PUBLIC}
 
 
 def setups_of(configs: Iterable[TaskConfig]) -> dict[str, Setup]:

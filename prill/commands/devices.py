@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     for platform, tools in tools_by_platform.items():
         print(platform)
         for tool in tools:
-            print(f"  {'yes' if tool.found else 'no ':3} {tool.name}: {tool.found or f'missing; {tool.get}'}")
+            print(f"  {'yes' if tool.found else 'no ':3} {tool.name}: {tool.found or f'{tool.lacking}; {tool.get}'}")
     return 0
 
 

@@ -23,7 +23,8 @@ import threading
 import time
 import urllib.request
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -34,6 +35,7 @@ from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
+from prill.models.devices import expect_room, fit_together, hold, note_made
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_trained
 from prill.models.transport import Effort, Endpoint
@@ -113,7 +115,9 @@ class VLLMModel(OpenAIModel):
         )
         weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)
         origin = f"vllm {served} {weights} {options}"
-        self.endpoint = _ServedEndpoint(shared_server(command, name, start_timeout), origin, self.endpoint)
+        server = shared_server(command, name, start_timeout)
+        note_made(server)
+        self.endpoint = _ServedEndpoint(server, origin, self.endpoint)
 
     def close(self) -> None:
         """Ends the server; a later call starts another one."""
@@ -131,14 +135,15 @@ class _ServedEndpoint(Endpoint):
 
     async def send(self, body: Callable[[], bytes], booking: Booking, effort: Effort) -> Completion:
         """See `Endpoint.send`. Raises EndpointError when the server does not start, or has ended."""
-        with queued():  # the start is no call's own time
-            self.base_url = await self.server.ready()
-        try:
-            return await super().send(body, booking, effort)
-        except (TransportFailure, EndpointError):
-            await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
-            self.server.check()
-            raise
+        with self.server.in_use():
+            with queued():  # the start is no call's own time
+                self.base_url = await self.server.ready()
+            try:
+                return await super().send(body, booking, effort)
+            except (TransportFailure, EndpointError):
+                await asyncio.sleep(2 * keeper.GLANCE)  # by then its end is known
+                self.server.check()
+                raise
 
     async def models(self) -> bytes:
         """None: only a call starts the server, which tells its window when it refuses one."""
@@ -153,13 +158,20 @@ class _ServedEndpoint(Endpoint):
 
 
 class Server:
-    """A `vllm serve` on a free port. In another process it is another server."""
+    """A `vllm serve` on a free port. In another process it is another server.
+
+    Servers of one process take turns on the card, unless each has a share of its memory: before one starts, those end that
+    nobody is waiting for. `share` is the one that the command gives it.
+    """
 
     def __init__(self, command: tuple[str, ...], name: str, timeout: float) -> None:
         self.command, self.name, self.timeout = command, name, timeout
+        self.share = _share(command)
         self.key = secrets.token_urlsafe(24)
         self._lock = threading.Lock()
         self._run: _Run | None = None
+        self._calls = 0
+        hold(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if seat_packed_for() is not None:
@@ -167,9 +179,10 @@ class Server:
         return shared_server, (self.command, self.name, self.timeout)
 
     async def ready(self) -> str:
-        """The base URL, once the server answers; it is started by whoever comes first. Raises EndpointError."""
-        with self._lock:
-            run = self._run = self._run or _Run(self)
+        """The base URL, once the server answers; it is started by whoever comes first. Raises EndpointError, UsageError."""
+        run = self._run
+        if run is None:
+            run = await asyncio.to_thread(self._start)
         # Not a future: a caller that is cancelled, or whose event loop ends, must not touch what others wait for.
         while not run.is_settled.is_set():
             await asyncio.sleep(_POLL / 2)
@@ -180,6 +193,33 @@ class Server:
         """Raises EndpointError when the server has ended, with its last words."""
         if self._run is not None:
             self._run.check()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Within it nobody ends it to have the card."""
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+    def _start(self) -> _Run:
+        """Its run, which begins when no other server is in the way. Raises UsageError where one is in use."""
+        with _turns:  # one at a time, so that two that start cannot overlook each other
+            if self._run is None:
+                others = [server for server in list(_servers.values()) if server is not self and server._run is not None]
+                if not fit_together([*others, self]):
+                    expect_room([*(server for server in others if server._calls), self])
+                    for server in others:
+                        server.stop()
+                self._run = _Run(self)
+            return self._run
+
+    def free(self) -> None:
+        """The same as `stop`."""
+        self.stop()
 
     def stop(self) -> None:
         """Ends it, and waits for that; safe to call twice."""
@@ -286,6 +326,7 @@ def _end(process: subprocess.Popen[bytes], log: IO[bytes], owner: int) -> None:
 
 _servers: weakref.WeakValueDictionary[tuple[object, ...], Server] = weakref.WeakValueDictionary()
 _sharing = threading.Lock()
+_turns = threading.Lock()
 
 
 def shared_server(command: tuple[str, ...], name: str, timeout: float) -> Server:
@@ -345,7 +386,7 @@ def _adapts_vision(adapter: Path) -> bool:
 def _vllm(python: str | None, model: str) -> tuple[str, ...]:
     """The words that start vLLM with a model. Raises MissingExtra, UsageError."""
     if python is not None:
-        found = shutil.which(Path(python).expanduser())
+        found = shutil.which(str(Path(python).expanduser()))
         if found is None:
             raise UsageError(f"serve_python: {python} is no interpreter; give the python of an environment with vLLM")
         return found, *_MODULE, *_flags({"model": model})
@@ -364,6 +405,19 @@ def _flags(settings: Mapping[str, object]) -> Iterator[str]:
             yield f"--{name.replace('_', '-')}"
             if value is not True:
                 yield str(value)
+
+
+def _share(command: Sequence[str]) -> float | None:
+    """The share of the card's memory that the words of a command give it; vLLM takes either spelling."""
+    found = None
+    for word, following in zip(command, (*command[1:], ""), strict=True):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == "--gpu-memory-utilization":
+            try:
+                found = float(value if equals else following)
+            except ValueError:  # vLLM says so itself, when it starts
+                found = None
+    return found
 
 
 def _words(options: str) -> list[str]:

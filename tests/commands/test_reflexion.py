@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from prill.annotate.label_log import LabelLog
 from prill.refine.outcomes import read_results
 from prill.testing.android import FakeAdb
 from prill.testing.shop import Shop, shop_configs
+from prill.types import LabelRecord
 
 from .conftest import Prill
 
@@ -209,6 +211,14 @@ def test_phone_is_tried_again_with_a_lesson(prill: Prill, tmp_path: Path, fake_a
     (task,) = read_results("out").tasks
     assert [(a.status, a.lesson) for a in task.attempts] == [("failure", "Seen: it is off. Turn it on."), ("success", None)]
     assert "truth unknown: 1" in done.stdout, "no oracle looks at phones"
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("prill reflexion: no oracle grades what is done in android") and "prill annotate out/" in first
+    with LabelLog("out/labels.jsonl", "ann") as log:  # as prill annotate does
+        for attempt, success in zip(task.attempts, (False, True), strict=True):
+            log.put(LabelRecord(id=attempt.id, success=success, source="human", annotator="ann"))
+    again = prill("reflexion", *words, "--evaluator", "tapper.py:Watcher", "-o", "out")
+    assert again.returncode == 0 and "truth unknown: 1" not in again.stdout, again.stderr
+    assert [attempt.truth for attempt in read_results("out").tasks[0].attempts] == [False, True]
 
 
 # Real sites

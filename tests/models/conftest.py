@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from prill.models import transport
 from prill.models.client import OpenAIModel
 from prill.models.replies import ReplyFormat
 from prill.types import Action, Observation, Step, Task, Trajectory
+
+from .machine import ROOT, Machine
 
 Answer = Callable[[dict[str, Any]], "web.StreamResponse | float"]
 
@@ -105,3 +109,12 @@ def run(number: int, length: int = 0, frames: Sequence[str] = ()) -> Trajectory:
     steps = tuple(Step(state, Action("click", f"click [{i}]")) for i, state in enumerate(before, 1))
     task = Task(goal=f"do {number} {truth if frames else ''}", platform="web")
     return Trajectory(id=str(number), task=task, steps=steps, final=last)
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with a fake `vllm`."""
+    made = Machine(tmp_path)
+    monkeypatch.setenv("PATH", f"{made.bin}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    return made

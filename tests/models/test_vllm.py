@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -20,73 +19,11 @@ import pytest
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageError
 from prill.models.registry import make_model
-from prill.models.replies import ReplyFormat
 from prill.models.vllm import VLLMModel
-from prill.protocols import Message
 from prill.store import read_verdicts
 from prill.types import Usage
 
-FORM = ReplyFormat("thoughts", "status", ("success", "failure"))
-ASK = (Message("user", ("Was it done? truth=success",)),)
-STAND_IN = f"exec {shlex.quote(sys.executable)} -m prill.testing.endpoint.vllm"
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Machine:
-    """A folder with a model in it, a `vllm` on the path, and what the latter noted: its words and processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.model = folder / "tiny"
-        self.model.mkdir()
-        (self.model / "config.json").write_text("{}")
-        self.bin = folder / "bin"
-        self.bin.mkdir()
-        self.script(f'{STAND_IN} "$@"')
-
-    def script(self, last: str) -> None:
-        """What `vllm` does in the end. First it notes its words, its process and one that it started, as vLLM's engine."""
-        path = self.bin / "vllm"
-        notes = f'printf "%s\\n" "$*" >> {self.folder}/words; sleep 600 & echo $$ $! >> {self.folder}/processes'
-        path.write_text(f"#!/bin/sh\n{notes}\n{last}\n")
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-
-    @property
-    def words(self) -> list[str]:
-        return self.noted("words")
-
-    def noted(self, name: str) -> list[str]:
-        path = self.folder / name
-        return path.read_text().splitlines() if path.exists() else []
-
-    def all_ended(self) -> bool:
-        """Whether each process that was ever noted has ended, within a minute."""
-        processes = [int(number) for line in self.noted("processes") for number in line.split()]
-        deadline = time.monotonic() + 60
-        while any(map(alive, processes)):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
-
-
-def alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    try:  # nobody may have asked for the exit code of one that has ended
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc").is_dir()
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path)
-    monkeypatch.setenv("PATH", f"{made.bin}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    return made
+from .machine import ASK, FORM, STAND_IN, Machine
 
 
 async def test_served_model_answers(machine: Machine) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from prill.emulators.pool import Pool
 from prill.errors import CallTimeout, UsageError
 from prill.files.checksums import CHECKSUMS
 from prill.protocols import Learner
 from prill.refine.outcomes import SETTINGS, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector
+from prill.refine.reflexion import Play, play_again
+from prill.refine.retries import RetrySpec
 from prill.store import read_labels, read_trajectories
-from prill.types import LabelRecord, Trajectory
+from prill.types import LabelRecord, Trajectory, Verdict
 
-from .retrying import CANARY, Room, Scribe, Written, run
+from .retrying import CANARY, Room, Scribe, Written, challenges, oracle, run
 
 
 def recorded(out: Path) -> list[Trajectory]:
@@ -84,6 +88,69 @@ async def test_no_lesson_is_a_state_of_its_own(tmp_path: Path) -> None:
     assert (task.ended, task.attempts[0].lesson, task.attempts[0].problem) == ("no_lesson", None, "timeout: no answer in time")
     again = await run(tmp_path, {"t": [False] * 4}, Written({"t": "FFFF"}), retry={"retry_unscored": True})
     assert again.tasks[0].ended == "attempts"
+
+
+FOUR = {"a": [False, False, True], "b": [True], "c": [False, True], "d": [False, False, False]}
+LETTERS = {"a": "FFS", "b": "S", "c": "FS", "d": "FFF"}
+BY_TASK = ["a-a0", "a-a1", "a-a2", "b-a0", "c-a0", "c-a1", "d-a0", "d-a1", "d-a2"]
+
+
+class Stops(Written):
+    """A judge with a bug that comes after so many verdicts."""
+
+    calls = 0
+
+    async def __call__(self, trajectory: Trajectory) -> Verdict:
+        if len(self.seen) == self.calls:
+            raise RuntimeError("stopped")
+        return await super().__call__(trajectory)
+
+
+@pytest.mark.parametrize(("order", "played"), [("task", BY_TASK), ("attempt", sorted(BY_TASK, key=lambda id: id[-1]))])
+async def test_attempts_follow_in_that_order(tmp_path: Path, order: str, played: list[str]) -> None:
+    results = await run(tmp_path / "whole", FOUR, Written(LETTERS), attempts=3, order=order)
+    assert [trajectory.id for trajectory in recorded(tmp_path / "whole")] == played
+    assert results.settings["retries"]["order"] == order
+    for calls in (1, 4, 8):  # stopped anywhere, it goes on in the same order
+        out, stopping = tmp_path / str(calls), Stops(LETTERS)
+        stopping.calls = calls
+        with pytest.raises(RuntimeError):
+            await run(out, FOUR, stopping, attempts=3, order=order)
+        again = await run(out, FOUR, Written(LETTERS), attempts=3, order=order)
+        assert [trajectory.id for trajectory in recorded(out)] == played
+        assert (again.tasks, again.table) == (results.tasks, results.table)
+
+
+async def test_as_many_tasks_as_environments(tmp_path: Path) -> None:
+    """Task by task, two environments play two tasks at the same time; the attempts at each follow one another."""
+    pool, tasks = Pool([Room(), Room()]), challenges(list(FOUR), Scribe())
+    spec = RetrySpec(attempts=3, order="task")
+    results = await play_again(pool, tasks, Written(LETTERS), tmp_path, spec, play=Play(oracle=oracle(FOUR)))
+    ids = [trajectory.id for trajectory in recorded(tmp_path)]
+    assert sorted(ids) == sorted(BY_TASK) and [task.ended for task in results.tasks][-1] == "attempts"
+    assert ids.index("c-a0") > ids.index("b-a0"), "a task begins when one before it has ended"
+    assert ids.index("d-a0") > ids.index("c-a1")
+
+
+async def test_task_by_task_shares_no_site(tmp_path: Path) -> None:
+    """A task that has begun keeps its site until it has ended, though one before it in the list wants it, too."""
+    pool = Pool([Room(), Room()])
+    sites = {"a": {"x"}, "b": {"x", "y"}, "c": {"y"}, "d": {"y"}}
+    tasks = [replace(task, needs=frozenset(sites[task.name])) for task in challenges(list(FOUR), Scribe())]
+    letters = {"a": "S", "b": "FS", "c": "FFS", "d": "S"}
+    spec = RetrySpec(attempts=3, order="task")
+    await play_again(pool, tasks, Written(letters), tmp_path, spec, play=Play(oracle=oracle({t: [True] * 3 for t in letters})))
+    ids = [trajectory.id for trajectory in recorded(tmp_path)]
+    assert sorted(ids[:2]) == ["a-a0", "c-a0"] and ids[2:] == ["c-a1", "c-a2", "b-a0", "b-a1", "d-a0"]
+
+
+async def test_order_of_a_run_stays(tmp_path: Path) -> None:
+    """Runs from before there was a choice go on in their order, and in no other."""
+    await run(tmp_path, {"t": [True]}, Written({"t": "S"}))
+    assert "order" not in json.loads((tmp_path / SETTINGS).read_text())["retries"]
+    await run(tmp_path, {"t": [True]}, Written({"t": "S"}), order="attempt")
+    with pytest.raises(UsageError, match="holds a run with other settings \\(retries\\)"):
+        await run(tmp_path, {"t": [True]}, Written({"t": "S"}), order="task")
 
 
 async def test_threshold_decides_instead_of_judge(tmp_path: Path) -> None:

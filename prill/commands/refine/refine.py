@@ -23,7 +23,17 @@ from prill.files.outputs import expect_place
 from prill.models.registry import model_options
 from prill.policies.registry import POLICIES, asks_a_model, make_policy
 from prill.protocols import Demonstrator, Evaluator
-from prill.refine.filtered_bc import PLAYED, Audience, Study, Table, check_folder, check_parts, read_study, run_study
+from prill.refine.filtered_bc import (
+    PLAYED,
+    Audience,
+    Study,
+    Table,
+    check_folder,
+    check_parts,
+    check_ungraded,
+    read_study,
+    run_study,
+)
 from prill.refine.results import BASE, BY_ROUND, RESULTS, STUDY, TABLES, results_text, write_results
 from prill.refine.training.preflight import check_settings
 from prill.refine.training.weights import open_base
@@ -33,6 +43,12 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from prill.scoring import Tally
+
+
+_LATER = (
+    "nobody grades what is done in {0}, so there are no figures until people label each folder `evaluation` of the study "
+    "(prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, then: prill refine filtered-bc {1} -o {2} --tables-only)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +84,9 @@ def run(args: argparse.Namespace) -> int:
                     check_settings(spec)
                     if not (args.dry_run and spec.model == "embedded"):  # its weights would be unpacked, to be read
                         open_base(spec)
+                if study.annotated:
+                    where = plans["evaluation"].environment
+                    print(f"prill refine: {_LATER.format(where, args.config, args.output)}", file=sys.stderr)
                 if args.dry_run:
                     return show_plan(args, plan_study(study, out, seeds, plans, judges))
                 run_study(study, world, out, seeds, audience)
@@ -90,7 +109,10 @@ def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], d
     world = Rollouts(study)
     judges = check_parts(study)
     check_folder(study, out)
-    return world, judges, asyncio.run(world.check(out))
+    plans = asyncio.run(world.check(out))
+    if not all(plan.graded for plan in plans.values()):
+        check_ungraded(study)
+    return world, judges, plans
 
 
 def plan_study(
@@ -107,10 +129,12 @@ def plan_study(
     played = sum(plan.todo for plan in attempts) + later * sum(plan.episodes for plan in own)
     evaluated = evaluation.todo + trainings * evaluation.episodes
     base = sum(plan.episodes for plan in attempts)
-    judged = [(judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own)) for judge in judges]
+    of_arms, of_evaluation = judges[: len(study.arms)], judges[len(study.arms) :]
+    judged = [(judge, base + len(seeds) * (study.rounds - 1) * sum(plan.episodes for plan in own)) for judge in of_arms]
+    judged += [(judge, (1 + trainings) * evaluation.episodes) for judge in of_evaluation]
     spec = study.training_of(0)
     steps = f"{spec.steps} steps" if spec.steps else f"{spec.epochs:g} epochs of what is kept"
-    arms = listed([judge.info.name for judge in judges])
+    arms = listed([judge.info.name for judge in of_arms])
     usages = [
         *(plan.all_usage for plan in plans.values()),
         times(together(plan.usage for plan in own), later),
@@ -176,7 +200,7 @@ class Rollouts:
                 "rounds: all attempts are another policy's, so a later round has nothing new to learn from; set it to 1, "
                 "or add attempts of the policy itself"
             )
-        self._tables = [*zip(_places(study), study.attempts, strict=True), ("evaluation", study.evaluation)]
+        self._tables = [*zip(_places(study), study.attempts, strict=True), ("evaluation", study.held_out)]
         for name, table in (("episodes", study.episodes), *self._tables):
             environment = {**study.episodes, **table}.get("environment")
             if not isinstance(environment, str):
@@ -195,9 +219,13 @@ class Rollouts:
                 plans[name] = await plan_episodes(args)
             except UsageError as error:
                 raise UsageError(f"episodes and {name}: {error}") from None
-        if not plans["evaluation"].graded:
+        if not plans["evaluation"].graded and self._study.grader is None and not self._study.annotated:
             where = plans["evaluation"].environment
-            raise UsageError(f"evaluation: nobody grades what is done in {where}, so there would be no figure at all")
+            raise UsageError(
+                f"evaluation: nobody grades what is done in {where}, so there would be no figure at all; name a judge whose "
+                "verdicts are to be the figures (judge = …), or say annotated = true and label the evaluations afterwards "
+                "(prill annotate, then --tables-only)"
+            )
         return plans
 
     def teacher(self) -> Demonstrator:

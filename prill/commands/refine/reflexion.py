@@ -48,6 +48,7 @@ from prill.files.checksums import Checksums
 from prill.files.kinds import TRAJECTORIES
 from prill.files.outputs import check_output, expect_place, write_output
 from prill.labels.truth import gold_labels
+from prill.models.devices import at_the_same_time
 from prill.protocols import Evaluator, LanguageModel, Learner
 from prill.refine.outcomes import RESULTS, Results, read_results, table_lines
 from prill.refine.reflector import Reflective, Reflector, ReflectorSpec, learner_of
@@ -74,6 +75,10 @@ if TYPE_CHECKING:
 TABLE = "results.md"
 _EXAMPLE = "Example: prill reflexion miniwob --tasks click-link --seeds 0-4 --model M --evaluator vlm --judge-model J -o runs/r"
 _MOVES = {"play": "playing", "judge": "judging", "reflect": "reflecting"}
+_UNGRADED = (
+    "no oracle grades what is done in {0}: attempts are counted as the judge has them, and what is true of them stays unknown "
+    "until people label them (prill annotate {1}/trajectories.jsonl -o {1}/labels.jsonl, then this command again)"
+)
 # The states in which a task has no answer that the judge or the last attempt stands for.
 _TROUBLE = ("unscored", "no_lesson", "broken", "not_begun")
 
@@ -156,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         print("\nstopped; the same command takes up where this run ended", file=sys.stderr)
         return 130
     assert results.table is not None
-    text = "\n".join(table_lines(results.table))
+    text = "\n".join((*table_lines(results.table), *_order_lines(results)))
     write_output(Path(args.output) / TABLE, f"{text}\n".encode())
     print(json.dumps(msgspec.to_builtins(results.table)) if args.json else text)
     for warning in results.warnings:
@@ -175,6 +180,12 @@ def run(args: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     return 3 if results.lost_labels or any(task.ended in _TROUBLE for task in results.tasks) else 0
+
+
+def _order_lines(results: Results) -> list[str]:
+    """Which order the attempts were played in, where it is not the usual one."""
+    task_by_task = results.settings.get("retries", {}).get("order") == "task"
+    return ["", "All attempts at a task were played before the next task (--order task)."] if task_by_task else []
 
 
 def _with_file(args: argparse.Namespace) -> argparse.Namespace:
@@ -263,6 +274,8 @@ async def _play(args: argparse.Namespace) -> Results | RunPlan:
     retries = RetrySpec(**read_options(RetrySpec, options_given(args, RetrySpec), "the retries", lax=True))
     asked = ReflectorSpec(**read_options(ReflectorSpec, options_given(args, ReflectorSpec), "the lessons", lax=True))
     async with session(args) as made:
+        if made.setting.oracle is None:
+            print(f"prill reflexion: {_UNGRADED.format(args.environment, args.output)}", file=sys.stderr)
         judge = _judge(args, retries, graded=made.setting.oracle is not None)
         model = make_model(args, args.reflector_model) if args.reflector_model else None
         make = partial(learner_of_case, made, model, asked)
@@ -357,14 +370,16 @@ def _judge(args: argparse.Namespace, retries: RetrySpec, *, graded: bool) -> Eva
         return make_judge(name, defaults=defaults, lax=lax, choose_captioner=lambda: "text", **options)
 
     try:
-        judge = make(args.evaluator, **options)
+        with at_the_same_time():
+            judge = make(args.evaluator, **options)
+            second = None if args.second is None else make(args.second)
     except OptionError as error:
         if error.option in settings_of(args.judge):
             raise UsageError(f"--judge {error}") from None
         if error.option not in args.judge_options:
             raise
         raise UsageError(f"{args.config}: judge.{error}") from None
-    return judge if args.second is None else with_second_opinion(judge, make(args.second), retries.threshold)
+    return judge if second is None else with_second_opinion(judge, second, retries.threshold)
 
 
 def learner_of_case(
@@ -383,6 +398,7 @@ def challenge_of_case(made: Session, make: Callable[[Case, Sequence[str], int], 
         learner=partial(make, row),
         agent=made.plan.agent,
         metadata={"seed": row.seed, **template_of_case(made, row)},
+        needs=made.setting.needs.get(row.task, frozenset()),
     )
 
 

@@ -35,6 +35,7 @@ from prill.errors import UsageError
 from prill.evaluators.labels import TEMPLATE
 from prill.files.kinds import INTERRUPTED, TRAJECTORIES
 from prill.files.outputs import check_output, expect_place
+from prill.models.devices import at_the_same_time
 from prill.models.guard import PATIENCE
 from prill.policies.registry import POLICIES
 from prill.policies.scripted.policy import BEHAVIOURS, Behaviour
@@ -282,13 +283,14 @@ async def _session(args: argparse.Namespace) -> AsyncIterator[Session]:
     if args.policy is None:
         raise UsageError(f"--policy is missing: choose from {', '.join(POLICIES.names())}, or name one of your own")
     assigned = read_assigned(args)
-    plan = plan_policy(args, kind.platform, assigned)
-    if "text" in args:  # an environment that can show its pages in several ways
-        args.text = args.text or plan.page_text
-    if "marking" in args:  # one whose steps are marked in several ways
-        args.marking = args.marking or plan.marking
-    listed = _listed_cases(args)
-    setting = kind.make(args, out / "images", assigned.environment)
+    with at_the_same_time():  # an oracle may ask a model while other episodes are played
+        plan = plan_policy(args, kind.platform, assigned)
+        if "text" in args:  # an environment that can show its pages in several ways
+            args.text = args.text or plan.page_text
+        if "marking" in args:  # one whose steps are marked in several ways
+            args.marking = args.marking or plan.marking
+        listed = _listed_cases(args)
+        setting = kind.make(args, out / "images", assigned.environment)
     pool = Pool(setting.environments, patience=setting.patience)
     stops = kind.stops_early and not args.no_early_stop and args.policy not in ("scripted", "replay")
     early_stop = EarlyStop(compare_text=args.compare_text) if stops else None
@@ -387,6 +389,7 @@ def _episodes(made: Session) -> list[Episode[Any]]:
             # How the script was told to behave is noted with the label only.
             note=row.behaviour,
             metadata={} if row.behaviour else {"seed": row.seed, "attempt": row.attempt, **template_of_case(made, row)},
+            needs=made.setting.needs.get(row.task, frozenset()),
         )
         for row in made.rows
     ]

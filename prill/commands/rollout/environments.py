@@ -29,7 +29,8 @@ class Setting(Generic[E]):
     `contents` what tells a task from another of the same name. An environment that fails to begin `patience` times in a row
     is taken for broken: in a browser it may well be the site that is down, so that is many. `leftovers` says why an episode may
     find what an earlier one changed; None: each begins in a fresh state. `templates` has the number of what a task was filled
-    in, where there is one, and `sites` the site of a task, where tasks are on several.
+    in, where there is one, and `sites` the site of a task, where tasks are on several. `needs` has what a task wants for itself
+    while other workers play.
     """
 
     environments: Sequence[E]
@@ -43,6 +44,7 @@ class Setting(Generic[E]):
     leftovers: str | None = None
     templates: Mapping[str, int] = field(default_factory=dict)
     sites: Mapping[str, str] = field(default_factory=dict)
+    needs: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class MakeSetting(Protocol):

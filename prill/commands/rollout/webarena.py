@@ -29,7 +29,10 @@ Grade = Callable[[Trajectory], Awaitable[LabelRecord]]
 _SHOP_ALONE = "--shop has its own tasks and resets itself, which ends every login: leave out --configs, --reset and --cookies"
 _NOT_VERIFIED = "webarena-verified knows the benchmark's own tasks only: leave out --shop, or choose another --oracle"
 _LEFTOVERS = "the sites keep what an earlier attempt changed there, since no way to reset them was given"
-_ONE_WORKER = "--reset would disturb the episodes of other workers on the same sites: leave out --workers"
+_ONE_WORKER = (
+    "--reset with an address brings back every site, also those that other workers play on: give a command, which is told the "
+    "sites (PRILL_SITES), or leave out --workers"
+)
 
 
 def _options(group: argparse._ArgumentGroup) -> None:
@@ -96,13 +99,17 @@ class WorkerSites:
 
 def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]) -> Setting[Any]:
     from prill.emulators.browser.chromium import Chromium
+    from prill.emulators.webarena.environment import all_sites
+    from prill.emulators.webarena.tasks import task_of
 
-    _refuse_contradictions(args)
+    reset = args.reset or assigned.get("reset")
+    _refuse_contradictions(args, reset)
     browser = Chromium()
+    changed = all_sites() if reset and not args.shop else None  # the workers are on the same sites
     with ExitStack() as stack:
         model = _oracle_model(args)
         environs = [_environ(args, stack) for _ in range(args.workers or 1)]
-        workers = [_worker_sites(args, images, assigned, browser, environ, model) for environ in environs]
+        workers = [_worker_sites(args, images, assigned, browser, environ, model, changed) for environ in environs]
         names = task_names(args.tasks, list(workers[0].configs), ranges=True)
         workers[0].check(names)
         shops = stack.pop_all()  # they stay open until the setting is closed
@@ -119,6 +126,7 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         shops.close()
 
     oracle = None if args.oracle == "none" else grade
+    alone = names if changed is not None and len(workers) > 1 else ()
     return Setting(
         [worker.environment for worker in workers],
         names,
@@ -132,9 +140,10 @@ def _setting(args: argparse.Namespace, images: Path, assigned: Mapping[str, Any]
         },
         close,
         {name: config.intent for name, config in workers[0].configs.items()},
-        leftovers=None if args.shop or args.reset or assigned.get("reset") else _LEFTOVERS,
+        leftovers=None if args.shop or reset else _LEFTOVERS,
         templates={name: config.intent_template_id for name, config in workers[0].configs.items()},
         sites={name: site_of(config.sites) or "none" for name, config in workers[0].configs.items()},
+        needs={name: workers[0].environment.needs(task_of(workers[0].configs[name]).id) for name in alone},
     )
 
 
@@ -230,12 +239,12 @@ async def _problem_of(work: Awaitable[object]) -> str | None:
     return given if isinstance(given, str) else None
 
 
-def _refuse_contradictions(args: argparse.Namespace) -> None:
+def _refuse_contradictions(args: argparse.Namespace, reset: object) -> None:
     if args.shop and (args.configs or args.reset or args.cookies):
         raise UsageError(_SHOP_ALONE)
     if args.shop and args.oracle == "verified":
         raise UsageError(_NOT_VERIFIED)
-    if args.reset and (args.workers or 1) > 1:
+    if str(reset or "").startswith(("http://", "https://")) and (args.workers or 1) > 1:
         raise UsageError(_ONE_WORKER)
 
 
@@ -258,6 +267,7 @@ def _worker_sites(
     browser: Chromium,
     environ: dict[str, str],
     model: LanguageModel | None,
+    changed: set[str] | None,
 ) -> WorkerSites:
     from prill.emulators.webarena.environment import WebArena, WebArenaSpec, setups_of
     from prill.emulators.webarena.sites import Sites
@@ -273,7 +283,8 @@ def _worker_sites(
         **assigned,
     }
     spec = WebArenaSpec(**read_options(WebArenaSpec, options, "environment 'webarena'", lax=True))
-    environment = WebArena(images, setups_of(configs), spec, sites=Sites.from_environment(environ), browser=browser)
+    sites = Sites.from_environment(environ)
+    environment = WebArena(images, setups_of(configs), spec, sites=sites, browser=browser, changed=changed)
     by_number = {str(config.task_id): config for config in configs}
     if args.oracle == "verified":
         from prill.emulators.webarena.verified import WebArenaVerifiedOracle

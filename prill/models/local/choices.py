@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import ContextTooLong, EndpointError, MissingExtra, UsageError
+from prill.models.devices import hold
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
@@ -196,6 +197,19 @@ def _loaded(model: str, adapter: str | None, device: str | None, dtype: str | No
     if not hasattr(loaded, "lm_head") or not tokenizer.chat_template:
         raise UsageError(f"{folder}: no chat model: it needs a language head and a chat template")
     return Chooser(loaded, tokenizer, batch=batch)
+
+
+class _Choosers:
+    """Those that stay loaded."""
+
+    def free(self) -> None:
+        """Forgets them; the next `load_chooser` loads again."""
+        with _loading:
+            _loaded.cache_clear()
+
+
+_choosers = _Choosers()
+hold(_choosers)
 
 
 def weights_hash(folder: str | os.PathLike[str]) -> str:

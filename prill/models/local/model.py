@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from prill.errors import PrillError, Truncated, Unparsable, UsageError
 from prill.models.client import PIXEL_BUDGET
+from prill.models.devices import hold
 from prill.models.dialect import GREEDY, TOP_LOGPROBS, Sampling
 from prill.models.images import ImageEncoder
 from prill.models.ledger import Ledger, Price, queued
@@ -65,6 +66,15 @@ class _Desk:
         self._weights: Weights | None = None
         self._waiting: list[_Waiting] = []
         self._lock = threading.Lock()
+        hold(self)
+
+    def free(self) -> None:
+        """Lets go of the weights once what is being answered is done; the next call loads them again."""
+        if self._weights is not None:
+            self._worker.submit(self._drop).result()
+
+    def _drop(self) -> None:
+        self._weights = None
 
     def put(self, call: _Waiting) -> None:
         """Has a call answered when its turn comes."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prill.errors import MissingExtra, UsageError
+from prill.models.devices import hold
 from prill.models.local.torchvision import mend_torchvision
 from prill.models.local.trained import expect_trained
 from prill.models.local.weights import folder_hash, model_failures
@@ -32,6 +33,12 @@ class CrossEncoder:
         expect_trained(self.folder)
         self._loaded: tuple[Any, Any] | None = None
         self._one = threading.Lock()
+        hold(self)
+
+    def free(self) -> None:
+        """Lets go of the weights; the next score loads them again."""
+        with self._one:
+            self._loaded = None
 
     @cached_property
     def name(self) -> str:

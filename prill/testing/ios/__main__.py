@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
     for name in (*COMMANDS, "list", "udid", "grpc-port", "grpc-domain-sock", "terminate-offline"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="store_true", help=argparse.SUPPRESS)
     args, rest = parser.parse_known_args(arguments)
     try:
         if args.make:
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return simctl(args.simctl, rest)
         if not args.idb_companion:
             parser.error("give --make DIR")
+        if args.version:
+            print('{"build_time":"10:00:00","build_date":"Aug 12 2022"}')
+            return 0
         return companion(args)
     except NoSimulator as error:
         print(error, file=sys.stderr)
@@ -50,12 +54,22 @@ def make(folder: Path, names: Sequence[str]) -> int:
 
 
 def simctl(folder: Path, arguments: Sequence[str]) -> int:
-    """`simctl [--set FOLDER] pbcopy UDID`: standard input becomes what is pasted next."""
+    """`simctl [--set FOLDER] pbcopy UDID`: standard input becomes what is pasted next.
+
+    `simctl spawn UDID defaults read com.apple.Accessibility KEY`: whether apps tell what is on their screens; 1 or 0.
+    """
     words = list(arguments)
     if words[:1] == ["--set"]:
         folder, words = Path(words[1]), words[2:]
+    if words[:1] == ["spawn"] and words[2:5] == ["defaults", "read", "com.apple.Accessibility"]:
+        simulator = DeviceSet(folder).read(words[1])
+        if not simulator.booted:
+            print("Unable to lookup in current state: Shutdown", file=sys.stderr)
+            return 149
+        print(int(simulator.accessibility))
+        return 0
     if len(words) != 2 or words[0] != "pbcopy":
-        print(f"this simctl knows pbcopy only, not: {' '.join(words)}", file=sys.stderr)
+        print(f"this simctl knows pbcopy and spawn only, not: {' '.join(words)}", file=sys.stderr)
         return 64
     with DeviceSet(folder).change(words[1]) as simulator:
         simulator.pasteboard = sys.stdin.buffer.read().decode("utf-8")

@@ -15,6 +15,8 @@ from prill.testing.ios.simulators import DeviceSet, Simulator, new_udid
 class FakeSimulators:
     """Makes the folder, or takes up one that is there. `companion` and `simctl` are executables; `udids` in order of `names`.
 
+    With the folder on the path, `xcrun` and `xcodebuild` are there, too.
+
     Everything that arrives at any simulator, also at copies in other device sets, is a line of `events`.
     """
 
@@ -30,6 +32,9 @@ class FakeSimulators:
         self.udids = tuple(udids[name] for name in names)
         self.companion = self._executable("idb_companion")
         self.simctl = self._executable("simctl")
+        found = shlex.quote(str(self.simctl))
+        self._script("xcrun", f'[ "$1" = --find ] && echo {found} && exit\nshift\nexec {found} "$@"')
+        self._script("xcodebuild", "echo Xcode 26.0.1\necho Build version 17A400")
 
     def read(self, udid: str) -> Simulator:
         """What the simulator holds now. Raises NoSimulator."""
@@ -61,8 +66,11 @@ class FakeSimulators:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def _executable(self, name: str) -> Path:
-        path = self.folder / name
         program = " ".join(shlex.quote(part) for part in (sys.executable, "-m", "prill.testing.ios"))
-        path.write_text(f'#!/bin/sh\nexec {program} --{name} {shlex.quote(str(self.folder))} "$@"\n', encoding="utf-8")
+        return self._script(name, f'exec {program} --{name} {shlex.quote(str(self.folder))} "$@"')
+
+    def _script(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
         path.chmod(0o755)
         return path

@@ -37,6 +37,7 @@ class Simulator(msgspec.Struct, kw_only=True):
     lines: dict[str, list[str]] = msgspec.field(default_factory=dict)
     pasteboard: str = ""
     location: tuple[float, float] | None = None
+    accessibility: bool = True
 
     @property
     def state(self) -> str:

@@ -57,7 +57,7 @@ def written(folder: Path, **changes: Any) -> Path:
     [
         (("--shop", "--cookies", "c", "--tasks", "all"), "leave out --configs, --reset and --cookies"),
         (("--shop", "--oracle", "verified", "--tasks", "all"), "leave out --shop, or choose another --oracle"),
-        (("--workers", "2", "--reset", "true", "--tasks", "all"), "leave out --workers"),
+        (("--workers", "2", "--reset", "http://h:7565/reset", "--tasks", "all"), "every site.*leave out --workers"),
     ],
 )
 def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
@@ -76,6 +76,23 @@ def test_contradictions_are_refused(tmp_path: Path, words: tuple[str, ...], prob
 def test_unplayable_task_file_is_refused(tmp_path: Path, changes: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         setting(tmp_path, "--configs", written(tmp_path, **changes), "--tasks", "1001")
+
+
+def test_workers_with_reset_share_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task has its sites for itself, those of its login too; what was changed there is known to all workers."""
+    for name in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    tasks = json.loads(shop_configs())
+    tasks[0] |= {"sites": ["reddit"], "storage_state": "./.auth/gitlab.reddit_state.json"}
+    (tmp_path / "tasks.json").write_text(json.dumps(tasks))
+    words = ("--configs", tmp_path / "tasks.json", "--tasks", "all", "--workers", "2")
+    made = setting(tmp_path, *words, "--reset", "true")
+    first, second = made.environments
+    assert made.needs[str(tasks[0]["task_id"])] == {"reddit", "gitlab"}
+    assert set(made.needs) == set(made.tasks) and all(made.needs.values())
+    assert first._changed is second._changed
+    assert not setting(tmp_path, *words).needs, "without a reset nobody disturbs the others"
+    assert not setting(tmp_path, *words[:-1], "1", "--reset", "true").needs
 
 
 def test_missing_variables_named_together(tmp_path: Path) -> None:

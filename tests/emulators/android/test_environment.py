@@ -152,9 +152,21 @@ async def test_keys_go_by_name_others_do_nothing(environment: Android, fake: Fak
 
 
 async def test_text_without_a_field_is_lost(environment: Android, fake: FakePhone) -> None:
+    if isinstance(environment._phone, AppiumPhone):
+        pytest.skip("Appium knows what has the focus, and says so")
     await environment.reset(SEARCH)
     await do(environment, Action("type", value="lost"), Action("type", value="perdu é"))
     assert fake.screen.texts["query"] == ""
+
+
+async def test_appium_tells_that_no_field_has_focus(environment: Android, fake: FakePhone) -> None:
+    if not isinstance(environment._phone, AppiumPhone):
+        pytest.skip("adb does not know what has the focus")
+    await environment.reset(SEARCH)
+    with pytest.raises(EnvironmentFailure, match="typing: no field has the focus"):
+        await do(environment, Action("type", value="lost"))
+    assert fake.screen.texts["query"] == ""
+    await environment.reset(SEARCH)  # the session is as good as before
 
 
 async def test_short_touch_taps_long_one_swipes(environment: Android, fake: FakePhone) -> None:

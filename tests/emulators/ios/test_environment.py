@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from PIL import Image
 from prill.emulators.ios.environment import Ios, IosSpec
 from prill.emulators.ios.screen import combination, is_home_screen, read_elements
 from prill.emulators.ios.simulators import ios_tools
+from prill.emulators.requirements import Tool
 from prill.emulators.widgets import Element
 from prill.errors import EnvironmentFailure, UsageError
 from prill.loop import rollout
@@ -280,14 +282,40 @@ async def test_wrong_calls_say_what_to_do(
 async def test_ios_tools_are_listed(simulators: FakeSimulators, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PRILL_IDB_COMPANION", str(simulators.companion))
     found = {tool.name: tool for tool in await ios_tools()}
-    assert found["idb_companion"].found == str(simulators.companion)
-    assert found["simulators"].found == "iPhone 14"
+    assert found["idb_companion"].found == f"{simulators.companion} (built Aug 12 2022)"
+    assert found["simulators"].found == "iPhone 14 (iOS 17.4)"
     assert str(found["idb client"].found).startswith("fb-idb ")
     simulators.faults(list="error")
     assert {tool.name: tool.found for tool in await ios_tools()}["simulators"] is None
     monkeypatch.setenv("PRILL_IDB_COMPANION", str(tmp_path / "none"))
     missing = {tool.name: tool for tool in await ios_tools()}
     assert missing["idb_companion"].found is None and "brew install" in missing["idb_companion"].get
+
+
+async def test_ios_26_pitfalls_are_told(simulators: FakeSimulators, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def tools() -> dict[str, Tool]:
+        return {tool.name: tool for tool in await ios_tools()}
+
+    monkeypatch.setenv("PRILL_IDB_COMPANION", str(simulators.companion))
+    monkeypatch.setenv("PATH", f"{simulators.folder}{os.pathsep}{os.environ['PATH']}")
+    older = await tools()
+    assert older["Xcode"].found == "Xcode 26.0.1, Build version 17A400" and older["simctl"].found == str(simulators.simctl)
+    assert not {"accessibility", "taps in points"} & older.keys(), "before iOS 26 there is nothing to tell"
+    with simulators.change(simulators.udids[0]) as simulator:
+        simulator.os_version, simulator.accessibility = "iOS 26.1", False
+    off = await tools()
+    assert (
+        off["accessibility"].found is None
+        and off["accessibility"].lacking == "not known of iPhone 14 (only a booted one tells)"
+    )
+    assert off["taps in points"].found is None and "facebook/idb#964" in off["taps in points"].get
+    with simulators.change(simulators.udids[0]) as simulator:
+        simulator.boot()
+    booted = (await tools())["accessibility"]
+    assert booted.found is None and booted.lacking == "off on iPhone 14" and "ApplicationAccessibilityEnabled" in booted.get
+    with simulators.change(simulators.udids[0]) as simulator:
+        simulator.accessibility = True
+    assert (await tools())["accessibility"].found == "on: iPhone 14"
 
 
 @pytest.mark.parametrize(
