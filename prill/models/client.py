@@ -46,6 +46,7 @@ from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import WordFormat, excerpt
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import (
+    INTERNAL_ERROR,
     TOO_LARGE,
     ChatMessage,
     Completion,
@@ -76,8 +77,9 @@ class OpenAIModel:
 
     Endpoints other than OpenAI's may do without a key. Rate-limit answers lower the number of calls at once for a while.
     `total_timeout` bounds all attempts of one call, in seconds; None: three times `timeout`, 600 at least. `cache` keeps
-    answers by model, endpoint, prompt and content (calls are made at temperature 0 unless an option says otherwise). A price table of one's own goes before
-    the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's name.
+    answers by model, endpoint, prompt and content (calls are made at temperature 0 unless an option says otherwise). A price
+    table of one's own goes before the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's
+    name.
     """
 
     PRICE: ClassVar[Price | None] = None
@@ -173,7 +175,8 @@ class OpenAIModel:
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
 
-        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say otherwise. `limits` that the endpoint refuses by name are no longer sent.
+        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say otherwise. Those that the endpoint
+        refuses by name are no longer sent.
         """
         other = copy.copy(self)
         other._sampling = self._sampling.drawn(temperature, seed, limits)
@@ -182,7 +185,7 @@ class OpenAIModel:
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """One answer, at the temperature of the options (0) unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
+        """One answer, at the temperature of the options unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
 
         An answer without an offered verdict is asked for once more. What was spent is in `reply.usage`; inside
         `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
@@ -302,7 +305,8 @@ class OpenAIModel:
                     elif not self._another_form(refusal, fields, request):
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
-                        raise rejection(refusal.status, refusal.message, bool(images), refusal.shown) from None
+                        shown = refusal.shown + _jpeg_hint(refusal.status, images)
+                        raise rejection(refusal.status, refusal.message, bool(images), shown) from None
         except PrillError as error:
             if effort.attempts:
                 self._note(request, images, effort, error=str(error))
@@ -471,6 +475,13 @@ def endpoint_of(base_url: str | None, *settings: Any) -> Endpoint:
     """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
     urls = [url.strip() for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",") if url.strip()]
     return Endpoints(urls, *settings) if len(urls) > 1 else Endpoint(urls[0] if urls else None, *settings)
+
+
+def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
+    """What may help where a server failed over pictures of which some are not JPEG."""
+    if status != INTERNAL_ERROR or all(image.url.startswith(b"data:image/jpeg") for image in images.values()):
+        return ""
+    return "; some servers, such as those of CogAgent's authors, read JPEG alone: image_format=jpeg sends it"
 
 
 def _limit(fields: Mapping[str, Any]) -> int:
