@@ -52,9 +52,7 @@ class TrainSpec:
 
     model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]
     trains: Annotated[Trained, Meta(description="what the rows teach")] = "policy"
-    engine: Annotated[Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")] = (
-        "trl"
-    )
+    engine: Annotated[Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")] = "trl"
     engine_python: Annotated[str | None, Meta(description="swift: interpreter of the environment that has ms-swift")] = None
     engine_options: Annotated[str, Meta(description="swift: further options of `swift sft`, as in a shell")] = ""
     model_type: Annotated[str | None, Meta(description="swift: its name for the model (default: found by the model)")] = None

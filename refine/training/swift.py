@@ -33,7 +33,10 @@ from prill.refine.training.trainer import SCHEDULES, Progress, Watch
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 from prill.registry import OptionError
 
-LEARNT, HELD_OUT = ".learnt.part", ".held-out.part"  # rows in the words of ms-swift, removed at the end
+LEARNT, HELD_OUT = (
+    f"{CHECKPOINTS}/learnt.jsonl",
+    f"{CHECKPOINTS}/held-out.jsonl",
+)  # rows in the words of ms-swift, removed at the end
 ENGINE_LOG = "swift.log"
 _LINES, _LINE, _TAIL = 15, 300, 64_000  # what is shown of a log
 _POLL = 0.2
@@ -94,6 +97,8 @@ def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: Watch) -> d
     """
     started = time.monotonic()
     parts = {LEARNT: plan.learnt, HELD_OUT: plan.held_out}
+    with failures(folder):
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
     for name, samples in parts.items():
         write_output(folder / name, swift_rows(samples))
     last = last_checkpoint(folder)
