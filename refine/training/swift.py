@@ -33,10 +33,8 @@ from prill.refine.training.trainer import SCHEDULES, Progress, Watch
 from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
 from prill.registry import OptionError
 
-LEARNT, HELD_OUT = (
-    f"{CHECKPOINTS}/learnt.jsonl",
-    f"{CHECKPOINTS}/held-out.jsonl",
-)  # rows in the words of ms-swift, removed at the end
+# Rows in the words of ms-swift, removed at the end.
+LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl"
 ENGINE_LOG = "swift.log"
 _LINES, _LINE, _TAIL = 15, 300, 64_000  # what is shown of a log
 _POLL = 0.2

@@ -17,7 +17,7 @@ from prill.models.local.trained import expect_trained
 from prill.refine.training.spec import TrainSpec, training_spec
 from prill.refine.training.train import check_training, train
 
-# Writes what it was told to told.json, and each step as ms-swift does; --stop-at N ends with an error there, --hang waits for ever.
+# Writes down what it was told, and each step as ms-swift does; --stop-at N ends with an error there, --hang waits for ever.
 ENGINE = """
 import json, signal, sys
 from pathlib import Path
