@@ -74,7 +74,7 @@ def plan_swift(spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda 
     if spec.trains not in ("policy", "captioner"):
         raise OptionError(f"engine: swift trains policies and captioners; a {spec.trains} is trained by trl", "engine")
     if spec.method == "qlora":
-        raise OptionError("method: qlora is for engine trl; ms-swift is told so by engine_options (--quant_bits 4)", "method")
+        raise OptionError("method: qlora is for engine trl; engine_options can tell ms-swift (quant_bits 4)", "method")
     if spec.overlong == "error":
         raise OptionError("overlong: ms-swift drops longer rows; count them by engine trl, or leave it at drop", "overlong")
     python = _interpreter(spec.engine_python)
