@@ -60,8 +60,8 @@ test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
 	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
 
-test-frameworks: $(VENV)/.installed-dev $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
-	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py tests/refine/test_row_readers.py
+test-frameworks: $(VENV)/.installed-more $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
+	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py tests/refine/test_row_readers.py tests/refine/test_swift_real.py
 	@# Ray has a pool of workers, one of which is killed: with the real package, 500 and 20,000 trajectories. Then runs by the command,
 	@# interrupted in every way.
 	if test -e $(RAY)/.installed; then PYTHONPATH=$(CURDIR) PRILL_LONG=1 $(RAY)/bin/python -m pytest tests/test_engines.py tests/test_engine_command.py; fi
@@ -161,9 +161,10 @@ $(VLLM)/.installed: $(VENV)/.created tests/models/vllm_environment.py
 	    >$(VLLM)/install.log 2>&1; \
 	then touch $@; else echo 'vLLM cannot be installed here (see $(VLLM)/install.log): its tests will be skipped'; fi
 
-# Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import. Of OpenRLHF and
-# ms-swift only the code that asks for a reward, slime's as miles has it, a fork (slime itself is in no index), of NeMo-Gym what collects
-# rollouts (made for Python 3.12, but what is used runs on 3.11), of ms-swift, LLaMA-Factory and axolotl what loads rows, without what the rest of them needs.
+# Trainers' frameworks, whose pins contradict one another. Of verl only the reward managers are used: what they import. Of OpenRLHF
+# only the code that asks for a reward, slime's as miles has it, a fork (slime itself is in no index), of NeMo-Gym what collects
+# rollouts (made for Python 3.12, but what is used runs on 3.11), of LLaMA-Factory and axolotl what loads rows, without what the rest of them
+# needs. ms-swift asks for a reward, loads rows and trains two steps, for which it imports torchvision.
 # uv, because pip takes minutes to find versions for them; torch by pip, which knows where builds without CUDA are.
 alone_verl      = verl==0.9.1
 alone_openrlhf  = openrlhf==0.11.2
@@ -178,7 +179,7 @@ with_inspect   = inspect-ai==0.3.285
 with_openenv   = openenv==0.10.0
 with_art       = openpipe-art==0.5.18
 with_nemo-gym  = fastapi itsdangerous uvicorn hydra-core omegaconf orjson requests pandas rich pyyaml
-with_ms-swift  = "transformers>=5.5.3,<5.20" "datasets<4.8.5" "peft<0.21" "trl<1.0" accelerate modelscope aiohttp json-repair pandas requests pyyaml
+with_ms-swift  = "transformers>=5.5.3,<5.20" "datasets<4.8.5" "peft<0.21" "trl<1.0" accelerate modelscope aiohttp json-repair pandas requests pyyaml einops
 with_llama-factory = "transformers<=5.6.0" "datasets<=4.0.0" "peft<=0.18.1" "trl<=0.24.0" "accelerate<=1.11.0" omegaconf pandas
 with_axolotl   = transformers==5.16.1 datasets==4.8.4 peft==0.20.0 trl==1.9.0 accelerate==1.13.0 pydantic==2.12.5 addict pyyaml requests colorama posthog numba
 with_ray       = "ray[data]==2.60.0" pytest pytest-asyncio hypothesis
@@ -187,7 +188,8 @@ $(VENV)/frameworks/%/.installed: $(VENV)/.created
 	@if timeout 1200 sh -exc '$(PYTHON) -m venv $(@D); pip="$(@D)/bin/python -m pip --disable-pip-version-check install --no-compile"; $$pip uv; \
 	        uv="$(@D)/bin/uv pip install --python $(@D)/bin/python"; \
 	        $(if $(filter verl ms-swift llama-factory axolotl,$*),$$pip torch==2.13.0+cpu;) $(if $(alone_$*),$$uv --no-deps $(alone_$*);) \
-	        $$uv $(with_$*) msgspec numpy pillow pybase64 tqdm "openai[aiohttp]>=2.54"' >$(@D)/install.log 2>&1; \
+	        $$uv $(with_$*) msgspec numpy pillow pybase64 tqdm "openai[aiohttp]>=2.54"; \
+        $(if $(filter ms-swift,$*),$$uv --no-deps torchvision==0.28.0 qwen-vl-utils==0.0.14; $(@D)/bin/python tests/models/vllm_environment.py)' >$(@D)/install.log 2>&1; \
 	then touch $@; else echo '$* cannot be installed here (see $(@D)/install.log): its tests will be skipped'; fi
 
 browser:

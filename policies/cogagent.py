@@ -27,6 +27,8 @@ from prill.protocols import Image, LanguageModel, Message
 from prill.types import Action, Observation, Platform, Point, Step, Task, Trajectory
 
 Generation = Literal["18b", "9b"]
+# 9B: what its authors' client asks for (THUDM/CogAgent, app/client.py); their server counts question and picture in it.
+_MAX_TOKENS: dict[Generation, int] = {"18b": 1024, "9b": 4096}
 SwipeUp = Literal["left-or-right", "right"]
 _QUOTED = re.compile(r'"(.*?)"', re.DOTALL)
 # Android's buttons and endings by CogAgent's words, in the log form of arXiv 2404.06474.
@@ -65,7 +67,10 @@ class CogAgent:
             SwipeUp | None, Meta(description="18b: what a swipe up means on iOS; see read_cogagent_18b")
         ] = None,
         seed: Annotated[int, Meta(description="draws left or right for such a swipe")] = 0,
-        max_tokens: Annotated[int, Meta(ge=1, description="tokens of one reply")] = 1024,
+        max_tokens: Annotated[
+            int | None,
+            Meta(ge=1, description="tokens of one reply (default: 1024; 9b: 4096)"),
+        ] = None,
     ) -> None:
         if generation not in ("18b", "9b"):
             raise UsageError(f"unknown generation {generation!r}; choose 18b or 9b")
@@ -73,7 +78,7 @@ class CogAgent:
         self.generation = generation
         self.swipe_up = swipe_up
         self.seed = seed
-        self.max_tokens = max_tokens
+        self.max_tokens = max_tokens or _MAX_TOKENS[generation]
         self._task = Task(goal="")
         self._done: list[tuple[str, str]] = []
         self._draw = random.Random(seed)

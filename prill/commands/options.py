@@ -69,14 +69,16 @@ _METAVARS = {
 }
 # Flags that the help leaves out, so that it stays a page: docs/judges.md and `prill judges NAME` have them, and docs/scale.md
 # those of engines.
-_UNLISTED = frozenset({"away", "form", "image_detail", "patience", "probability", "reasoning_effort", "towards"})
+_UNLISTED = frozenset(
+    {"away", "form", "image_detail", "image_format", "patience", "probability", "reasoning_effort", "towards"}
+)
 _OF_ENGINES = frozenset({"address", "cpus", "gpus", "workers"})
 _OF_MODELS = (
     (
         "prill.models.client:OpenAIModel",
         ("base_url", "api_key_env", "timeout", "retries", "patience", "prices", "budget_usd", "cache"),
     ),
-    ("prill.models.client:OpenAIModel", ("reasoning_effort", "image_detail")),
+    ("prill.models.client:OpenAIModel", ("reasoning_effort", "image_detail", "image_format")),
     ("prill.models.embedded:EmbeddedModel", ("gguf",)),
 )
 

@@ -28,15 +28,25 @@ from prill.errors import (
     Truncated,
     Unparsable,
 )
-from prill.models.dialect import GREEDY, Dialect, ImageDetail, ReasoningEffort, Sampling
+from prill.models.dialect import (
+    Dialect,
+    ImageDetail,
+    ReasoningEffort,
+    RepetitionPenalty,
+    Temperature,
+    TopK,
+    TopP,
+    sampling_options,
+)
 from prill.models.guard import PATIENCE
-from prill.models.images import EncodedImage, ImageEncoder
+from prill.models.images import EncodedImage, ImageEncoder, ImageFormat
 from prill.models.ledger import Booking, Ledger, Price, price_of
 from prill.models.limits import PIXELS_PER_TOKEN, Told, least_reply, listed_window, size_of, told_by
 from prill.models.prompts import call_code, content_hash, estimate_tokens
 from prill.models.replies import WordFormat, excerpt
 from prill.models.transport import Effort, Endpoint
 from prill.models.wire import (
+    INTERNAL_ERROR,
     TOO_LARGE,
     ChatMessage,
     Completion,
@@ -67,8 +77,9 @@ class OpenAIModel:
 
     Endpoints other than OpenAI's may do without a key. Rate-limit answers lower the number of calls at once for a while.
     `total_timeout` bounds all attempts of one call, in seconds; None: three times `timeout`, 600 at least. `cache` keeps
-    answers by model, endpoint, prompt and content (calls are made at temperature 0). A price table of one's own goes before
-    the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's name.
+    answers by model, endpoint, prompt and content (calls are made at temperature 0 unless an option says otherwise). A price
+    table of one's own goes before the built-in one. `PRICE` is for subclasses whose calls cost the same whatever the model's
+    name.
     """
 
     PRICE: ClassVar[Price | None] = None
@@ -97,6 +108,11 @@ class OpenAIModel:
         image_detail: Annotated[
             ImageDetail | None, Meta(description="how closely the model looks at images (default: the endpoint's)")
         ] = None,
+        image_format: ImageFormat = None,
+        temperature: Temperature = None,
+        top_p: TopP = None,
+        top_k: TopK = None,
+        repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         self.model = model
@@ -106,16 +122,17 @@ class OpenAIModel:
         self.ledger = Ledger(self.PRICE or price_of(model, prices), budget_usd, name=model)
         self.cache = cache
         self.dialect = Dialect()
-        self._encode = ImageEncoder(max_pixels)
+        self._encode = ImageEncoder(max_pixels, image_format)
         self._in_flight = InFlight()
         self._has_seen = self._listed = False
-        self._sampling = GREEDY
+        self._sampling = sampling_options(temperature, top_p, top_k, repetition_penalty)
 
     @property
     def name(self) -> str:
         """The model's name, and how it is asked where that is not at temperature 0 and as the endpoint would have it."""
         ways = [f"reasoning effort {self.reasoning_effort}"] if self.reasoning_effort else []
         ways += [f"image detail {self.image_detail}"] if self.image_detail else []
+        ways += [f"image format {self._encode.image_format}"] if self._encode.image_format else []
         return self.model + self._sampling.suffix + (f" ({', '.join(ways)})" if ways else "")
 
     @property
@@ -134,6 +151,8 @@ class OpenAIModel:
         refused = {
             "reasoning effort": self.reasoning_effort if not self.dialect.reasoning_effort else None,
             "image detail": self.image_detail if not self.dialect.detail else None,
+            "temperature": self._sampling.temperature if not self.dialect.temperature else None,
+            **{name: value for name, value in self._sampling.limits.items() if name not in self.dialect.sampling_limits},
         }
         return [f"{self.model} takes no {what} of {value!r}: it was left out" for what, value in refused.items() if value]
 
@@ -156,16 +175,17 @@ class OpenAIModel:
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature: budget, connections and cache are shared with this one.
 
-        `limits` that the endpoint refuses by name are no longer sent.
+        The options `top_p`, `top_k` and `repetition_penalty` hold where `limits` do not say otherwise. Those that the endpoint
+        refuses by name are no longer sent.
         """
         other = copy.copy(self)
-        other._sampling = Sampling(temperature, seed, limits)
+        other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other
 
     async def complete(
         self, messages: Sequence[Message], *, form: Form | None = None, max_tokens: int = 1024, prompt: str = ""
     ) -> Reply:
-        """One answer, at temperature 0 unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
+        """One answer, at the temperature of the options unless `sampled`, read by `form`; see `prill.protocols.LanguageModel`.
 
         An answer without an offered verdict is asked for once more. What was spent is in `reply.usage`; inside
         `prill.models.ledger.metered` it is counted also when this raises. A kept answer costs nothing.
@@ -285,7 +305,8 @@ class OpenAIModel:
                     elif not self._another_form(refusal, fields, request):
                         if refusal.fatal is not None:
                             raise refusal.fatal from None
-                        raise rejection(refusal.status, refusal.message, bool(images), refusal.shown) from None
+                        shown = refusal.shown + _jpeg_hint(refusal.status, images)
+                        raise rejection(refusal.status, refusal.message, bool(images), shown) from None
         except PrillError as error:
             if effort.attempts:
                 self._note(request, images, effort, error=str(error))
@@ -454,6 +475,13 @@ def endpoint_of(base_url: str | None, *settings: Any) -> Endpoint:
     """The endpoint of a URL, or those of several with commas between; settings as of Endpoint."""
     urls = [url.strip() for url in (base_url or os.environ.get("OPENAI_BASE_URL") or "").split(",") if url.strip()]
     return Endpoints(urls, *settings) if len(urls) > 1 else Endpoint(urls[0] if urls else None, *settings)
+
+
+def _jpeg_hint(status: int, images: Mapping[str, EncodedImage]) -> str:
+    """What may help where a server failed over pictures of which some are not JPEG."""
+    if status != INTERNAL_ERROR or all(image.url.startswith(b"data:image/jpeg") for image in images.values()):
+        return ""
+    return "; some servers, such as those of CogAgent's authors, read JPEG alone: image_format=jpeg sends it"
 
 
 def _limit(fields: Mapping[str, Any]) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from prill.models.limits import Told, guessed_tokens, least_reply
 from prill.protocols import Form, Limits, Message, SamplingLimits
@@ -13,6 +15,11 @@ from prill.protocols import Form, Limits, Message, SamplingLimits
 # How long a model thinks before it answers, in OpenAI's words; which of them a model takes differs.
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 ImageDetail = Literal["low", "high", "auto"]
+# Options of every model: how replies are drawn where nobody asks for a sample.
+Temperature = Annotated[float | None, Meta(ge=0, description="how widely replies are drawn (default: 0, the likeliest)")]
+TopP = Annotated[float | None, Meta(gt=0, le=1, description="draw from the likeliest tokens of so much probability")]
+TopK = Annotated[int | None, Meta(ge=0, description="draw from so many likeliest tokens; 0: from all")]
+RepetitionPenalty = Annotated[float | None, Meta(gt=0, description="what was said is so many times less likely; 1: no less")]
 
 _WORDS = {
     "reasoning_effort": r"reasoning.?effort",
@@ -46,14 +53,36 @@ class Sampling:
 
     @property
     def suffix(self) -> str:
-        """What the name of a model says of it; nothing at temperature 0."""
-        if self == GREEDY:
-            return ""
-        words = {"temperature": self.temperature, "seed": self.seed, **self.limits}
-        return f" ({', '.join(f'{name} {value:g}' for name, value in words.items() if value is not None)})"
+        """What the name of a model says of it; nothing at temperature 0.
+
+        Without a seed nothing was sampled: at temperature 0 the likeliest token is then the same within `top_p` and `top_k`.
+        """
+        words: dict[str, float | None] = {"temperature": self.temperature, "seed": self.seed, **self.limits}  # type: ignore[dict-item]
+        if self.temperature == 0 and self.seed is None:
+            words = {name: value for name, value in words.items() if name == "repetition_penalty"}
+        told = ", ".join(f"{name} {value:g}" for name, value in words.items() if value is not None)
+        return f" ({told})" if told else ""
+
+    def drawn(self, temperature: float, seed: int, limits: SamplingLimits) -> Sampling:
+        """A sample at another temperature: these limits hold, but for those that are given now."""
+        return Sampling(temperature, seed, {**self.limits, **limits})
 
 
 GREEDY = Sampling()
+
+
+def sampling_options(
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    repetition_penalty: float | None = None,
+) -> Sampling:
+    """How replies are drawn by the options of a model; those that are None are not sent."""
+    given = {"top_p": top_p, "top_k": top_k, "repetition_penalty": repetition_penalty}
+    limits = {name: value for name, value in given.items() if value is not None}
+    return Sampling(temperature or 0.0, None, SamplingLimits(**limits))  # type: ignore[typeddict-item]
+
+
 # Tokens that a model may think for, beyond those of the answer: raised when a reply was cut before it began.
 THINKING = (0, 4_096, 16_384, 65_536)
 # What bounds lists, texts and numbers in a schema; some servers refuse them.

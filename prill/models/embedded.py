@@ -20,7 +20,7 @@ from msgspec import Meta
 from prill.cache import DiskCache
 from prill.errors import EndpointError, MissingExtra, UsageError
 from prill.models.client import OpenAIModel
-from prill.models.dialect import GREEDY, Sampling
+from prill.models.dialect import RepetitionPenalty, Temperature, TopK, TopP, sampling_options
 from prill.models.ledger import Ledger, Price
 from prill.models.local.embedded_weights import bundled_gguf, eight_bit_gguf
 from prill.models.replies import ReplyFormat, WordFormat
@@ -49,6 +49,10 @@ class EmbeddedModel:
         self,
         gguf: Annotated[str | None, Meta(description="another GGUF file than the bundled one")] = None,
         *,
+        temperature: Temperature = None,
+        top_p: TopP = None,
+        top_k: TopK = None,
+        repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         cores = os.cpu_count() or 1
@@ -59,7 +63,7 @@ class EmbeddedModel:
         self._shape = (min(cores, _MOST_SERVERS), 1) if self._small else (1, max(1, cores - 1))
         self._cache = cache
         self.ledger = Ledger(_Embedded.PRICE, name="embedded")
-        self._sampling = GREEDY
+        self._sampling = sampling_options(temperature, top_p, top_k, repetition_penalty)
         self._clients: list[OpenAIModel] = []
         self._load: list[int] = []
 
@@ -84,7 +88,7 @@ class EmbeddedModel:
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; its servers are shared."""
         other = copy.copy(self)
-        other._sampling, other._clients, other._load = Sampling(temperature, seed, limits), [], []
+        other._sampling, other._clients, other._load = self._sampling.drawn(temperature, seed, limits), [], []
         return other
 
     async def limits(self) -> Limits:
@@ -133,8 +137,8 @@ class EmbeddedModel:
         model = kind(name, base_url=url, cache=self._cache, **limits)
         # Kept replies outlive the port. The file's content tells one model from another; its size is enough for that.
         model.endpoint.origin = f"{name} {Path(self.gguf).stat().st_size}"
-        drawn = self._sampling
-        return model if drawn.seed is None else model.sampled(drawn.temperature, drawn.seed, **drawn.limits)
+        model._sampling = self._sampling
+        return model
 
 
 class _Embedded(OpenAIModel):

@@ -12,9 +12,11 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader, BytesIO
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
-from prill.errors import InputError
+from msgspec import Meta
+
+from prill.errors import InputError, UsageError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,6 +32,12 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 DAMAGED = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, struct.error)
 # Formats that every OpenAI-compatible endpoint takes as they are; the rest is re-encoded as PNG.
 _MIME = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
+# What every picture is sent as, whatever its file is.
+JPEG_QUALITY = 95  # at full resolution of colour (4:4:4): small text stays legible
+ImageFormat = Annotated[
+    Literal["jpeg"] | None,
+    Meta(description=f"send every picture as JPEG (quality {JPEG_QUALITY}), for servers that read nothing else"),
+]
 _CACHE_BYTES = 32_000_000
 _SMALL_BYTES = 1_000_000  # of a file that is encoded in less than a millisecond
 _Version = tuple[str, int, int]  # a file as it was at a moment: path, modification time (ns), size
@@ -124,23 +132,28 @@ def _remembered(version: _Version, digest: str) -> str:
     return digest
 
 
-def encode_image(data: bytes, path: str, max_pixels: int, sha256: str | None = None) -> EncodedImage:
+def encode_image(
+    data: bytes, path: str, max_pixels: int, sha256: str | None = None, image_format: ImageFormat = None
+) -> EncodedImage:
     """The bytes of an image file as a data URL of at most `max_pixels`. Bytes that can be sent as they are stay as they are.
 
-    `sha256` is that of the bytes, where it is known.
+    `sha256` is that of the bytes, where it is known. With an `image_format` other formats are encoded again.
     """
     image = open_image(BytesIO(data), path)
-    if whole := _as_it_is(image, data, path, max_pixels, sha256):
+    if whole := _as_it_is(image, data, path, max_pixels, sha256, image_format):
         return whole
     width, height = image.size
     source = sha256 or hashlib.sha256(data).hexdigest(), len(data)
-    mime = _MIME.get(image.format or "")
+    mime = _sendable(image, image_format)
     picture = _decoded(image, path)
     if mime and width * height <= max_pixels and not _is_animated(image, path):
         return EncodedImage(_literal(mime, data), width, height, *source)
     size = scaled_size(image.size, max_pixels)
-    out = BytesIO()
-    (picture if size == image.size else picture.resize(size)).save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
+    out, scaled = BytesIO(), picture if size == image.size else picture.resize(size)
+    if image_format == "jpeg":
+        scaled.save(out, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+        return EncodedImage(_literal("image/jpeg", out.getvalue()), *size, *source)
+    scaled.save(out, "JPEG" if mime == "image/jpeg" else "PNG", quality=90)
     return EncodedImage(_literal("image/jpeg" if mime == "image/jpeg" else "image/png", out.getvalue()), *size, *source)
 
 
@@ -151,10 +164,18 @@ def scaled_size(size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
     return max(1, int(width * scale)), max(1, int(height * scale))
 
 
-def _as_it_is(image: Image.Image, data: bytes, path: str, max_pixels: int, sha256: str | None) -> EncodedImage | None:
+def _sendable(image: Image.Image, image_format: ImageFormat) -> str | None:
+    """The type of an image whose format can be sent; None where it must be encoded in another one."""
+    mime = _MIME.get(image.format or "")
+    return mime if image_format is None or mime == f"image/{image_format}" else None
+
+
+def _as_it_is(
+    image: Image.Image, data: bytes, path: str, max_pixels: int, sha256: str | None, image_format: ImageFormat
+) -> EncodedImage | None:
     """What is sent of an image that need not even be decoded; None where it must be."""
     width, height = image.size
-    mime = _MIME.get(image.format or "")
+    mime = _sendable(image, image_format)
     if not mime or width * height > max_pixels or _is_animated(image, path) or not _ends_well(data, image.format or ""):
         return None
     return EncodedImage(_literal(mime, data), width, height, sha256 or hashlib.sha256(data).hexdigest(), len(data))
@@ -163,21 +184,25 @@ def _as_it_is(image: Image.Image, data: bytes, path: str, max_pixels: int, sha25
 class ImageEncoder:
     """Encodes each image once: the latest are kept, by file, modification time and size. Safe across threads."""
 
-    def __init__(self, max_pixels: int) -> None:
+    def __init__(self, max_pixels: int, image_format: ImageFormat = None) -> None:
+        if image_format not in (None, "jpeg"):
+            raise UsageError(f"unknown image_format {image_format!r}; give jpeg, or leave it out")
         self.max_pixels = max_pixels
+        self.image_format = image_format
         self._cache: OrderedDict[tuple[str, int, int], EncodedImage] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[ImageEncoder], tuple[int]]:
-        return ImageEncoder, (self.max_pixels,)
+    def __reduce__(self) -> tuple[type[ImageEncoder], tuple[int, ImageFormat]]:
+        return ImageEncoder, (self.max_pixels, self.image_format)
 
     def __call__(self, path: str) -> EncodedImage:
         """The encoded image; blocks for as long as reading and scaling take. Raises InputError."""
         key = self._key(path)
         if (entry := self._kept(key)) is not None:
             return entry
-        return self._keep(key, encode_image(read_image(path), path, self.max_pixels, _hashes.get(key)))
+        encoded = encode_image(read_image(path), path, self.max_pixels, _hashes.get(key), self.image_format)
+        return self._keep(key, encoded)
 
     def at_once(self, path: str) -> EncodedImage | None:
         """The same where it takes less time than waking another thread does: None for what must be decoded, or is large."""
@@ -185,7 +210,8 @@ class ImageEncoder:
         if (entry := self._kept(key)) is not None or key[2] > _SMALL_BYTES:
             return entry
         data = read_image(path)
-        image = _as_it_is(open_image(BytesIO(data), path), data, path, self.max_pixels, _hashes.get(key))
+        opened = open_image(BytesIO(data), path)
+        image = _as_it_is(opened, data, path, self.max_pixels, _hashes.get(key), self.image_format)
         return image and self._keep(key, image)
 
     def _key(self, path: str) -> _Version:

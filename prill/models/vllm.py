@@ -36,6 +36,8 @@ from prill.errors import EndpointError, MissingExtra, TransportFailure, UsageErr
 from prill.models import keeper
 from prill.models.client import PIXEL_BUDGET, OpenAIModel
 from prill.models.devices import expect_room, fit_together, hold, note_made
+from prill.models.dialect import RepetitionPenalty, Temperature, TopK, TopP
+from prill.models.images import ImageFormat
 from prill.models.ledger import Booking, Price, queued
 from prill.models.local.trained import expect_trained
 from prill.models.transport import Effort, Endpoint
@@ -80,6 +82,11 @@ class VLLMModel(OpenAIModel):
         timeout: Annotated[float, Meta(gt=0, description="seconds for one attempt")] = 600.0,
         retries: Annotated[int, Meta(ge=0, description="attempts after the first")] = 2,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
+        image_format: ImageFormat = None,
+        temperature: Temperature = None,
+        top_p: TopP = None,
+        top_k: TopK = None,
+        repetition_penalty: RepetitionPenalty = None,
         cache: Annotated[DiskCache | None, Meta(description="folder to keep replies in, for reuse")] = None,
     ) -> None:
         folder = _model_folder(model)
@@ -111,6 +118,11 @@ class VLLMModel(OpenAIModel):
             total_timeout=(retries + 1) * timeout,
             retries=retries,
             max_pixels=max_pixels,
+            image_format=image_format,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            repetition_penalty=repetition_penalty,
             cache=cache,
         )
         weights = " ".join(fingerprint(path) for path in (folder, adapter and Path(adapter)) if path)

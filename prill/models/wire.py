@@ -30,6 +30,7 @@ _TOO_MANY_IMAGES = (
     r"|(at most|up to|more than|fewer than|maximum( of| is)?|limit( of| is)?)\s+[1-9]\d*\s+image"
 )
 TOO_LARGE = 413
+INTERNAL_ERROR = 500  # the server failed, and says no more
 _MOST_WORDS = 3_000  # characters of an error that are looked at
 _OPENING = 40  # characters in which thoughts begin, if there are any
 _REFUSAL = r"content.?(filter|policy|management)|safety system|responsible ai"

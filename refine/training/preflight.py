@@ -127,7 +127,7 @@ def plan_training(
 def check_settings(spec: TrainSpec) -> None:
     """What can be said of the settings without rows and without weights. Raises UsageError, MissingExtra."""
     need_packages(spec)
-    _batches(spec, _processes(), pictured=False)
+    batches(spec, _processes(), pictured=False)
     if spec.report_to not in ("none", "all"):
         mend_torchvision()
         utils = import_module("transformers.integrations.integration_utils")
@@ -203,7 +203,7 @@ def foretold(
     """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them."""
     torch = import_module("torch")
     processes = _processes()
-    micro, accumulation = _batches(spec, processes, pictures > 0)
+    micro, accumulation = batches(spec, processes, pictures > 0)
     steps = spec.steps or math.ceil(spec.epochs * math.ceil(learnt / spec.batch))
     tokens = [sum(both) for both in lengths]
     on_gpu = spec.device == "auto" and torch.cuda.is_available()
@@ -289,7 +289,7 @@ def _is_sharded(environ: Mapping[str, str]) -> bool:
     return any(environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("1", "true") for name in ("FSDP", "DEEPSPEED"))
 
 
-def _batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
+def batches(spec: TrainSpec, processes: int, pictured: bool) -> tuple[int, int]:
     """Rows at once in a process, and how many times that makes a batch."""
     if spec.batch % processes:
         raise OptionError(f"batch: {spec.batch} rows cannot be shared evenly by {processes} processes", "batch")

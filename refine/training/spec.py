@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -27,7 +28,17 @@ DEFAULT_PRESETS: dict[Trained, str] = {
 OF_PAGES: tuple[Trained, ...] = ("ranker", "planner")
 # What may differ between a training and the one that goes on with it: nothing of this changes the weights.
 _HARMLESS = frozenset(
-    {"checkpoint_every", "keep_checkpoints", "log_every", "samples", "sample_tokens", "report_to", "workers", "device"}
+    {
+        "checkpoint_every",
+        "keep_checkpoints",
+        "log_every",
+        "samples",
+        "sample_tokens",
+        "report_to",
+        "workers",
+        "device",
+        "engine_python",
+    }
 )
 
 
@@ -41,6 +52,10 @@ class TrainSpec:
 
     model: Annotated[str, Meta(min_length=1, description="folder of weights, name on the Hugging Face hub, or embedded")]
     trains: Annotated[Trained, Meta(description="what the rows teach")] = "policy"
+    engine: Annotated[Literal["trl", "swift"], Meta(description="TRL here, or ms-swift in its own environment")] = "trl"
+    engine_python: Annotated[str | None, Meta(description="swift: interpreter of the environment that has ms-swift")] = None
+    engine_options: Annotated[str, Meta(description="swift: further options of `swift sft`, as in a shell")] = ""
+    model_type: Annotated[str | None, Meta(description="swift: its name for the model (default: found by the model)")] = None
     method: Annotated[
         Literal["lora", "qlora", "full"], Meta(description="an adapter, one over weights of 4 bits, or all weights")
     ] = "lora"
@@ -103,8 +118,16 @@ class TrainSpec:
 
     def __post_init__(self) -> None:
         read_options(TrainSpec, {field.name: getattr(self, field.name) for field in fields(self)}, "training")
+        self.engine_words()
         if self.trains in OF_PAGES and self.method != "full":
             raise OptionError(f"method: a {self.trains} is trained in full, not as {self.method}; say full", "method")
+
+    def engine_words(self) -> list[str]:
+        """The further options of the engine, as words. Raises OptionError."""
+        try:
+            return shlex.split(self.engine_options)
+        except ValueError as error:
+            raise OptionError(f"engine_options: {error}, in {self.engine_options!r}", "engine_options") from None
 
     @property
     def scale(self) -> int:

@@ -30,6 +30,7 @@ from prill.refine.training.planner import make_planner_trainer, plan_planner
 from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
 from prill.refine.training.spec import TrainSpec
+from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c
 
 _SAVING = ".saving.part"  # where the weights are written, so that none stands under its name before all are whole
@@ -65,6 +66,8 @@ def train(
     expect_place(folder, "a training")
     if is_stream(rows):
         raise UsageError(f"{rows}: rows are read again when a training goes on; name a file", parameters=("rows",))
+    if spec.engine == "swift":
+        return _by_swift(spec, rows, folder, Watch(progress, stop or threading.Event()), say, resume=resume)
     plan = _plan(spec, rows, folder, say, teacher, taught)
     about = _about(spec, plan)
     is_first = int(os.environ.get("RANK", "0")) == 0
@@ -82,12 +85,43 @@ def train(
     finally:
         gc.collect()  # trainers are in circles of references, and the model with them
     if is_first:
-        write_output(folder / _CARD, model_card(spec, plan, about, figures).encode())
-        write_output(folder / RECORD, _json({**about, "done": True, "figures": figures}))
-        written = sorted(
-            path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != "."
-        )
-        Checksums(folder).note(*(name for name in written if name != CHECKSUMS))
+        _finish(folder, model_card(spec, plan, about, figures), {**about, "done": True, "figures": figures})
+    return folder
+
+
+def _finish(folder: Path, card: str, record: Mapping[str, Any]) -> None:
+    """Writes what says that a training has ended, and checksums of what it made."""
+    write_output(folder / _CARD, card.encode())
+    write_output(folder / RECORD, _json(record))
+    written = sorted(path.name for path in folder.iterdir() if path.is_file() and path.suffix != ".md" and path.name[0] != ".")
+    Checksums(folder).note(*(name for name in written if name not in (CHECKSUMS, ENGINE_LOG)))
+
+
+def _by_swift(spec: TrainSpec, rows: str | os.PathLike[str], folder: Path, watch: Watch, say: Say, *, resume: bool) -> Path:
+    """`train` by ms-swift."""
+    plan = plan_swift(spec, rows, say)
+    about = {
+        "format": f"{FORMAT} 1",
+        "done": False,
+        "settings": spec.settings(),
+        "data": plan.digests,
+        "counts": {
+            "rows": len(plan.rows.samples),
+            "learnt": len(plan.learnt),
+            "held_out": len(plan.held_out),
+            "pictures": len(plan.rows.seen),
+        },
+        "processes": plan.processes,
+        "versions": dict(plan.versions),
+    }
+    if resume:
+        Checksums(folder).check()
+    _prepare(folder, about, resume)
+    if (read_record(folder) or {}).get("done"):
+        return folder
+    with stopping_on_ctrl_c(watch.stop):
+        figures = fit_swift(spec, plan, folder, watch)
+    _finish(folder, _swift_card(spec, plan, figures), {**about, "done": True, "figures": figures})
     return folder
 
 
@@ -111,6 +145,8 @@ def _plan(
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
 ) -> Plan | PagePlan:
+    if spec.engine == "swift":
+        raise UsageError("a training by ms-swift is not measured beforehand; leave out the dry run", parameters=("engine",))
     check_settings(spec)
     if spec.trains == "planner":
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
@@ -278,6 +314,45 @@ It does what its rows did, mistakes included. {_CAUTIONS[isinstance(plan, PagePl
 |---|---|
 {kept}
 {_ranking(figures)}
+| setting | |
+|---|---|
+{settings}
+"""
+
+
+def _swift_card(spec: TrainSpec, plan: SwiftPlan, figures: Mapping[str, Any]) -> str:
+    """What a person should know of what ms-swift made."""
+    adapter = spec.method != "full"
+    what = f"An adapter (LoRA, rank {spec.rank}, on {spec.targets})" if adapter else "All weights"
+    versions = ", ".join(f"{package} {number}" for package, number in plan.versions.items())
+    data = "\n".join(f"| {name}, SHA-256 | `{value}` |" for name, value in plan.digests.items())
+    losses = "\n".join(f"| {step} | {loss:.4f} |" for step, loss in _thinned(figures["losses"]))
+    settings = "\n".join(f"| {name} | {value} |" for name, value in spec.settings().items())
+    return f"""---
+base_model: {spec.model}
+library_name: {"peft" if adapter else "transformers"}
+tags: [prill, sft, ms-swift{", lora" * adapter}]
+---
+
+# {_TITLES[spec.trains]}
+
+{what} of `{spec.model}`, trained by ms-swift for `prill train {spec.trains}`
+on {len(plan.learnt):,} rows ({len(plan.rows.seen):,} pictures), with the loss on the answers only; ms-swift leaves out rows
+that are too long. {len(plan.held_out):,} rows of other tasks were kept apart.
+
+It does what its rows did, mistakes included. {_CAUTIONS[0]}
+
+| | |
+|---|---|
+{data}
+| steps | {figures["steps"]:,} of {spec.batch} rows |
+| time of the last run | {figures["seconds"]:,} s in {plan.processes} processes |
+| versions | {versions} |
+
+| step | loss |
+|---|---|
+{losses}
+
 | setting | |
 |---|---|
 {settings}

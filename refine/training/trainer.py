@@ -24,7 +24,7 @@ from prill.refine.training.spec import TrainSpec
 from prill.refine.training.weights import Base, adapter_config, load_model
 
 _IGNORED = -100  # the label of what is not learnt, in torch and TRL
-_SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def training_arguments(spec: TrainSpec, facts: Preflight, output: Path, *, evalu
         gradient_accumulation_steps=facts.accumulation,
         gradient_checkpointing=again,
         learning_rate=spec.learning_rate,
-        lr_scheduler_type=_SCHEDULES[spec.schedule],
+        lr_scheduler_type=SCHEDULES[spec.schedule],
         warmup_steps=ceil(spec.warmup * facts.steps),
         weight_decay=spec.weight_decay,
         adam_beta1=spec.beta1,

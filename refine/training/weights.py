@@ -22,9 +22,9 @@ from prill.refine.training.spec import TrainSpec
 from prill.registry import OptionError
 
 # Parts of a model that look at pictures, and what joins them to the language model.
-_EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
+EYES = r"(.*\.)?(visual|vision\w*|image_\w+|multi_modal_projector|connector|merger)(\..*)?"
 KINDS_OF_TARGETS = ("attention", "language", "all")
-_ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj", "dense")
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj", "query_key_value", "qkv_proj", "c_attn", "out_proj", "dense")
 # Models whose code needs an old transformers, by the architecture in their config.json: what they are, and what they need.
 _OF_THEIR_OWN = {
     "CogAgentForCausalLM": ("CogAgent", "transformers below 4.42"),
@@ -196,7 +196,7 @@ def adapter_config(model: Any, spec: TrainSpec) -> Any:
     if spec.targets == "all":
         chosen: dict[str, Any] = {"target_modules": "all-linear"}
     elif spec.targets in KINDS_OF_TARGETS:
-        eyes = _EYES if any(re.fullmatch(_EYES, name) for name, _ in model.named_modules()) else None
+        eyes = EYES if any(re.fullmatch(EYES, name) for name, _ in model.named_modules()) else None
         chosen = {"target_modules": sorted({_kind_of(name) for name in found}), "exclude_modules": eyes}
     else:
         chosen = {"target_modules": spec.targets}
@@ -229,7 +229,7 @@ def _is_target(name: str, targets: str) -> bool:
         return re.fullmatch(targets, name) is not None
     if targets == "all":
         return True
-    return not re.fullmatch(_EYES, name) and (targets == "language" or name.rpartition(".")[2] in _ATTENTION)
+    return not re.fullmatch(EYES, name) and (targets == "language" or name.rpartition(".")[2] in ATTENTION)
 
 
 def silence_libraries() -> None:

@@ -64,7 +64,7 @@ def test_refused_options_are_told_in_a_line(prill: Prill, tmp_path: Path) -> Non
 def test_unlisted_flags_are_options_of_judges(prill: Prill) -> None:
     shown = prill("score", "--help").stdout
     listed = prill("judges", "vlm").stdout
-    for option in ("form", "probability", "reasoning_effort", "image_detail"):
+    for option in ("form", "probability", "reasoning_effort", "image_detail", "image_format"):
         assert f"--{option.replace('_', '-')} " not in shown
         assert f"\n  {option} " in listed
     assert shown.count("\n") < 60

@@ -454,6 +454,32 @@ async def test_sampling_limits_are_sent(endpoint: ScriptedEndpoint) -> None:
     assert sent == [(0.3, 0, 1.2), (0.3, None, 1.2)], "what is refused by name is left out from then on"
 
 
+async def test_options_say_how_replies_are_drawn(endpoint: ScriptedEndpoint) -> None:
+    names = ("temperature", "top_p", "top_k", "repetition_penalty")
+    drawn = model(endpoint, temperature=0.5, top_p=0.25, top_k=3)
+    assert await status(drawn) == "success"
+    assert await status(drawn.sampled(1.0, 7, top_p=0.75)) == "success"
+    sent = [tuple(body.get(name) for name in names) for body in endpoint.bodies]
+    assert sent == [(0.5, 0.25, 3, None), (1.0, 0.75, 3, None)], "what a sample does not say is that of the options"
+    assert drawn.name.endswith(" (temperature 0.5, top_p 0.25, top_k 3)")
+
+
+async def test_options_not_given_are_not_sent(endpoint: ScriptedEndpoint) -> None:
+    plain = model(endpoint)
+    assert await status(plain) == "success"
+    assert {"top_p", "top_k", "repetition_penalty", "seed"}.isdisjoint(endpoint.bodies[0])
+    assert [plain.name, model(endpoint, top_k=5).name] == ["m", "m"], "the likeliest token is the same within any limit"
+    assert model(endpoint, repetition_penalty=1.5).name == "m (repetition_penalty 1.5)"
+
+
+async def test_refused_sampling_option_is_told(endpoint: ScriptedEndpoint) -> None:
+    endpoint.script = [failed(400, "Unrecognized request argument supplied: top_k"), GOOD]
+    drawn = model(endpoint, temperature=0.5, top_k=3)
+    assert await status(drawn) == "success"
+    assert ["top_k" in body for body in endpoint.bodies] == [True, False]
+    assert list(drawn.lessons) == ["m takes no top_k of 3: it was left out"]
+
+
 async def test_cancelled_waiter_frees_its_turn() -> None:
     limiter = AdaptiveLimiter(1)
     await limiter.__aenter__()

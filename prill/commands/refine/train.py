@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _EXIT_DONE, _EXIT_INTERRUPTED = 0, 130
 _METAVARS = {"str": "NAME", "float": "X"}
 _GROUPS = {
+    "engine": ("engine", "engine_python", "engine_options", "model_type"),
     "model": ("model", "method", "dtype", "device", "trust_remote_code"),
     "adapter": ("rank", "alpha", "dropout", "targets"),
     "optimiser": (

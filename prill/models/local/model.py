@@ -25,8 +25,8 @@ from msgspec import Meta
 from prill.errors import PrillError, Truncated, Unparsable, UsageError
 from prill.models.client import PIXEL_BUDGET
 from prill.models.devices import hold
-from prill.models.dialect import GREEDY, TOP_LOGPROBS, Sampling
-from prill.models.images import ImageEncoder
+from prill.models.dialect import TOP_LOGPROBS, RepetitionPenalty, Temperature, TopK, TopP, sampling_options
+from prill.models.images import ImageEncoder, ImageFormat
 from prill.models.ledger import Ledger, Price, queued
 from prill.models.local.embedded_weights import folder_of_embedded
 from prill.models.local.trained import expect_trained
@@ -149,7 +149,7 @@ class LocalModel:
 
     `path` is a folder as `save_pretrained` writes it, or `embedded`: the bundled model, as `prill train` adapts it. Nothing is
     fetched, and no code in it is run. Without a `device`: cuda where there is one, else cpu; without a `dtype`: bfloat16 on a
-    GPU, float32 on a CPU. `top_k` goes with `sampled`: arXiv 2404.06474's collection draws from 100; 0: from all.
+    GPU, float32 on a CPU. `top_k`: arXiv 2404.06474's collection draws from 100.
 
     The form of an answer is asked for in words and validated; nothing forces the model to keep to it. Replies cost nothing and
     are not kept. An answer is the same whatever it is answered together with, but for rounding.
@@ -165,7 +165,11 @@ class LocalModel:
         batch: Annotated[int, Meta(ge=1, description="most calls answered together")] = 8,
         timeout: Annotated[float, Meta(gt=0, description="seconds for one answer")] = 600.0,
         max_pixels: Annotated[int, Meta(ge=1, description="larger screenshots are scaled down to it")] = PIXEL_BUDGET,
-        top_k: Annotated[int, Meta(ge=0, description="when sampled: draw from so many likeliest tokens; 0: from all")] = 0,
+        image_format: ImageFormat = None,
+        temperature: Temperature = None,
+        top_p: TopP = None,
+        top_k: TopK = None,
+        repetition_penalty: RepetitionPenalty = None,
     ) -> None:
         self.path = folder_of_embedded() if os.fspath(path) == "embedded" else Path(path)
         if not (self.path / "config.json").is_file():
@@ -178,11 +182,10 @@ class LocalModel:
             check_adapter(self.adapter)
         self.batch = batch
         self.timeout = timeout
-        self.top_k = top_k
         self.ledger = Ledger(Price(0.0, 0.0), name=str(path))
         self._device, self._dtype = device, dtype
-        self._encode = ImageEncoder(max_pixels)
-        self._sampling = GREEDY
+        self._encode = ImageEncoder(max_pixels, image_format)
+        self._sampling = sampling_options(temperature, top_p, top_k, repetition_penalty)
         self._limits: Limits | None = None
         self._desk = self._new_desk()  # samples share it
 
@@ -199,9 +202,10 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """`local/` and the names of the folders, and how it is sampled where that is not at temperature 0."""
+        """`local/` and the names of the folders, and how it is asked where that is not at temperature 0 and as files are."""
         tuned = "" if self.adapter is None else f"+{self.adapter.resolve().name}"
-        return f"local/{self.path.resolve().name}{tuned}{self._sampling.suffix}"
+        seen = f" (image format {self._encode.image_format})" if self._encode.image_format else ""
+        return f"local/{self.path.resolve().name}{tuned}{self._sampling.suffix}{seen}"
 
     @property
     def concurrency(self) -> int:
@@ -216,9 +220,7 @@ class LocalModel:
     def sampled(self, temperature: float, seed: int, **limits: Unpack[SamplingLimits]) -> Self:
         """The same model, drawn from at a temperature; weights and thread are shared with this one."""
         other = copy.copy(self)
-        if self.top_k:
-            limits = {"top_k": self.top_k, **limits}
-        other._sampling = Sampling(temperature, seed, limits)
+        other._sampling = self._sampling.drawn(temperature, seed, limits)
         return other
 
     def __copy__(self) -> Self:

@@ -37,6 +37,8 @@ PROVIDERS: Mapping[str, Faults] = MappingProxyType(
         "a server that bounds nothing": Faults(no_bounds=True, no_detail=True, no_reasoning_effort=True),
         "transformers serve": Faults(logprobs_form="missing", ignore_format=True, usage_form="null"),
         "lm studio": Faults(no_json_object=True, logprobs_form="null"),
+        "cogagent 18b, its authors' server": Faults(cogagent="18b"),
+        "cogagent 9b, its authors' server": Faults(cogagent="9b"),
         "a proxy that sends parts": Faults(content_form="parts", usage_form="float", logprobs_form="nulls"),
         "a proxy that cannot count": Faults(usage_form="negative", error_form="text"),
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from prill.errors import UsageError
+from prill.testing.endpoint import cogagent
 from prill.testing.endpoint.batches import BatchDesk
 from prill.testing.endpoint.faults import Faults, certainty, fate
 from prill.testing.endpoint.messages import MessagesDesk
@@ -92,7 +93,8 @@ class MockEndpoint:
         """The list of models, or 401."""
         if (refusal := self._key_refusal(http)) is not None:
             return refusal
-        entry: dict[str, Any] = {"id": "mock", "object": "model", "created": 0, "owned_by": "prill"}
+        name = cogagent.MODELS[self._generation] if self.faults.cogagent else "mock"
+        entry: dict[str, Any] = {"id": name, "object": "model", "created": 0, "owned_by": "prill"}
         if self.faults.window_field:
             entry[self.faults.window_field] = self.faults.context
         return _json(200, _encode({"object": "list", "data": [entry]}))
@@ -137,6 +139,9 @@ class MockEndpoint:
         self.prompts[prompt.hash] += 1
         outcome, detail = fate(self.faults, prompt.hash, self.prompts[prompt.hash])
         rejection = key_rejection(self.faults, http.headers, http.query)
+        if self.faults.cogagent and (failed := cogagent.crash(self._generation, request, prompt)) is not None:
+            self.outcomes[failed.outcome] += 1
+            return _json(failed.status, failed.body, content_type="text/plain")
         if (rejection := rejection or refusal_of(self.faults, request, prompt) or self._limited(outcome)) is not None:
             return self._reject(rejection)
         self.outcomes[outcome] += 1
@@ -191,6 +196,8 @@ class MockEndpoint:
         text: str | None = reply_text(self.faults, word, truth, request.response_format, number)
         if prompt.wants_word:
             text = _encode({"status": word}).decode() if request.response_format and not self.faults.ignore_format else word
+        if self.faults.cogagent:
+            text = cogagent.reply(self._generation, prompt)
         finish, refusal, half = "stop", None, detail < 0.5
         thought = min(hidden_thought(self.faults, request), request.limit or 2**31)
         limit = max(0, (request.limit or 2**31) - thought) * CHARS_PER_TOKEN
@@ -225,7 +232,13 @@ class MockEndpoint:
             refusal=reply.refusal,
             logprobs=logprobs,
         )
+        if self.faults.cogagent:
+            return _encode(cogagent.restate(self._generation, msgspec.json.decode(body), prompt))
         return restated(body, self.faults, reply.thought)
+
+    @property
+    def _generation(self) -> cogagent.Generation:
+        return "18b" if self.faults.cogagent == "18b" else "9b"
 
 
 @dataclass(frozen=True, slots=True)

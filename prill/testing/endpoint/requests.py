@@ -6,7 +6,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -23,6 +23,7 @@ NO_IMAGES = (
     "image input is not supported - hint: if this is unexpected, you may need to provide the mmproj",  # llama.cpp
 )
 _PICTURE = b'"url":"data:'  # in a text, its quotation marks would have backslashes
+_JPEG = _PICTURE + b"image/jpeg;base64,"
 # What quotations carry is drawn anew for every call: two requests that differ in nothing else are one prompt.
 _CODE = re.compile(rb"\[[\w-]+ ([a-z]{7})\]")
 
@@ -45,7 +46,10 @@ class Turn:
 
 @dataclass(frozen=True)
 class Request:
-    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a prompt is known by."""
+    """A completion request, as far as the mock reads it. `messages` stays raw: its bytes are what a prompt is known by.
+
+    `jpegs`: pictures whose URL says that they are JPEG, which their checksums do not tell.
+    """
 
     messages: msgspec.Raw
     model: str = "mock"
@@ -56,6 +60,7 @@ class Request:
     logprobs: bool | None = None
     top_logprobs: int | None = None
     reasoning_effort: str | None = None
+    jpegs: int = 0
 
     @property
     def limit(self) -> int | None:
@@ -66,7 +71,7 @@ class Request:
 @dataclass(frozen=True)
 class Prompt:
     """The prompt of a request: its hash, the text of its first user message, its length, its images, its system role; and
-    whether it asks for one word, for a number, or for a look at images of a certain detail."""
+    whether it asks for one word, for a number, or for a look at images of a certain detail. `last_…`: of its last message."""
 
     hash: str
     user_text: str
@@ -76,6 +81,14 @@ class Prompt:
     wants_word: bool = False
     wants_number: bool = False
     has_detail: bool = False
+    jpegs: int = 0
+    last_role: str = ""
+    last_text: str = ""
+
+    @property
+    def tokens_of_last(self) -> int:
+        """The tokens of the last message's text."""
+        return tokens_of(self.last_text)
 
 
 @dataclass(frozen=True)
@@ -94,7 +107,9 @@ _turns = msgspec.json.Decoder(list[Turn]).decode
 
 def decode_request(data: bytes) -> Request:
     """The request, with a checksum in place of every picture. Raises MsgspecError and UnicodeDecodeError."""
-    return _decode(_without_pictures(data))
+    jpegs = data.count(_JPEG)
+    request = _decode(_without_pictures(data))
+    return replace(request, jpegs=jpegs) if jpegs else request
 
 
 def read_prompt(request: Request) -> Prompt:
@@ -104,14 +119,14 @@ def read_prompt(request: Request) -> Prompt:
         raw = raw.replace(code[1], b"")
     user_text: str | None = None
     tokens = images = 0
-    has_system = False
+    has_system, role, text = False, "", ""
     for turn in _turns(raw):
         parts = [Part("text", turn.content)] if isinstance(turn.content, str) else turn.content or []
         text = "\n".join(part.text for part in parts if part.type == "text")
         pictures = sum(part.type == "image_url" for part in parts)
         tokens += tokens_of(text) + pictures * TOKENS_PER_IMAGE
         images += pictures
-        has_system = has_system or turn.role == "system"
+        has_system, role = has_system or turn.role == "system", turn.role
         if turn.role == "user" and user_text is None:
             user_text = text
     return Prompt(
@@ -123,6 +138,9 @@ def read_prompt(request: Request) -> Prompt:
         wants_word=b"Think without writing it down" in raw,
         wants_number=b"a whole number from 0 to 100" in raw,
         has_detail=images > 0 and b'"detail":"' in raw,
+        jpegs=request.jpegs,
+        last_role=role,
+        last_text=text,
     )
 
 

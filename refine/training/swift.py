@@ -1,0 +1,312 @@
+"""Trainings by ms-swift, in an environment of its own: for models that the engine here does not know, such as CogAgent.
+
+`swift sft` gets the rows in the form that its loader reads, and the settings as its own options. What it writes comes back into
+the folder in the form of every training: the adapter, its record and checksums, and checkpoints from which the same call
+resumes. Options and defaults are those of ms-swift 4.6 (docs, Instruction/Command-line-parameters).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from prill.errors import EndpointError, UsageError
+from prill.files.outputs import failures, write_output
+from prill.models import keeper
+from prill.refine.formats import Swift
+from prill.refine.training.checkpoints import CHECKPOINTS, last_checkpoint
+from prill.refine.training.preflight import Say, batches
+from prill.refine.training.samples import Rows, Sample, check_pictures, read_rows, split
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.trainer import SCHEDULES, Progress, Watch
+from prill.refine.training.weights import ATTENTION, EYES, KINDS_OF_TARGETS
+from prill.registry import OptionError
+
+# Rows in the words of ms-swift, removed at the end.
+LEARNT, HELD_OUT = f"{CHECKPOINTS}/learnt.jsonl", f"{CHECKPOINTS}/held-out.jsonl"
+ENGINE_LOG = "swift.log"
+_LINES, _LINE, _TAIL = 15, 300, 64_000  # what is shown of a log
+_POLL = 0.2
+_PACKAGES = ("ms-swift", "torch", "transformers", "peft", "trl", "accelerate")
+_NEEDED = "name the python of an environment with ms-swift (docs/cogagent.md)"
+_MAX_START = 300.0  # seconds in which an interpreter tells its versions
+# What a checkpoint holds besides weights and what is needed to load them.
+_OF_TRAINING = re.compile(
+    r"(optimizer|scheduler|scaler|training_args|rng_state.*|global_step.*)\.\w+|(trainer_state|args|additional_config|files)\.json|"
+    r"latest|README\.md|global_step\d+|zero_to_fp32\.py"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SwiftPlan:
+    """What a training by ms-swift needs to begin."""
+
+    rows: Rows
+    learnt: tuple[Sample, ...]
+    held_out: tuple[Sample, ...]
+    pictures_digest: str
+    python: str
+    versions: Mapping[str, str]
+    processes: int
+    micro_batch: int
+    accumulation: int
+    steps: int
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """What was learnt from, so that it is known again."""
+        return {"rows": self.rows.digest, "pictures": self.pictures_digest}
+
+
+def plan_swift(spec: TrainSpec, rows: str | os.PathLike[str], say: Say = lambda *_: None) -> SwiftPlan:
+    """Reads rows and pictures, and looks at the engine. Raises UsageError, OptionError."""
+    if spec.trains not in ("policy", "captioner"):
+        raise OptionError(f"engine: swift trains policies and captioners; a {spec.trains} is trained by trl", "engine")
+    if spec.method == "qlora":
+        raise OptionError("method: qlora is for engine trl; engine_options can tell ms-swift (quant_bits 4)", "method")
+    if spec.overlong == "error":
+        raise OptionError("overlong: ms-swift drops longer rows; count them by engine trl, or leave it at drop", "overlong")
+    python = _interpreter(spec.engine_python)
+    versions = _versions(python)
+    read = read_rows(rows, pictures=spec.trains == "captioner")
+    _, digest = check_pictures(read, lambda done: say("pictures", done, len(read.seen)))
+    learnt, held_out = split(read.samples, spec.held_out)
+    processes = _processes()
+    micro, accumulation = batches(spec, processes, pictured=bool(read.seen))
+    steps = spec.steps or ceil(len(learnt) / spec.batch * spec.epochs)
+    return SwiftPlan(read, tuple(learnt), tuple(held_out), digest, python, versions, processes, micro, accumulation, steps)
+
+
+def fit_swift(spec: TrainSpec, plan: SwiftPlan, folder: Path, watch: Watch) -> dict[str, Any]:
+    """Runs `swift sft` from the last checkpoint on, brings back what it made, and gives the figures.
+
+    Raises EndpointError with its last lines where it fails, KeyboardInterrupt where it was stopped.
+    """
+    started = time.monotonic()
+    parts = {LEARNT: plan.learnt, HELD_OUT: plan.held_out}
+    with failures(folder):
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
+    for name, samples in parts.items():
+        write_output(folder / name, swift_rows(samples))
+    last = last_checkpoint(folder)
+    command = [plan.python, "-m", "swift.cli.main", "sft", *swift_options(spec, plan, folder, last)]
+    with failures(folder), (folder / ENGINE_LOG).open("ab") as log:
+        start = log.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-I", keeper.__file__, *command],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=_environment(spec),
+            start_new_session=True,
+        )
+    try:
+        _follow(process, folder, plan.steps, watch)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()  # the keeper ends all that was started
+        process.wait()
+    made = folder / CHECKPOINTS / f"checkpoint-{plan.steps}"
+    if watch.stop.is_set() and last_checkpoint(folder) != made:
+        last = last_checkpoint(folder)
+        resumed = f"the same call resumes from {last.name}" if last else "no checkpoint was written yet"
+        raise KeyboardInterrupt(f"stopped; {resumed}")
+    if process.returncode or last_checkpoint(folder) != made:
+        raise EndpointError(
+            f"ms-swift {plan.versions['ms-swift']} failed (status {process.returncode}; all of it is in {folder / ENGINE_LOG})"
+            f"{_last_lines(folder / ENGINE_LOG, start)}"
+        )
+    _bring_back(made, folder)
+    for name in parts:
+        (folder / name).unlink(missing_ok=True)
+    losses, held_out = _logged(folder)
+    return {
+        "steps": plan.steps,
+        "seconds": round(time.monotonic() - started, 1),
+        "losses": losses,
+        "held_out_losses": held_out,
+    }
+
+
+def swift_rows(samples: tuple[Sample, ...]) -> bytes:
+    """The rows as ms-swift's loader reads them; pictures by their whole paths."""
+    form, lines = Swift(), []
+    for sample in samples:
+        row = {"prompt": list(sample.prompt), "completion": list(sample.completion)}
+        images = {"images": [os.path.abspath(image) for image in sample.images]} if sample.images else {}
+        lines.append(json.dumps(form.row("sft", {**row, **images}), ensure_ascii=False).encode() + b"\n")
+    return b"".join(lines)
+
+
+def swift_options(spec: TrainSpec, plan: SwiftPlan, folder: Path, last: Path | None) -> list[str]:
+    """The settings as words of `swift sft`; those that it decides by itself are left to it."""
+    every = spec.checkpoint_every or max(1, min(500, ceil(plan.steps / 10)))
+    model = str(Path(spec.model).expanduser().resolve()) if Path(spec.model).expanduser().exists() else spec.model
+    options: dict[str, object] = {
+        "model": model,
+        "model_type": spec.model_type,
+        "dataset": folder.resolve() / LEARNT,
+        "val_dataset": folder.resolve() / HELD_OUT if plan.held_out else None,
+        "split_dataset_ratio": 0,
+        "output_dir": folder.resolve() / CHECKPOINTS,
+        "add_version": False,
+        "tuner_type": spec.method,
+        **(_adapter(spec) if spec.method == "lora" else {}),
+        "torch_dtype": None if spec.dtype == "auto" else spec.dtype,
+        "learning_rate": spec.learning_rate,
+        "lr_scheduler_type": SCHEDULES[spec.schedule],
+        "warmup_steps": ceil(spec.warmup * plan.steps),
+        "weight_decay": spec.weight_decay,
+        "adam_beta1": spec.beta1,
+        "adam_beta2": spec.beta2,
+        "max_grad_norm": spec.max_grad_norm,
+        "max_steps": plan.steps,
+        "per_device_train_batch_size": plan.micro_batch,
+        "per_device_eval_batch_size": plan.micro_batch,
+        "gradient_accumulation_steps": plan.accumulation,
+        "gradient_checkpointing": spec.gradient_checkpointing,
+        "max_length": spec.max_length,
+        "truncation_strategy": "delete",
+        "max_pixels": spec.max_pixels,
+        "save_steps": every,
+        "save_total_limit": spec.keep_checkpoints,
+        "eval_strategy": "steps" if plan.held_out else "no",
+        "eval_steps": every if plan.held_out else None,
+        "logging_steps": spec.log_every,
+        "report_to": spec.report_to,
+        "dataloader_num_workers": spec.workers,
+        "seed": spec.seed,
+        "data_seed": spec.seed,
+        "use_cpu": True if spec.device == "cpu" else None,
+        "resume_from_checkpoint": last and last.resolve(),
+    }
+    if spec.dtype == "float32":  # else ms-swift trains in 16 bits over weights of 32
+        options |= {"fp16": False, "bf16": False}
+    words = spec.engine_words()
+    for name, value in reversed(options.items()):
+        if value is not None:
+            words[:0] = (f"--{name}", str(value).lower() if isinstance(value, bool) else str(value))
+    return words  # those of the user come last, and so before these
+
+
+def _adapter(spec: TrainSpec) -> dict[str, object]:
+    """Rank, scale and places of the adapter."""
+    rank = {"lora_rank": spec.rank, "lora_alpha": spec.scale, "lora_dropout": spec.dropout}
+    if spec.targets not in KINDS_OF_TARGETS:
+        return {**rank, "target_regex": spec.targets}
+    if spec.targets == "attention":
+        return {**rank, "target_regex": rf"(?!{EYES}$).*\.({'|'.join(ATTENTION)})"}
+    frozen = spec.targets == "language"
+    return {**rank, "target_modules": "all-linear", "freeze_llm": False, "freeze_vit": frozen, "freeze_aligner": frozen}
+
+
+def _interpreter(python: str | None) -> str:
+    if python is None:
+        if importlib.util.find_spec("swift") is not None:
+            return sys.executable
+        raise OptionError(f"engine_python: is missing; {_NEEDED}", "engine_python")
+    found = shutil.which(Path(python).expanduser())
+    if found is None:
+        raise OptionError(f"engine_python: {python} is not an interpreter; {_NEEDED}", "engine_python")
+    return found
+
+
+def _versions(python: str) -> dict[str, str]:
+    """What is installed there. Raises OptionError where ms-swift is not."""
+    code = (
+        "import json\nfrom importlib.metadata import PackageNotFoundError, version\nfound = {}\n"
+        f"for name in {_PACKAGES!r}:\n    try:\n        found[name] = version(name)\n"
+        "    except PackageNotFoundError:\n        pass\nprint(json.dumps(found))"
+    )
+    try:
+        done = subprocess.run([python, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=_MAX_START)
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        raise OptionError(f"engine_python: {python} does not run as a Python interpreter", "engine_python") from None
+    if "ms-swift" not in found:
+        raise OptionError(f"engine_python: {python} has no ms-swift; {_NEEDED}", "engine_python")
+    return found
+
+
+def _processes() -> int:
+    """How many processes `swift` starts, by the variable that it reads."""
+    number = os.environ.get("NPROC_PER_NODE", "1")
+    if not number.isdecimal() or not int(number):
+        raise UsageError(f"$NPROC_PER_NODE is {number!r}; give the number of GPUs")
+    return int(number)
+
+
+def _environment(spec: TrainSpec) -> dict[str, str]:
+    # Names of models mean Hugging Face's hub, as everywhere in prill.
+    there = {"USE_HF": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1", **os.environ, "PYTHONUNBUFFERED": "1"}
+    return {**there, "CUDA_VISIBLE_DEVICES": ""} if spec.device == "cpu" else there
+
+
+def _follow(process: subprocess.Popen[bytes], folder: Path, steps: int, watch: Watch) -> None:
+    """Tells of each step that is logged, until the process ends or is to stop."""
+    told = 0
+    while True:
+        ended = process.poll() is not None
+        for step, loss in _logged(folder)[0]:
+            if step > told:
+                told = step
+                watch.progress(Progress(step, steps, loss))
+        if ended or watch.stop.wait(_POLL):
+            return
+
+
+def _logged(folder: Path) -> tuple[list[tuple[int, float]], list[tuple[int, float]]]:
+    """Losses by step, on rows learnt from and on those kept apart; of steps that were done twice, the later."""
+    learnt: dict[int, float] = {}
+    held_out: dict[int, float] = {}
+    for record in _records(folder / CHECKPOINTS / "logging.jsonl"):
+        step = str(record.get("global_step/max_steps", "")).partition("/")[0]
+        for name, losses in (("loss", learnt), ("eval_loss", held_out)):
+            if step.isdecimal() and isinstance(loss := record.get(name), int | float):
+                losses[int(step)] = float(loss)
+    return sorted(learnt.items()), sorted(held_out.items())
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):  # half written
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _last_lines(log: Path, start: int) -> str:
+    """The last lines of this run in a log, fit to be shown."""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _TAIL))
+        text = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", file.read().decode("utf-8", "replace"))
+    lines = ["".join(c if c.isprintable() else " " for c in line).rstrip()[:_LINE] for line in text.splitlines()]
+    shown = [line for line in lines if line.strip()][-_LINES:]
+    return "; its last lines:\n  " + "\n  ".join(shown) if shown else "; it said nothing"
+
+
+def _bring_back(checkpoint: Path, folder: Path) -> None:
+    """Puts what is needed to load the adapter, or the model, into the folder; each file takes its place when it is whole."""
+    with failures(folder):
+        for path in sorted(checkpoint.iterdir()):
+            if path.is_file() and not _OF_TRAINING.fullmatch(path.name):
+                part = folder / f".{path.name}.part"
+                shutil.copyfile(path, part)
+                os.replace(part, folder / path.name)
