@@ -424,7 +424,7 @@ def _share(command: Sequence[str]) -> float | None:
     found = None
     for word, following in zip(command, (*command[1:], ""), strict=True):
         name, equals, value = word.partition("=")
-        if name.replace("_", "-") == "--gpu-memory-utilization":
+        if name.lstrip("-").replace("_", "-") == "gpu-memory-utilization":
             try:
                 found = float(value if equals else following)
             except ValueError:  # vLLM says so itself, when it starts

@@ -61,7 +61,7 @@ async def test_server_in_use_is_not_ended(machine: Machine) -> None:
     await ask(slow)
     waiting = asyncio.create_task(ask(slow))
     await asyncio.sleep(0)
-    with pytest.raises(UsageError, match="serve 2 models at the same time.*--gpu-memory-utilization"):
+    with pytest.raises(UsageError, match="serve 2 models at the same time.*gpu-memory-utilization"):
         await ask(VLLMModel(str(machine.other())))
     await waiting
     slow.close()
