@@ -83,6 +83,7 @@ class _Episode:
     length: int | None
     device: str
     steps: dict[int, Step]
+    boxes: dict[int, list[tuple[float, float, float, float]]]
     problem: str | None = None
 
 
@@ -92,8 +93,8 @@ def load(source: str | PathLike[str], *, images: str | PathLike[str] | None = No
     Steps of an episode may come in any order and between those of others, but within one file. An episode that the file
     ends before its last step comes with `metadata["episode_length"]`; one with a gap or a doubled step is broken.
     Screenshots are written to the folder `images`; without one, to a temporary folder, and a trajectory's go when the next
-    trajectory is asked for. `task.site` is the data set, where a path names it. Tasks have no id: episodes of one goal are
-    of one task. There are no labels.
+    trajectory is asked for. `metadata["boxes"]` has the boxes on each step's screen, as [x, y, width, height]. `task.site` is
+    the data set, where a path names it. Tasks have no id: episodes of one goal are of one task. There are no labels.
     """
     with image_store(images) as store:
         for path in _files(Path(source)):
@@ -150,10 +151,11 @@ def _episodes(steps: Iterable[AitwStep | BadLine], store: ImageStore, site: str 
             yield BadLine(id, f"episode {id}", f"step {step.step_id} comes after all steps of the episode", b"")
             continue
         if id not in episodes:
-            episodes[id] = _Episode(store.new(), step.goal, step.episode_length, step.device, {})
+            episodes[id] = _Episode(store.new(), step.goal, step.episode_length, step.device, {}, {})
         episode = episodes[id]
         if step.step_id in episode.steps:
             episode.problem = f"step {step.step_id} comes twice"
+        episode.boxes[step.step_id] = [(x, y, width, height) for y, x, height, width in (e.box for e in step.elements)]
         try:
             screenshot = _screenshot(step, episode.images)
             text = "\n".join(map(_line, step.elements)) or None
@@ -178,6 +180,8 @@ def _trajectory(id: str, episode: _Episode, site: str | None) -> Trajectory | Ba
     metadata: dict[str, Any] = {"device": episode.device} if episode.device else {}
     if episode.length is not None and episode.length != count:
         metadata["episode_length"] = episode.length
+    if any(episode.boxes.values()):
+        metadata["boxes"] = [episode.boxes[i] for i in range(count)]
     task = Task(goal=episode.goal, platform="android", site=site)
     return Trajectory(id=id, task=task, agent="human", steps=tuple(episode.steps[i] for i in range(count)), metadata=metadata)
 

@@ -313,20 +313,40 @@ def _column(success: bool | None, truth: bool) -> int:
 
 
 def _with_intervals(clusters: NDArray[Any]) -> tuple[Figure, ...]:
-    values = figures(clusters.sum(axis=0, keepdims=True))[0]
-    low, high = intervals(clusters)
+    value = figures(clusters.sum(axis=0, keepdims=True))[0]
+    trials = {name: int((clusters[:, columns].sum(axis=1) > 0).sum()) for name, columns in _OUT_OF.items()}
+    return _figures(FIGURES, value, *intervals(clusters), trials, method_of(len(clusters)))
+
+
+def shares(names: Sequence[str], clusters: Sequence[Sequence[float]]) -> tuple[Figure, ...]:
+    """A share for each name with its interval, of clusters that have two numbers for it: what counts, and out of how many."""
+    import numpy as np
+
+    def statistic(sums: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(sums[:, ::2] / sums[:, 1::2])
+
+    table = np.asarray(clusters, dtype=float)
+    value = statistic(table.sum(axis=0, keepdims=True))[0]
+    trials = dict(zip(names, (table[:, 1::2] > 0).sum(axis=0).tolist(), strict=True))
+    ends = intervals(table, statistic, (0.0,) * len(names))
+    return _figures(names, value, *ends, trials, method_of(len(table)))
+
+
+def _figures(
+    names: Sequence[str], value: NDArray[Any], low: NDArray[Any], high: NDArray[Any], trials: Mapping[str, int], method: Method
+) -> tuple[Figure, ...]:
     rows = []
-    for name, value, lower, upper in zip(FIGURES, *(column.tolist() for column in (values, low, high)), strict=True):
-        if isnan(value):
+    for name, middle, lower, upper in zip(names, *(column.tolist() for column in (value, low, high)), strict=True):
+        if isnan(middle):
             rows.append(Figure(name, 0.0, undefined=True))
         elif lower < upper:
-            rows.append(Figure(name, value, lower, upper, method_of(len(clusters))))
-        elif name in _OUT_OF:
+            rows.append(Figure(name, middle, lower, upper, method))
+        elif name in trials:
             # A share that is 0 or 1, or the same in all clusters, leaves nothing to vary: each cluster counts as one trial.
-            trials = int((clusters[:, _OUT_OF[name]].sum(axis=1) > 0).sum())
-            rows.append(Figure(name, value, *wilson(value, trials), "wilson"))
+            rows.append(Figure(name, middle, *wilson(middle, trials[name]), "wilson"))
         else:
-            rows.append(Figure(name, value))
+            rows.append(Figure(name, middle))
     return tuple(rows)
 
 

@@ -6,19 +6,25 @@ All points and boxes are fractions of the screen, x before y, as everywhere in p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import dist
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from prill.actions.phone import AUTO_UI_SWIPES, TAP_DISTANCE
-from prill.types import Action, Point
+from prill.errors import UsageError
+from prill.evaluators.labels import cluster, task_of
+from prill.evaluators.meta.agreement import Figure, shares
+from prill.store import BadLine
+from prill.types import Action, Point, Trajectory
 
 # The rules of the data set's own matching code, distances as fractions of the screen.
 SAME_PLACE = 0.14  # two taps no further apart are the same
 _GROWTH = 1.4  # an element's box grows in height and width by this much of itself
 _GESTURES = ("click", "tap", "long_press", "swipe", "scroll")
+# The figures of `Scores`, in their order.
+FIGURES = ("action", "type", "text", "tap", "swipe", "partial", "complete")
 _TYPES = {"type": "TYPE", "back": "PRESS_BACK", "home": "PRESS_HOME", "answer": "STATUS_TASK_COMPLETE"}
 
 
@@ -134,25 +140,112 @@ def enlarged(box: Box) -> Box:
 
 def scores(episodes: Iterable[Iterable[Prediction]]) -> Scores:
     """The scores of one set; an episode without steps is passed over. A prediction of None matches nothing."""
-    matches: dict[str, list[bool]] = {name: [] for name in ("action", "type", "text", "tap", "swipe", "complete")}
-    partial = []
-    for episode in episodes:
-        step_matches = []
-        for step in episode:
-            gold, predicted = step.gold, step.predicted
-            step_matches.append(predicted is not None and match(gold, predicted, step.boxes))
-            matches["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
-            if kind := gesture(gold):
-                matches[kind].append(step_matches[-1])
-            if action_type(gold) == "TYPE":
-                matches["text"].append(predicted is not None and step_matches[-1] and _same_text(gold, predicted))
-        if step_matches:
-            matches["action"] += step_matches
-            matches["complete"].append(all(step_matches))
-            partial.append(sum(step_matches) / len(step_matches))
-    shares = {name: sum(values) / len(values) if values else None for name, values in matches.items()}
-    mean = sum(partial) / len(partial) if partial else None
-    return Scores(episodes=len(partial), steps=len(matches["action"]), partial=mean, **shares)
+    total = [sum(column) for column in zip(*map(_counts, episodes), strict=True)] or [0.0] * (2 * len(FIGURES))
+    found = [hits / of if of else None for hits, of in zip(total[::2], total[1::2], strict=True)]
+    return Scores(episodes=int(total[-1]), steps=int(total[1]), **dict(zip(FIGURES, found, strict=True)))
+
+
+def _counts(episode: Iterable[Prediction]) -> list[float]:
+    """Of each figure what counts for it, and out of how many; the last two figures are of the episode as a whole."""
+    matches: dict[str, list[float]] = {name: [] for name in FIGURES}
+    for step in episode:
+        gold, predicted = step.gold, step.predicted
+        matched = predicted is not None and match(gold, predicted, step.boxes)
+        matches["action"].append(matched)
+        matches["type"].append(predicted is not None and action_type(gold) == action_type(predicted))
+        if kind := gesture(gold):
+            matches[kind].append(matched)
+        if action_type(gold) == "TYPE":
+            matches["text"].append(predicted is not None and matched and _same_text(gold, predicted))
+    if every := matches["action"]:
+        matches["partial"].append(sum(every) / len(every))
+        matches["complete"].append(all(every))
+    return [number for values in matches.values() for number in (float(sum(values)), float(len(values)))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionMatching:
+    """Predicted actions against recorded ones: `Scores` with 95 % intervals, which draw whole tasks.
+
+    Episodes that were recorded and not predicted, or the other way round, are in no figure, and neither are predictions that
+    broke off with an error. A step that was recorded and not predicted matches nothing; a prediction beyond the last recorded
+    step is passed over. `without_boxes` counts compared episodes whose taps match by their distance alone.
+    """
+
+    episodes: int
+    steps: int
+    figures: tuple[Figure, ...]
+    not_predicted: int = 0
+    not_recorded: int = 0
+    broken_off: int = 0
+    unpredicted_steps: int = 0
+    further_predictions: int = 0
+    without_boxes: int = 0
+    clusters: int
+
+
+def match_actions(predicted: Iterable[Trajectory | BadLine], recorded: Iterable[Trajectory | BadLine]) -> ActionMatching:
+    """Compares the actions of trajectories with those of the recorded ones that have the same id, step by step.
+
+    The boxes of a recorded trajectory stand in its `metadata["boxes"]`, one list of [x, y, width, height] a step, as
+    `prill convert aitw` writes them. Broken lines are passed over. Raises UsageError where nothing can be compared, where two
+    trajectories have one id, and for boxes that are none.
+    """
+    gold: dict[str, tuple[str, list[Prediction], bool]] = {}
+    for item in recorded:
+        if isinstance(item, Trajectory):
+            if item.id in gold:
+                raise UsageError(f"two recorded trajectories have the id {item.id!r}")
+            seen = _recorded_boxes(item)
+            steps = [Prediction(step.action, None, seen[i] if seen else ()) for i, step in enumerate(item.steps)]
+            gold[item.id] = task_of(item), steps, not seen
+    counts = {"not_recorded": 0, "broken_off": 0, "unpredicted_steps": 0, "further_predictions": 0, "without_boxes": 0}
+    rows: dict[Hashable, list[list[float]]] = {}
+    known: set[str] = set()
+    for item in predicted:
+        if not isinstance(item, Trajectory):
+            continue
+        if item.id in known:
+            raise UsageError(f"two trajectories of predictions have the id {item.id!r}; give one agent's at a time")
+        known.add(item.id)
+        if item.id not in gold or item.error is not None:
+            counts["broken_off" if item.id in gold else "not_recorded"] += 1
+            continue
+        task, steps, bare = gold[item.id]
+        said = [step.action for step in item.steps]
+        counts["unpredicted_steps"] += max(0, len(steps) - len(said))
+        counts["further_predictions"] += max(0, len(said) - len(steps))
+        counts["without_boxes"] += bare
+        pairs = [replace(step, predicted=said[i] if i < len(said) else None) for i, step in enumerate(steps)]
+        rows.setdefault(cluster(item.id, {item.id: task}), []).append(_counts(pairs))
+    sums = [[sum(column) for column in zip(*episodes, strict=True)] for episodes in rows.values()]
+    total = [sum(column) for column in zip(*sums, strict=True)]
+    if not total or not total[1]:
+        raise UsageError("no recorded step has a prediction: predictions are found by the ids of the recorded trajectories")
+    return ActionMatching(
+        episodes=int(total[-1]),
+        steps=int(total[1]),
+        figures=shares(FIGURES, sums),
+        not_predicted=len(gold.keys() - known),
+        clusters=len(sums),
+        **counts,
+    )
+
+
+def _recorded_boxes(item: Trajectory) -> list[tuple[Box, ...]]:
+    """The boxes of each step; empty where the trajectory has none. Raises UsageError."""
+    given: Any = item.metadata.get("boxes")
+    if given is None:
+        return []
+    try:
+        found = [tuple(Box(*map(float, box)) for box in step) for step in given]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != len(item.steps):
+        raise UsageError(
+            f"{item.id}: metadata.boxes: expected a list of [x, y, width, height] for each of {len(item.steps)} steps"
+        )
+    return found
 
 
 def _ends(action: Action) -> tuple[Point, Point] | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from prill.commands.matching import about_intervals, figure_row, interval, matching
 from prill.commands.options import add_label_options
 from prill.emulators.webarena.tasks import load_configs, task_parts
 from prill.errors import UsageError
@@ -16,7 +17,6 @@ from prill.evaluators.labels import task_of
 from prill.evaluators.meta.agreement import (
     Agreement,
     Disagreement,
-    Figure,
     Pairing,
     agreement_of,
     by_step,
@@ -27,7 +27,6 @@ from prill.evaluators.meta.agreement import (
 from prill.evaluators.meta.annotators import AnnotatorAgreement, annotator_agreement
 from prill.evaluators.meta.comparison import AgentRanking, Comparison, Slice, compare, rank_agents, slice_value, slices
 from prill.evaluators.meta.corrections import Corrected, SuccessRate, correct, load_corrections, success_rates
-from prill.evaluators.metrics import DRAWS, FEW_CLUSTERS, method_of
 from prill.files.outputs import check_output, words_beside, write_output
 from prill.store import BadLine, encode, read_labels, read_trajectories, read_verdicts
 from prill.types import EvaluatorInfo, LabelRecord, Verdict
@@ -77,8 +76,14 @@ class _Runs:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declares the options."""
-    parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file, as `prill score` writes it")
-    parser.add_argument("labels", metavar="LABELS", help="label file")
+    parser.add_argument("verdicts", metavar="VERDICTS", help="verdict file; with --metric aitw predicted trajectories")
+    parser.add_argument("labels", metavar="LABELS", help="label file; with --metric aitw the recorded trajectories")
+    parser.add_argument(
+        "--metric",
+        choices=("verdicts", "aitw"),
+        default="verdicts",
+        help="aitw: match predicted actions with recorded ones, as Android in the Wild does; both files are trajectories",
+    )
     parser.add_argument(
         "--trajectories",
         metavar="TRAJ",
@@ -109,6 +114,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the comparison; 0. Raises UsageError when there is nothing to compare."""
+    if args.metric == "aitw":
+        return matching(args)
     if args.by and not args.trajectories:
         raise UsageError("--by needs --trajectories: the verdicts do not say where a trajectory belongs")
     inputs = [args.verdicts, args.labels, args.trajectories, args.against]
@@ -253,9 +260,9 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
             yield "Without --trajectories an id is taken for the id of its task"
     yield ""
     yield f"{'':<29}{'value':>7}   95 % interval"
-    yield from map(_row, result.figures)
+    yield from map(figure_row, result.figures)
     yield f"{constant + ' (no judge)':<29}{result.majority:>7.3f}"
-    yield from map(_row, result.scores)
+    yield from map(figure_row, result.scores)
     if not result.scores and result.judged:
         yield "Brier score and calibration error: undefined, as every score is 0 or 1"
     if sections.annotators:
@@ -266,7 +273,7 @@ def _main(result: Agreement, sections: Sections) -> Iterator[str]:
     yield f"{'judged success':<16}{c.tp:>15}{c.fp:>15}"
     yield f"{'judged failure':<16}{c.fn:>15}{c.tn:>15}"
     yield ""
-    yield from _about_intervals(result)
+    yield from about_intervals(result.figures, result.clusters, result.clustered_by)
     if unscored:
         yield "Unscored: " + ", ".join(f"{reason} {count}" for reason, count in result.unscored.items())
     if result.missing:
@@ -285,18 +292,6 @@ def _judge(evaluator: EvaluatorInfo) -> str:
     return ", ".join(part for part in (f"{evaluator.name} {evaluator.version}", evaluator.model) if part)
 
 
-def _row(figure: Figure) -> str:
-    if figure.undefined:
-        return f"{figure.name:<29}{'-':>7}   undefined"
-    star = " *" if figure.interval == "wilson" else ""
-    both = None if figure.low is None or figure.high is None else (figure.low, figure.high)
-    return f"{figure.name:<29}{figure.value:>7.3f}   {_interval(both)}{star}"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}"
-
-
 def _name(text: str, width: int) -> str:
     # Names come from files of others: no control sequence of theirs reaches the terminal.
     plain = "".join(c if c.isprintable() else "?" for c in text)
@@ -305,22 +300,6 @@ def _name(text: str, width: int) -> str:
 
 def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
-
-
-def _about_intervals(result: Agreement) -> Iterator[str]:
-    units = "tasks" if result.clustered_by == "task" else "trajectories"
-    few = method_of(result.clusters) == "t"
-    how = (
-        f"t, leaving out one of {result.clusters} {units} at a time"
-        if few
-        else f"bootstrap over {result.clusters} {units}, {DRAWS} draws"
-    )
-    marks = (
-        "; * Wilson, as it is the same in every draw" if any(figure.interval == "wilson" for figure in result.figures) else ""
-    )
-    yield f"Intervals: {how}{marks}"
-    if few:
-        yield f"Warning: fewer than {FEW_CLUSTERS} {units}; figures of so few say little, whatever their intervals"
 
 
 def _corrected(table: Corrected) -> Iterator[str]:
@@ -341,8 +320,8 @@ def _webarena_table(rates: Sequence[SuccessRate]) -> Iterator[str]:
 
 def _annotators(agreement: AnnotatorAgreement) -> Iterator[str]:
     yield f"Annotators among themselves, on {agreement.trajectories} trajectories with two or more: the ceiling"
-    yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {_interval(agreement.raw_interval)}"
-    yield f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   {_interval(agreement.kappa_interval)}"
+    yield f"{'  equal pairs':<29}{agreement.raw:>7.3f}   {interval(agreement.raw_interval)}"
+    yield f"{'  Cohen kappa of pairs':<29}{_share(agreement.kappa):>7}   {interval(agreement.kappa_interval)}"
     if agreement.three_or_more:
         yield f"{'  all equal, of 3 or more':<29}{_share(agreement.exact):>7}   on {agreement.three_or_more}"
         yield f"{'  Fleiss kappa, of 3 or more':<29}{_share(agreement.fleiss):>7}"

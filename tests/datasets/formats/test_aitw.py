@@ -147,7 +147,8 @@ def test_tfrecord_episode_has_points_in_x_y(tmp_path: Path, packing: Any) -> Non
 
     with Image.open(str(trajectory.steps[0].observation.screenshot)) as picture:
         assert (picture.size, picture.tobytes()) == ((4, 2), PIXELS)
-    assert trajectory.metadata == {"device": "pixel_4"}
+    of_a_step = [(0.25, 0.5, 0.5, 0.25), (0.0, 0.0, 0.125, 0.125)]
+    assert trajectory.metadata == {"device": "pixel_4", "boxes": [of_a_step] * 4}
 
 
 def test_lift_is_a_tap_near_and_a_swipe_far(tmp_path: Path) -> None:
