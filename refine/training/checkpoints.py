@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from math import prod
 from pathlib import Path
 
 from prill.errors import UsageError
@@ -50,11 +51,31 @@ def saving_checkpoint(folder: Path, *, first: bool) -> Iterator[None]:
         with expect_room(folder, folder.parents[1]):
             yield
             if first:
-                sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
+                # Of weights in shards, each process has written a file into a folder below.
+                files = (path for path in folder.rglob("*") if path.is_file())
+                sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
                 write_output(folder / _FILES, json.dumps(sizes, indent=1).encode() + b"\n")
     except UsageError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def expect_weights(saved: Path, numbers: int, output: Path) -> None:
+    """Raises UsageError unless the files of weights in `saved` hold at least so many numbers.
+
+    A trainer that shares weights among processes may write a part of them, or nothing, without an error.
+    """
+    safetensors, there = import_module("safetensors"), 0
+    for path in saved.glob("*.safetensors"):
+        with safetensors.safe_open(path, "pt") as file:
+            there += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118, it is no mapping
+    if there < numbers:
+        last = last_checkpoint(output)
+        kept = f"; {last.name} has them, and the same call saves them again" if last else ""
+        raise UsageError(
+            f"{output}: the training ended, and {there:,} of {numbers:,} weights were gathered from its processes. With FSDP "
+            f"set fsdp_state_dict_type FULL_STATE_DICT, with DeepSpeed stage3_gather_16bit_weights_on_model_save true{kept}"
+        )
 
 
 def keep_newest(output: Path, most: int) -> None:

@@ -24,7 +24,7 @@ from prill.files.outputs import expect_place, failures, write_output
 from prill.models.local.trained import FORMAT, RECORD, read_record
 from prill.models.replies import excerpt
 from prill.refine.demonstration import Teacher
-from prill.refine.training.checkpoints import drop_torn, expect_room, last_checkpoint
+from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
 from prill.refine.training.pages import PagePlan
 from prill.refine.training.planner import make_planner_trainer, plan_planner
 from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
@@ -178,7 +178,7 @@ def _fit(
             place = f"step {trainer.state.global_step} of {trainer.state.max_steps}"
             raise KeyboardInterrupt(f"stopped after {place}; the same call goes on from there")
         with expect_room(folder, folder):
-            _save(trainer, folder)
+            _save(trainer, folder, plan.facts.parameters if spec.method == "full" else plan.facts.trained)
         figures = _figures(trainer, time.monotonic() - started)
         if isinstance(plan, PagePlan) and spec.trains == "ranker" and plan.held_out and trainer.is_world_process_zero():
             model, steps = trainer.accelerator.unwrap_model(trainer.model), len(plan.held_out)
@@ -187,16 +187,20 @@ def _fit(
     return figures
 
 
-def _save(trainer: Any, folder: Path) -> None:
-    """Writes the weights: each file takes its place when all are whole."""
+def _save(trainer: Any, folder: Path, numbers: int) -> None:
+    """Writes the weights, at least so many numbers: each file takes its place when all are whole."""
     first, saving = trainer.is_world_process_zero(), folder / _SAVING
     if first:
         shutil.rmtree(saving, ignore_errors=True)
     trainer.accelerator.wait_for_everyone()
+    if trainer.is_fsdp_enabled:
+        # With any other type, transformers' save_model writes nothing at all.
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model(str(saving))
     trainer.accelerator.wait_for_everyone()
     if not first:
         return
+    expect_weights(saving, numbers, folder)
     for name in sorted(path.name for path in saving.iterdir() if path.name != _CARD):  # the card is PEFT's
         if (saving / name).is_dir():  # of a model in pieces; what an earlier call left there
             shutil.rmtree(folder / name, ignore_errors=True)

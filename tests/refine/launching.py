@@ -19,8 +19,12 @@ def command(*words: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", *map(str, words)], env=environment, stdout=pipe, stderr=pipe)
 
 
-def train_on_two_processes(*words: object) -> None:
-    """`prill train` with these words, started as on several GPUs; nearly all that it costs is three times the imports."""
-    run = command(*_TOGETHER, *_SETTLED, "-m", "prill", "train", *words)
+def train_on_two_processes(*words: object, script: str | None = None) -> None:
+    """`prill train` with these words, started as on several GPUs; nearly all that it costs is three times the imports.
+
+    `script` is a module beside this one that takes the same words.
+    """
+    program = ("-m", "prill", "train") if script is None else (Path(__file__).with_name(f"{script}.py"),)
+    run = command(*_TOGETHER, *_SETTLED, *program, *words)
     output = run.communicate()
     assert run.returncode == 0, output
