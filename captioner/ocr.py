@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from prill.errors import MissingExtra, NoEvidence, UsageError
 from prill.models.images import open_checked
+from prill.models.local.torchvision import mend_torchvision
 from prill.types import Observation
 
 if TYPE_CHECKING:
@@ -51,34 +52,42 @@ class OCRCaptioner:
     """What can be read on the screenshot, one line of text for each line on the screen.
 
     `engine` is rapidocr, which needs no torch, or easyocr, the one of arXiv 2404.06474. `threads` bounds the cores of one
-    reading; None: all of them. Set it where several processes read at a time.
+    reading; None: all of them. Set it where several processes read at a time. `paragraphs`, of easyocr alone: pieces of text
+    that stand together are one, a line each, in the engine's own order, as that paper's captioner is asked; nothing is "".
     """
 
     engine: EngineName = "rapidocr"
     threads: int | None = None
+    paragraphs: bool = False
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"unknown OCR engine {self.engine!r}; choose one of {', '.join(ENGINES)}")
+        if self.paragraphs and self.engine != "easyocr":
+            raise UsageError(f"{self.engine} reads no paragraphs; easyocr does")
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"threads is {self.threads}; give at least 1")
 
     @property
     def name(self) -> str:
         """Engine, its version, and the version of what is made of its findings. Raises MissingExtra without the engine."""
-        return f"{self.engine}-{engine_version(self.engine)}+{VERSION}"
+        return f"{self.engine}-{engine_version(self.engine)}+{VERSION}" + " paragraphs" * self.paragraphs
 
     async def __call__(self, observation: Observation) -> str:
         """The text of the screenshot; raises NoEvidence without one, InputError when the file cannot be used."""
         if observation.screenshot is None:
             raise NoEvidence("the state has no screenshot to read")
+        if self.paragraphs:
+            return "\n".join(box.text for box in await self._boxes(observation.screenshot))
         return as_text(await self.read(observation.screenshot)) or NO_TEXT
 
     async def read(self, path: str) -> tuple[TextBox, ...]:
         """Every piece of text of an image file with its place, in reading order. Raises InputError."""
-        engine = shared_engine(self.engine, self.threads)
-        boxes = await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
-        return tuple(box for line in lines(boxes) for box in line)
+        return tuple(box for line in lines(await self._boxes(path)) for box in line)
+
+    async def _boxes(self, path: str) -> tuple[TextBox, ...]:
+        engine = shared_engine(self.engine, self.threads, self.paragraphs)
+        return await asyncio.get_running_loop().run_in_executor(engine.executor, engine.read, path)
 
 
 @cache
@@ -128,9 +137,10 @@ def _overlap(a: TextBox, b: TextBox) -> float:
 class Engine:
     """An OCR engine with a thread of its own: engines keep state between the parts of one reading."""
 
-    def __init__(self, name: EngineName, threads: int | None) -> None:
+    def __init__(self, name: EngineName, threads: int | None, paragraphs: bool) -> None:
         self.name = name
         self.threads = threads
+        self.paragraphs = paragraphs
         self.executor = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._reader: Reader | None = None
 
@@ -138,20 +148,20 @@ class Engine:
         """The text boxes of an image file, unordered. Runs in `executor` only. Raises InputError."""
         image = open_checked(path)
         if self._reader is None:
-            self._reader = _LOADERS[self.name](self.threads)
+            self._reader = _LOADERS[self.name](self.threads, self.paragraphs)
         boxes = (_box(row, image.width, image.height) for row in self._reader(image))
         return tuple(box for box in boxes if box.text and box.confidence >= CONFIDENCE_FLOOR[self.name])
 
 
-_engines: dict[tuple[int, EngineName, int | None], Engine] = {}
+_engines: dict[tuple[int, EngineName, int | None, bool], Engine] = {}
 _lock = threading.Lock()
 
 
-def shared_engine(name: EngineName, threads: int | None) -> Engine:
+def shared_engine(name: EngineName, threads: int | None, paragraphs: bool = False) -> Engine:
     """The one engine of this process with these settings; nothing is loaded before its first reading."""
     with _lock:
         # The process id is part of the key because the thread of an engine does not survive a fork.
-        return _engines.setdefault((os.getpid(), name, threads), Engine(name, threads))
+        return _engines.setdefault((os.getpid(), name, threads, paragraphs), Engine(name, threads, paragraphs))
 
 
 def _box(row: Row, width: int, height: int) -> TextBox:
@@ -161,7 +171,7 @@ def _box(row: Row, width: int, height: int) -> TextBox:
     return TextBox(" ".join(text.split()), (min(xs), min(ys), max(xs), max(ys)), float(confidence))
 
 
-def _rapidocr(threads: int | None) -> Reader:
+def _rapidocr(threads: int | None, paragraphs: bool) -> Reader:
     try:
         from rapidocr import RapidOCR
     except ImportError:
@@ -185,12 +195,13 @@ def _rapidocr(threads: int | None) -> Reader:
     return read
 
 
-def _easyocr(threads: int | None) -> Reader:
+def _easyocr(threads: int | None, paragraphs: bool) -> Reader:
     for package in ("easyocr", "easyocr_en_models"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package.replace("_en_models", "-en-offline-models"), "easyocr")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        mend_torchvision()
         import easyocr
         import easyocr_en_models
         import numpy
@@ -208,6 +219,8 @@ def _easyocr(threads: int | None) -> Reader:
     warnings.filterwarnings("ignore", message=".*pin_memory.*", module="torch")
 
     def read(image: Image) -> Iterable[Row]:
+        if paragraphs:
+            return [(text, corners, 1.0) for corners, text in engine.readtext(numpy.asarray(image), paragraph=True)]
         scale = max(1.0, _EASYOCR_SHORT_SIDE / min(image.size))
         if scale > 1:
             image = image.resize((round(image.width * scale), round(image.height * scale)))
@@ -217,4 +230,4 @@ def _easyocr(threads: int | None) -> Reader:
     return read
 
 
-_LOADERS: dict[EngineName, Callable[[int | None], Reader]] = {"rapidocr": _rapidocr, "easyocr": _easyocr}
+_LOADERS: dict[EngineName, Callable[[int | None, bool], Reader]] = {"rapidocr": _rapidocr, "easyocr": _easyocr}

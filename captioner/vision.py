@@ -1,8 +1,9 @@
 """A vision-language model that describes the screen: any model of prill, with the paper's request and, if wanted, OCR.
 
-Two presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
+Three presets. `prill` asks for a dense description in hierarchical Markdown, at temperature 0: what arXiv 2404.06474 asked of
 the model that wrote its training data. `paper` is how its own captioner, fine-tuned on them, is asked: a short request, and
-its settings of decoding. The wording of our prompts is our own in both.
+its settings of decoding. The wording of our prompts is our own in both. `original` asks the released captioner in the very
+words that it was trained on, with its frame around what EasyOCR reads.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prill.types import Observation
 
 # Raise it when the same settings would give another caption: verdicts and caption files go by it.
 VERSION = "1"
-PresetName = Literal["prill", "paper"]
+PresetName = Literal["prill", "paper", "original"]
 # What ends a caption that ran into its limit of tokens; whoever reads the caption, a judge too, is told by it.
 CUT = "[The caption was cut off here: the screen may hold more than is described.]"
 # arXiv 2404.06474 as its code has it, with at most 2,048 new tokens. It names no temperature: 1 is transformers' default.
@@ -36,7 +37,7 @@ _MAX_TOKENS = 2048
 _SHORT_OCR = 2000
 _KEPT = 1000
 _OCR = load_prompt("prill.captioner", "ocr")
-_REQUESTS = {"prill": "describe", "paper": "paper"}
+_REQUESTS = {"prill": "describe", "paper": "paper", "original": "original"}
 
 
 @runtime_checkable
@@ -61,10 +62,14 @@ class VLMCaptioner:
         EngineName | None, Meta(description="OCR engine whose text goes into the request, rapidocr or easyocr (default: none)")
     ] = None
     preset: Annotated[
-        PresetName, Meta(description="the request and decoding: prill's own, or of the captioner of arXiv 2404.06474")
+        PresetName,
+        Meta(
+            description="the request and decoding: prill's own, those of the captioner of arXiv 2404.06474, or original, in "
+            "its exact words, for the released weights"
+        ),
     ] = "prill"
     max_tokens: Annotated[int, Meta(ge=1, description="most tokens of a caption")] = _MAX_TOKENS
-    seed: Annotated[int, Meta(ge=0, description="of the draws of preset paper")] = 0
+    seed: Annotated[int, Meta(ge=0, description="of the draws of presets paper and original")] = 0
     prompt: Annotated[str | None, Meta(description="a prompt file of your own in place of the request")] = None
 
     _kept: OrderedDict[str, str] = field(default_factory=OrderedDict, init=False, repr=False)
@@ -72,6 +77,12 @@ class VLMCaptioner:
 
     def __post_init__(self) -> None:
         # What cannot be used is found out now, not at the first screenshot.
+        if self.preset == "original" and (self.ocr not in (None, "easyocr") or self.prompt is not None):
+            raise UsageError(
+                "preset original has the words and the OCR (easyocr, by paragraphs) that its model was trained on; leave out "
+                "prompt, and any other ocr",
+                parameters=("preset", "ocr", "prompt"),
+            )
         self.name  # noqa: B018
         self._drawn  # noqa: B018
 
@@ -139,6 +150,8 @@ class VLMCaptioner:
 
     @cached_property
     def _reader(self) -> CachedCaptioner | None:
+        if self.preset == "original":
+            return CachedCaptioner(OCRCaptioner("easyocr", paragraphs=True))
         return None if self.ocr is None else CachedCaptioner(OCRCaptioner(self.ocr))
 
     @cached_property
@@ -147,12 +160,14 @@ class VLMCaptioner:
         if self.preset == "prill":
             return self.model
         if not isinstance(self.model, SampledModel):
-            raise UsageError(f"model {self.model.name} cannot be sampled, which preset paper does; use preset prill")
+            raise UsageError(f"model {self.model.name} cannot be sampled, which preset {self.preset} does; use preset prill")
         return self.model.sampled(_PAPER_TEMPERATURE, self.seed, **PAPER_DECODING)
 
 
 def request_words(request: Prompt, ocr: str = "") -> str:
-    """The text of a request, with what OCR found quoted below it."""
+    """The text of a request, with what OCR found quoted below it, or as it is where the request has a place for it."""
+    if "ocr" in request.slots:
+        return request.fill({"ocr": ocr})["user"] + "\n" * (not ocr)  # filling takes blank ends away
     words = request.fill({})["user"]
     return f"{words}\n\n{_OCR.fill({'ocr': quoted('ocr', ocr), 'code': NONCE})['user']}" if ocr else words
 

@@ -152,6 +152,8 @@ def test_name_tells_engine_and_version() -> None:
 def test_senseless_settings_refused() -> None:
     with pytest.raises(UsageError, match="rapidocr, easyocr"):
         OCRCaptioner("tesseract")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="rapidocr reads no paragraphs"):
+        OCRCaptioner(paragraphs=True)
     with pytest.raises(UsageError, match="at least 1"):
         OCRCaptioner(threads=0)
 
@@ -167,3 +169,17 @@ async def test_easyocr_reads_words_in_order(tmp_path: Path, torchvision_beside_c
     text = await captioner(Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22)))
     assert words(text) == words(" ".join(page_lines))
     assert captioner.name.startswith("easyocr-1.")
+
+
+@needs_easyocr
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, about its deprecations
+async def test_paragraphs_are_a_line_each(tmp_path: Path, torchvision_beside_cpu_torch: Callable[[], None]) -> None:
+    """Two lines that stand together, and one far away: two paragraphs."""
+    torchvision_beside_cpu_torch()
+    texts = {(20, 20): "Shopping cart", (20, 46): "three items", (20, 260): "Check out"}
+    captioner = OCRCaptioner("easyocr", threads=2, paragraphs=True)
+    text = await captioner(Observation(screenshot=draw(tmp_path / "page.png", (480, 320), texts, 22)))
+    assert [words(line) for line in text.splitlines()] == [words("Shopping cart three items"), words("Check out")]
+    assert captioner.name.endswith("+1 paragraphs")
+    assert await captioner(Observation(screenshot=draw(tmp_path / "empty.png", (480, 320), {}, 22))) == ""

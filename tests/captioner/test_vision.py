@@ -13,6 +13,7 @@ import pytest
 from PIL import Image as Picture
 
 from prill.captioner import VLMCaptioner, make_captioner
+from prill.captioner.ocr import OCRCaptioner, TextBox
 from prill.captioner.vision import CUT, PAPER_DECODING
 from prill.errors import ContextTooLong, InputError, NoEvidence, Truncated, UsageError
 from prill.models import OpenAIModel
@@ -97,6 +98,33 @@ async def test_paper_preset_draws_as_the_paper(shot: Observation) -> None:
     assert "in detail" in str(model.seen[0][0].parts[1])
     with pytest.raises(UsageError, match="cannot be sampled"):
         VLMCaptioner(ScriptedModel([]), preset="paper")
+
+
+@pytest.mark.parametrize("read", ["Cart (3)\nCheck out", ""])
+async def test_original_preset_has_the_exact_words(shot: Observation, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+    """Those on which the released captioner was trained: no quotation, the text by paragraphs, at most 2,048 tokens."""
+    asked: list[OCRCaptioner] = []
+
+    async def boxes(self: OCRCaptioner, path: str) -> tuple[TextBox, ...]:
+        asked.append(self)
+        return tuple(TextBox(line, (0.0, 0.0, 1.0, 1.0), 1.0) for line in read.splitlines())
+
+    monkeypatch.setattr(OCRCaptioner, "_boxes", boxes)
+    monkeypatch.setattr("prill.captioner.ocr.engine_version", lambda engine: f"1 {read[:4]}")
+    model = Drawn(["a page"])
+    captioner = VLMCaptioner(model, preset="original", seed=2)
+    assert await captioner(shot) == "a page"
+    words = f"Please describe the screenshot above in details.\nOCR Result:\n{read}"
+    assert model.seen[0] == (Message("user", (Image(str(shot.screenshot)), words)),)
+    assert model.drawn == (1.0, 2, PAPER_DECODING) and captioner.max_tokens == 2048
+    assert [(one.engine, one.paragraphs) for one in asked] == [("easyocr", True)]
+
+
+def test_original_preset_takes_no_other_words(tmp_path: Path) -> None:
+    (tmp_path / "mine.md").write_text("What is there?")
+    for odd in ({"ocr": "rapidocr"}, {"prompt": str(tmp_path / "mine.md")}):
+        with pytest.raises(UsageError, match="words and the OCR"):
+            make_captioner("vlm", model="m", preset="original", **odd)
 
 
 def test_name_changes_with_what_decides(tmp_path: Path) -> None:
