@@ -64,7 +64,7 @@ class AutoUI:
         if observation.screenshot is None:
             raise NoEvidence("autoui looks at screenshots, and this state has none")
         template = load_prompt("prill.policies", "auto_ui")
-        prompt = template.fill({"previous": " ".join(self._done[-HISTORY:]), "goal": self._goal})["user"]
+        prompt = template.fill({"previous": "".join(f"{text} " for text in self._done[-HISTORY:]), "goal": self._goal})["user"]
         if callable(self.model):
             reply = await self.model(prompt, observation.screenshot)
         else:

@@ -71,13 +71,13 @@ async def test_prompt_repeats_eight_actions() -> None:
     policy.reset(Task(goal="open a tab"))
     steps = [await policy.act(SCREEN) for _ in taps]
     asked = [call[0].parts for call in model.seen]
-    assert asked[0] == (Image("screen.png"), "Previous Actions:  Goal: open a tab")
-    assert asked[1][1] == f"Previous Actions: {taps[0]} Goal: open a tab"
-    assert asked[9][1] == f"Previous Actions: {' '.join(taps[1:9])} Goal: open a tab"
+    assert asked[0] == (Image("screen.png"), "Previous Actions: Goal: open a tab</s>")
+    assert asked[1][1] == f"Previous Actions: {taps[0]} Goal: open a tab</s>"
+    assert asked[9][1] == f"Previous Actions: {' '.join(taps[1:9])} Goal: open a tab</s>"
     assert steps[0].thought == "Action Plan: [DUAL_POINT];"
     policy.reset(Task(goal="another"))
     await policy.act(SCREEN)
-    assert model.seen[-1][0].parts[1] == "Previous Actions:  Goal: another"
+    assert model.seen[-1][0].parts[1] == "Previous Actions: Goal: another</s>"
 
 
 async def test_model_may_be_any_function() -> None:
@@ -90,7 +90,7 @@ async def test_model_may_be_any_function() -> None:
     policy = AutoUI(model)
     policy.reset(Task(goal="g"))
     assert (await policy.act(SCREEN)).action == read_auto_ui(TAP)
-    assert asked == [("Previous Actions:  Goal: g", "screen.png")]
+    assert asked == [("Previous Actions: Goal: g</s>", "screen.png")]
 
 
 async def test_autoui_needs_a_screenshot() -> None:
