@@ -34,10 +34,34 @@ Say = Callable[[str, int, int], object]
 # Dense bfloat16 FLOP/s by the makers' data sheets, and the share of it that a training of this kind is expected to reach.
 _RATES = {"H200": 989e12, "H100": 989e12, "B200": 2250e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "4090": 165e12}
 _SHARE = 0.35
+# Bytes of memory by the same data sheets; of the H100 and A100 those of the larger SXM boards.
+_MEMORY = {"H200": 141e9, "H100": 80e9, "B200": 180e9, "A100": 80e9, "L40S": 48e9, "L4": 24e9, "4090": 24e9}
 # Bytes that a layer keeps for its backward pass, for each token and hidden unit: arXiv 2205.05198, equation 2, in 16 bits,
 # without the attention map, which fused attention never writes; and what is left of it when the layer is computed again.
 _KEPT, _KEPT_AGAIN = 34, 2
 _WORKING = 1.1  # what the allocator loses between pieces, and the library itself
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """GPUs that a training is planned for on another machine: so many of one name."""
+
+    count: int
+    name: str
+
+    @property
+    def memory(self) -> int:
+        """Bytes of each."""
+        return int(_MEMORY[self.name])
+
+
+def parse_devices(text: str) -> Devices:
+    """The GPUs of a text such as `8xH200`. Raises UsageError."""
+    match = re.fullmatch(r"([1-9]\d{0,3})x(\w+)", text)
+    if match is None or match[2] not in _MEMORY:
+        names = ", ".join(_MEMORY)
+        raise OptionError(f"gpus: expected a number and a name such as 8xH200, got {text!r}; there are: {names}", "gpus")
+    return Devices(int(match[1]), match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,11 @@ class Plan:
 
 
 def plan_training(
-    spec: TrainSpec, rows: str | os.PathLike[str], output: str | os.PathLike[str], say: Say = lambda *_: None
+    spec: TrainSpec,
+    rows: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    say: Say = lambda *_: None,
+    devices: Devices | None = None,
 ) -> Plan:
     """Reads and measures everything. Raises UsageError for rows, pictures or settings with which the training would fail."""
     read = read_rows(rows, pictures=spec.trains == "captioner")
@@ -120,6 +148,7 @@ def plan_training(
         overlong=len(read.samples) - len(fitting),
         pictures=len(read.seen),
         limit=limit,
+        devices=devices,
     )
     return Plan(base, read, tuple(learnt), tuple(held_out), digest, facts)
 
@@ -199,14 +228,18 @@ def foretold(
     overlong: int,
     pictures: int = 0,
     limit: int | None,
+    devices: Devices | None = None,
 ) -> Preflight:
-    """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them."""
+    """What follows from the tokens of questions and answers, of all the rows that are learnt from or of some of them.
+
+    With `devices` it is that of a training there, and not on this machine, whose disk it is all the same.
+    """
     torch = import_module("torch")
-    processes = _processes()
+    processes = devices.count if devices else _processes()
     micro, accumulation = batches(spec, processes, pictures > 0)
     steps = spec.steps or math.ceil(spec.epochs * math.ceil(learnt / spec.batch))
     tokens = [sum(both) for both in lengths]
-    on_gpu = spec.device == "auto" and torch.cuda.is_available()
+    on_gpu = devices is not None or (spec.device == "auto" and torch.cuda.is_available())
     outline = base.outline(spec)
     parameters = sum(weight.numel() for weight in outline.parameters())
     trained = parameters if spec.method == "full" else _adapter_size(outline, spec)
@@ -217,11 +250,12 @@ def foretold(
     # themselves, and once more forward where layers are computed again.
     passes = 4 + 2 * (spec.method == "full") + 2 * again
     flops = passes * parameters * mean * spec.batch
-    device, rate = _speed(on_gpu)
+    device, rate = (devices.name, _RATES[devices.name] * _SHARE) if devices else _speed(on_gpu)
     memory = _memory(spec, base, parameters, trained, micro * max(tokens), on_gpu=on_gpu, again=again)
+    shards = processes if _is_sharded(os.environ) else 1
     if on_gpu:
-        capacity = torch.cuda.get_device_properties(0).total_memory
-        check_memory(spec, memory, capacity, shards=processes if _is_sharded(os.environ) else 1)
+        capacity = devices.memory if devices else torch.cuda.get_device_properties(0).total_memory
+        check_memory(spec, memory, capacity, shards=shards)
     folder = next(folder for folder in (output.absolute(), *output.absolute().parents) if folder.exists())
     needed = checkpoint * (spec.keep_checkpoints + 1) + trained * 4
     free = shutil.disk_usage(folder).free
@@ -248,7 +282,7 @@ def foretold(
         micro_batch=micro,
         accumulation=accumulation,
         processes=processes,
-        memory=memory,
+        memory=memory // shards,
         checkpoint=checkpoint,
         disk_needed=needed,
         disk_free=free,
@@ -263,7 +297,7 @@ def check_memory(spec: TrainSpec, needed: int, capacity: int, *, shards: int = 1
 
     Args:
         spec: What is to be trained.
-        needed: Bytes on one device, as `Preflight.memory` has them for a training that is not sharded.
+        needed: Bytes of a training that is not sharded.
         capacity: Bytes of the device's memory.
         shards: Devices that share weights, gradients and moments (FSDP, DeepSpeed ZeRO 3).
 

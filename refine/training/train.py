@@ -27,9 +27,9 @@ from prill.refine.demonstration import Teacher
 from prill.refine.training.checkpoints import drop_torn, expect_room, expect_weights, last_checkpoint
 from prill.refine.training.pages import PagePlan
 from prill.refine.training.planner import make_planner_trainer, plan_planner
-from prill.refine.training.preflight import Plan, Preflight, Say, check_settings, plan_training
+from prill.refine.training.preflight import Devices, Plan, Preflight, Say, check_settings, plan_training
 from prill.refine.training.ranker import make_ranker_trainer, plan_ranker, ranking_figures
-from prill.refine.training.spec import TrainSpec
+from prill.refine.training.spec import OF_PAGES, TrainSpec
 from prill.refine.training.swift import ENGINE_LOG, SwiftPlan, fit_swift, plan_swift
 from prill.refine.training.trainer import Progress, Watch, make_trainer, stopping_on_ctrl_c
 
@@ -132,9 +132,15 @@ def check_training(
     say: Say = lambda *_: None,
     *,
     teacher: Teacher | None = None,
+    devices: Devices | None = None,
 ) -> Preflight:
-    """What `train` with the same arguments would do; nothing is trained or written. Raises what `train` raises beforehand."""
-    return _plan(spec, rows, Path(output), say, teacher, None).facts
+    """What `train` with the same arguments would do, here or on other `devices`; nothing is trained or written.
+
+    Raises what `train` raises beforehand.
+    """
+    if devices and spec.trains in OF_PAGES:
+        raise UsageError(f"a {spec.trains} is planned for this machine only", parameters=("gpus",))
+    return _plan(spec, rows, Path(output), say, teacher, None, devices).facts
 
 
 def _plan(
@@ -144,6 +150,7 @@ def _plan(
     say: Say,
     teacher: Teacher | None,
     taught: Mapping[str, Any] | None,
+    devices: Devices | None = None,
 ) -> Plan | PagePlan:
     if spec.engine == "swift":
         raise UsageError("a training by ms-swift is not measured beforehand; leave out the dry run", parameters=("engine",))
@@ -152,7 +159,7 @@ def _plan(
         return plan_planner(spec, rows, folder, say, teacher=teacher, taught=taught)
     if teacher is not None:
         raise UsageError(f"a {spec.trains} learns without a policy; leave it out", parameters=("policy",))
-    return plan_ranker(spec, rows, folder, say) if spec.trains == "ranker" else plan_training(spec, rows, folder, say)
+    return plan_ranker(spec, rows, folder, say) if spec.trains == "ranker" else plan_training(spec, rows, folder, say, devices)
 
 
 def _trainer(

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -35,8 +36,9 @@ from prill.refine.filtered_bc import (
     run_study,
 )
 from prill.refine.results import BASE, BY_ROUND, RESULTS, STUDY, TABLES, results_text, write_results
-from prill.refine.training.preflight import check_settings
-from prill.refine.training.weights import open_base
+from prill.refine.training.preflight import Devices, check_settings, foretold, parse_devices
+from prill.refine.training.spec import TrainSpec
+from prill.refine.training.weights import Base, open_base
 from prill.registry import OptionError, options_of
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ _LATER = (
     "nobody grades what is done in {0}, so there are no figures until people label each folder `evaluation` of the study "
     "(prill annotate FOLDER/trajectories.jsonl -o FOLDER/labels.jsonl, then: prill refine filtered-bc {1} -o {2} --tables-only)"
 )
+_LONG_ROW = 4096  # tokens of a row that memory is planned for where the training has no limit: a page and a picture
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--seeds", default="0", metavar="0,1,2", help="training seeds, each a study of its own (default 0)")
     add_dry_run(sub)
+    sub.add_argument("--gpus", metavar="NxNAME", help="--dry-run: for these GPUs, such as 8xH200, and not for this machine")
     sub.add_argument("--tables-only", action="store_true", help="train nothing: the tables of what is there")
     sub.add_argument("--budget-usd", metavar="X", help="US dollars for all models of the study together: no call beyond")
     sub.add_argument("--json", action="store_true", help="print the figures as JSON on stdout")
@@ -73,6 +77,9 @@ def run(args: argparse.Namespace) -> int:
     expect_place(args.output, "a study")
     out, study = Path(args.output), read_study(Path(args.config))
     seeds = numbers(args.seeds, "--seeds")
+    if args.gpus and not args.dry_run:
+        raise UsageError("--gpus is for --dry-run; a study takes the GPUs that it finds")
+    devices = parse_devices(args.gpus) if args.gpus else None
     if args.dry_run and args.tables_only:
         raise UsageError("--dry-run: there is nothing to foresee of tables; leave out --tables-only")
     if not args.tables_only:
@@ -80,15 +87,17 @@ def run(args: argparse.Namespace) -> int:
             with run_budget(args, folder=out), _shown() as audience:
                 with in_file(args.config):
                     world, judges, plans = prepare(study, out)
-                    spec = study.training_of(0)
+                    spec, trained = study.training_of(0), None
                     check_settings(spec)
                     if not (args.dry_run and spec.model == "embedded"):  # its weights would be unpacked, to be read
-                        open_base(spec)
+                        base = open_base(spec)
+                        trained = _training_on(devices, spec, base, out) if devices else None
                 if study.annotated:
                     where = plans["evaluation"].environment
                     print(f"prill refine: {_LATER.format(where, args.config, args.output)}", file=sys.stderr)
                 if args.dry_run:
-                    return show_plan(args, plan_study(study, out, seeds, plans, judges))
+                    plan = plan_study(study, out, seeds, plans, judges)
+                    return show_plan(args, replace(plan, work=(*plan.work, trained)) if trained else plan)
                 run_study(study, world, out, seeds, audience)
         except KeyboardInterrupt:
             print("\nstopped; the same command takes up where this study ended", file=sys.stderr)
@@ -101,6 +110,21 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(msgspec.to_builtins(results)) if args.json else results_text(results))
     print(f"-> {out / TABLES}, {out / RESULTS}, {out / BY_ROUND}", file=sys.stderr)
     return 3 if any(judge["ended"] for judge in results.judges) else 0
+
+
+def _training_on(devices: Devices, spec: TrainSpec, base: Base, out: Path) -> str:
+    """What one training takes on such a GPU, by its longest rows; each GPU has a process of its own. Raises UsageError."""
+    tokens = spec.max_length or min(_LONG_ROW, base.window or _LONG_ROW)
+    one = Devices(1, devices.name)
+    facts = foretold(
+        spec, base, out, [(tokens, 1)], rows=1, learnt=spec.batch, held_out=0, overlong=0, pictures=1, limit=None, devices=one
+    )
+    hours = f"{facts.seconds / 3600:.1f} h" if facts.seconds is not None and spec.steps else "hours by the rows that are kept"
+    memory = f"about {facts.memory / 1e9:.1f} of {one.memory / 1e9:.0f} GB of one {one.name}"
+    return (
+        f"a training with rows of {tokens:,} tokens: {memory}, {facts.disk_needed / 1e9:.1f} GB of disk, {hours}; "
+        f"{devices.count} GPUs share the arms and seeds"
+    )
 
 
 def prepare(study: Study, out: Path) -> tuple[Rollouts, tuple[Evaluator, ...], dict[str, EpisodePlan]]:

@@ -16,7 +16,7 @@ from prill.commands.refine.filter import make_teacher
 from prill.errors import UsageError
 from prill.policies.registry import Fingerprinted
 from prill.refine.demonstration import Teacher
-from prill.refine.training.preflight import Preflight, Say
+from prill.refine.training.preflight import Preflight, Say, parse_devices
 from prill.refine.training.spec import DEFAULT_PRESETS, OF_PAGES, Trained, TrainSpec, presets, training_spec
 from prill.refine.training.train import check_training, train
 from prill.refine.training.trainer import Progress
@@ -68,6 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="NAME", help=asker)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="planner: an option of that policy")
     parser.add_argument("--dry-run", action="store_true", help="look at rows, pictures, memory, disk and time, and do nothing")
+    parser.add_argument("--gpus", metavar="NxNAME", help="--dry-run: for these GPUs, such as 8xH200, and not for this machine")
     parser.add_argument("--no-resume", action="store_true", help="begin anew; an old training becomes DIR.bak (.bak2, …)")
     parser.add_argument("--json", action="store_true", help="print what --dry-run found as JSON")
     options = options_of(TrainSpec)
@@ -81,10 +82,13 @@ def run(args: argparse.Namespace) -> int:
     """Trains, or says what that would be; see `configure` for the exit codes."""
     given = {name: value for group in _GROUPS.values() for name in group if (value := getattr(args, name)) is not None}
     spec = training_spec(args.preset, trains=args.trains, lax=True, **given)
+    if args.gpus and not args.dry_run:
+        raise UsageError("--gpus is for --dry-run; a training takes the GPUs that its processes are given")
+    devices = parse_devices(args.gpus) if args.gpus else None
     teacher, taught = _teacher(args)
     with _quiet_libraries(), _bars() as (say, progress):
         if args.dry_run:
-            facts = check_training(spec, args.rows, args.output, say, teacher=teacher)
+            facts = check_training(spec, args.rows, args.output, say, teacher=teacher, devices=devices)
         else:
             try:
                 folder = train(
