@@ -31,13 +31,8 @@ needs_training = pytest.mark.skipif(
     not all(importlib.util.find_spec(name) for name in ("torch", "transformers", "trl", "peft", "accelerate")),
     reason="not installed: pip install 'prill[train]'",
 )
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "HF_HUB_OFFLINE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
+_SETTINGS = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+ENVIRONMENT = {**os.environ, **_SETTINGS}
 
 
 @pytest.fixture
@@ -93,7 +88,7 @@ def run(job: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", ["1", "4"])
 def test_dry_run_tells_gpus_memory_disk_and_hours(write_job: Callable[..., Path], gpus: str) -> None:
-    shown = run(write_job(steps=100_000_000), "captioner", "--gpus", gpus, "--dry-run")
+    shown = run(write_job(steps=10**11), "captioner", "--gpus", gpus, "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert f"gpus     {gpus}xH200" in shown.stdout and f"on each of {gpus})" in shown.stdout
     assert re.search(r"^memory +about .* on each device$", shown.stdout, re.MULTILINE)
@@ -134,9 +129,8 @@ def test_dry_run_of_a_study_tells_its_training(write_job: Callable[..., Path]) -
     shown = run(write_job(), "study", "--gpus", "8", "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert "gpus     8xH200" in shown.stdout and "training seeds: 4" in shown.stdout
-    assert re.search(
-        r"a training with rows of 4,096 tokens: about [\d.]+ of 141 GB of one H200, .* GB of disk, [\d.]+ h", shown.stdout
-    )
+    told = r"a training with rows of 4,096 tokens: about [\d.]+ of 141 GB of one H200, .* GB of disk, [\d.]+ h"
+    assert re.search(told, shown.stdout)
     assert not (write_job().parent / "study").exists()
 
 
@@ -183,12 +177,10 @@ while true; do read -r -t 1 <&3; done
 @pytest.fixture
 def slurm(tmp_path: Path) -> Callable[..., subprocess.Popen[bytes]]:
     """The script as Slurm runs it: `srun` and `scontrol` are doubles, and so is Python."""
-    tools = {
-        "srun": '#!/bin/bash\necho "srun $1" >>"$LOG"\nshift\nexec "$@"\n',
-        "scontrol": '#!/bin/bash\necho "scontrol $*" >>"$LOG"\n',
-    }
+    srun = '#!/bin/bash\necho "srun $1" >>"$LOG"\nshift\nexec "$@"\n'
+    scontrol = '#!/bin/bash\necho "scontrol $*" >>"$LOG"\n'
     (tmp_path / "bin").mkdir()
-    for name, text in {**tools, "python": FAKE_RUN}.items():
+    for name, text in {"srun": srun, "scontrol": scontrol, "python": FAKE_RUN}.items():
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
 
