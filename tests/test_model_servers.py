@@ -127,12 +127,15 @@ async def test_auto_ui_plays_by_the_gradio_server(served: Server, shot: Observat
     assert (action.kind, action.value) == ("type", "http://127.0.0.1:7860")
 
 
-async def test_captioner_is_asked_in_its_own_words(served: Server, shot: Observation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_captioner_is_asked_in_its_own_words(
+    served: Server, shot: Observation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def boxes(self: OCRCaptioner, path: str) -> Sequence[TextBox]:
         return [TextBox(text, (0.0, 0.0, 1.0, 1.0), 1.0) for text in ("Cart (3)", "Check out")]
 
     monkeypatch.setattr(OCRCaptioner, "_boxes", boxes)
-    monkeypatch.setattr("prill.captioner.ocr.engine_version", lambda engine: "test of the servers")
+    monkeypatch.setattr("prill.captioner.ocr.engine_version", lambda engine: "1")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
     with served("captioner_server.py", "DigitalAgent/Captioner") as url:
         model = OpenAIModel("captioner", base_url=url)
         said = json.loads(await VLMCaptioner(model, preset="original", seed=7)(shot))

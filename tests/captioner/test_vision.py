@@ -101,7 +101,9 @@ async def test_paper_preset_draws_as_the_paper(shot: Observation) -> None:
 
 
 @pytest.mark.parametrize("read", ["Cart (3)\nCheck out", ""])
-async def test_original_preset_has_the_exact_words(shot: Observation, monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+async def test_original_preset_has_the_exact_words(
+    shot: Observation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
     """Those on which the released captioner was trained: no quotation, the text by paragraphs, at most 2,048 tokens."""
     asked: list[OCRCaptioner] = []
 
@@ -110,7 +112,8 @@ async def test_original_preset_has_the_exact_words(shot: Observation, monkeypatc
         return tuple(TextBox(line, (0.0, 0.0, 1.0, 1.0), 1.0) for line in read.splitlines())
 
     monkeypatch.setattr(OCRCaptioner, "_boxes", boxes)
-    monkeypatch.setattr("prill.captioner.ocr.engine_version", lambda engine: f"1 {read[:4]}")
+    monkeypatch.setattr("prill.captioner.ocr.engine_version", lambda engine: "1")
+    monkeypatch.setenv("PRILL_CACHE_DIR", str(tmp_path / "cache"))
     model = Drawn(["a page"])
     captioner = VLMCaptioner(model, preset="original", seed=2)
     assert await captioner(shot) == "a page"
