@@ -82,6 +82,7 @@ def test_weights_not_gathered_are_not_done(
     tiny_model: Callable[[str], Path], rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """Where the library writes a part of the weights without an error, or none; the same call goes on from the checkpoint."""
+    spec, out = settings(tiny_model("qwen2")), tmp_path / "out"
     import transformers
     from safetensors.torch import load_file, save_file
 
@@ -95,7 +96,6 @@ def test_weights_not_gathered_are_not_done(
             weights = load_file(path)
             save_file({name: weights[name] for name in sorted(weights)[: int(share * len(weights))]}, path)
 
-    spec, out = settings(tiny_model("qwen2")), tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(transformers.Trainer, "save_model", save_a_part)
         with pytest.raises(UsageError, match="weights were gathered from its processes.*checkpoint-2 has them"):
