@@ -33,6 +33,8 @@ from prill.types import EvaluatorInfo, Trajectory, Verdict
 
 INFO = EvaluatorInfo("faulty", "1")
 MAX_MB, MAX_HEALTH_SECONDS, GRACE = 400.0, 0.5, 5.0
+MAX_STUBBORN = 16  # judgements of a soak that never end: one for each slot
+MAX_SECONDS_AFTER = 60.0  # that a client goes on to be refused after the soak's time
 
 
 class Faulty:
@@ -229,6 +231,7 @@ class Soak:
     def __init__(self, run: Run, minutes: float, share: float) -> None:
         self.run, self.seen, self.numbers = run, Seen(), iter(range(10**12))
         self.until, self.seconds, self.share = time.monotonic() + 60 * minutes, 60 * minutes, share
+        self.stubborn = 0
         self.kinds: dict[str, Callable[[Any], Awaitable[None]]] = {
             "hang": self.hang,
             "crash": self.crash,
@@ -273,6 +276,9 @@ class Soak:
                 self.expect(reward == float(truth), f"a wrong reward: {reward}")
                 return
             self.expect(code == 503, f"plain: status {code}")
+            if code != 503 or time.monotonic() > self.until + MAX_SECONDS_AFTER:
+                self.expect(code != 503, "plain: still refused long after the end")
+                return
             await asyncio.sleep(0.5)
 
     async def beside(self, session: Any, word: str, reason: str) -> None:
@@ -289,7 +295,10 @@ class Soak:
         self.expect(good["reward"] == 1.0, f"beside {word}: {good['reward']} {good['unscored']}")
 
     async def hang(self, session: Any) -> None:
-        await self.beside(session, random.choice(["hang"] * 50 + ["stubborn"]), "timeout")
+        # Some refuse to end even when they are cancelled. The service holds four for each slot, and then begins no other.
+        stubborn = self.stubborn < MAX_STUBBORN and random.random() < 0.02
+        self.stubborn += stubborn
+        await self.beside(session, "stubborn" if stubborn else "hang", "timeout")
 
     async def crash(self, session: Any) -> None:
         await self.beside(session, "crash", "transport")
