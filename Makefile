@@ -58,7 +58,7 @@ fuzz: $(VENV)/.installed-dev
 
 test-vllm: $(VENV)/.installed-more $(VLLM)/.installed
 	PRILL_VLLM_PYTHON=$$(test -e $(VLLM)/.installed && echo $(abspath $(VLLM))/bin/python) \
-	    $(BIN)/python -m pytest tests/models/test_vllm_real.py
+	    $(BIN)/python -m pytest tests/models/test_vllm_real.py $(if $(PRILL_LONG),tests/models/test_vllm_turns_real.py)
 
 test-frameworks: $(VENV)/.installed-more $(FRAMEWORKS:%=$(VENV)/frameworks/%/.installed) $(RAY)/.installed
 	PRILL_FRAMEWORKS=$(abspath $(VENV))/frameworks $(BIN)/python -m pytest tests/refine/rewards/test_frameworks.py tests/refine/test_row_readers.py tests/refine/test_swift_real.py
