@@ -7,6 +7,7 @@ Folders of its Reflexion runs (records/*.json and images/) are read as well, one
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -296,7 +297,7 @@ def _after(steps: tuple[_Step, ...], folder: _Folder) -> Observation | None:
         return None
     name = _image_name(last.next_observation)
     path = image_in(folder.path / "images", name)
-    return Observation(path, caption=_caption(name, folder)) if Path(path).is_file() else None
+    return Observation(path, caption=_caption(name, folder)) if os.path.isfile(path) else None
 
 
 def _action(step: _Step, platform: Platform) -> Action | None:
@@ -359,7 +360,7 @@ def _labels(file: str, row: _Judgement) -> Iterator[LabelRecord]:
 
 def _captions(folder: Path, name: str | None) -> tuple[str | None, dict[str, str | None]]:
     files = {path.stem: path for path in sorted((folder / "captions").glob("*.json"))}
-    if name is not None and name not in files and Path(name).is_file():
+    if name is not None and name not in files and os.path.isfile(name):
         files[name := Path(name).stem] = Path(name)
     if name is None:
         name = next(iter(files), None)

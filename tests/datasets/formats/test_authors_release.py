@@ -220,3 +220,11 @@ def test_folder_of_pictures_is_read(tmp_path: Path) -> None:
     runs = [item for item in screenshots.load(tmp_path) if isinstance(item, Trajectory)]
     assert [run.id for run in runs] == ["a.png", "b/1.PNG", "b/2.jpg"]
     assert [run.final.caption for run in runs if run.final] == [None, None, None]
+
+
+def test_picture_of_an_impossible_name_is_none(tmp_path: Path) -> None:
+    root = authors.ios(tmp_path / "ios", [("Open it", IOS_STEPS[-1:])])
+    log = json.loads((root / "trajectory_log.json").read_text())
+    log[0]["steps"][-1]["other"]["next_observation"] = "images/" + "é" * 400
+    (root / "trajectory_log.json").write_text(json.dumps(log))
+    assert trajectories(root)[0].final is None
