@@ -14,7 +14,6 @@ from prill.types import Action, Point
 MAX_CHARS = 20_000  # of a reply that are read
 MAX_CALLS = 20  # in one reply
 _THINKING = re.compile(r".*</think>", re.DOTALL)
-CLICKS = ("click", "double_click", "triple_click", "right_click", "middle_click")
 
 
 def after_thinking(reply: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from prill.policies.screen.calls import (
-    CLICKS,
     MAX_CALLS,
     after_thinking,
     json_values,
@@ -118,7 +117,7 @@ class QwenCalls:
     def _computer(self, action: Action, size: Size) -> dict[str, Any] | None:
         place = {"coordinate": self.frame.numbers(action.point, size)} if action.point is not None else {}
         names = {kind: name for name, kind in _CLICKS.items()}
-        if action.kind in CLICKS and place:
+        if action.kind in names and place:
             return {"action": names[action.kind], **place}
         if action.kind == "hover" and place:
             return {"action": "mouse_move", **place}

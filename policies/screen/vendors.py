@@ -47,9 +47,7 @@ class OpenAICalls:
                     raise UnreadableReplyError(f"an action is an object; got {str(call)[:60]}")
                 actions.append(_openai_action(call, size))
         if not actions:
-            if text and not any(mark in text for mark in "{["):
-                return "", [Action("answer", text, value=text)]
-            raise UnreadableReplyError("there is no computer_call with an action")
+            raise UnreadableReplyError("there is no computer_call with an action, and no message")
         return "\n".join(said) or text_before(text, calls[0][0]), actions[:MAX_CALLS]
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:
@@ -66,7 +64,7 @@ class AnthropicCalls:
     frame = PIXELS
 
     def read(self, reply: str, size: Size, cursor: Point | None) -> tuple[str, list[Action]]:
-        """The text before the first tool, and the actions in order; text alone is the answer. Raises UnreadableReplyError."""
+        """The text before the first tool, and the actions in order; a text block alone answers. Raises UnreadableReplyError."""
         text = after_thinking(reply)
         values = [(begin, item) for begin, _, value in json_values(text) for item in _items(value)]
         said = "\n".join(str(item["text"]) for _, item in values if item.get("type") == "text" and "text" in item)
@@ -77,10 +75,9 @@ class AnthropicCalls:
             cursor = action.end_point or action.point or cursor
             actions.append(action)
         if not actions:
-            answer = said or ("" if any(mark in text for mark in "{[") else text)
-            if not answer:
-                raise UnreadableReplyError("there is no tool_use")
-            return "", [Action("answer", answer, value=answer)]
+            if not said:
+                raise UnreadableReplyError("there is no tool_use, and no text block")
+            return "", [Action("answer", said, value=said)]
         return said or text_before(text, calls[0][0]), actions
 
     def write(self, action: Action, platform: Platform, size: Size) -> str | None:

@@ -200,7 +200,6 @@ def readable() -> Iterator[tuple[str, str, Wanted]]:
     for call, wanted in anthropic():
         yield from (("anthropic", style(call), wanted) for style in ANTHROPIC_STYLES)
     yield "openai", json.dumps({"type": "message", "content": "It costs 40."}), Wanted("answer", value="It costs 40.")
-    yield "openai", "It costs 40.", Wanted("answer", value="It costs 40.")
     yield "anthropic", json.dumps([{"type": "text", "text": "It costs 40."}]), Wanted("answer", value="It costs 40.")
 
 
@@ -325,5 +324,9 @@ def unreadable() -> Iterator[tuple[str, str]]:
         yield from ((grammar, tagged({"action": "x"}).replace('{"action": "x"}', json.dumps(call))) for call in BROKEN_QWEN)
         yield from ((grammar, text) for text in BROKEN_TEXT)
     yield from (("ui-tars-1.5", text) for text in BROKEN_UI_TARS)
+    # Prose says neither what is done next nor that all is done.
+    yield from (
+        (grammar, text) for grammar in ("openai", "anthropic") for text in ("I will click on Save.", "I cannot do that.")
+    )
     yield from (("openai", text) for text in BROKEN_OPENAI)
     yield from (("anthropic", text) for text in BROKEN_ANTHROPIC)

@@ -102,7 +102,7 @@ async def test_what_is_played_is_taught(grammar: GrammarName, platform: Platform
 
 async def test_several_calls_are_carried_out_in_order(screen: Observation) -> None:
     reply = '{"type": "computer_call", "actions": [{"type": "type", "text": "Lima"}, {"type": "keypress", "keys": ["ENTER"]}]}'
-    model = ScriptedModel([reply, "It is Lima."])
+    model = ScriptedModel([reply, '{"type": "message", "content": "It is Lima."}'])
     policy = Screen(model, grammar="openai")
     policy.reset(Task(goal="g"))
     kinds = [(await policy.act(screen)).action.kind for _ in range(3)]
